@@ -1,0 +1,39 @@
+# The verbs of this project. Each one does its own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+FILE ?=
+
+.PHONY: install run test check bench build types clean
+
+install: $(VENV)/.installed ## a virtual environment with mq and the tools of its developers
+
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+run: install ## the main job on real input: make run [FILE=any.txt]
+	$(BIN)/python -m bench.tour $(FILE)
+
+test: install ## the whole suite, in parallel
+	$(BIN)/python -m pytest --numprocesses=2 --quiet
+
+check: install types ## lint, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+types: install ## mypy cannot rename folders, so show it a tree that has the right names
+	mkdir -p .typing/mq
+	ln -sfn $(addprefix ../../,mq/__init__.py mq/__main__.py mq/py.typed cli client daemons pipeline protocol) .typing/mq/
+
+bench: install ## this broker beside the Java one, in turn, with one driver
+	$(BIN)/python -m bench.compare
+
+build: install ## a wheel and a source archive in dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build
+
+clean:
+	rm -rf build dist .typing .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -1,0 +1,1 @@
+"""The asyncio client: sessions, admin calls, producers and consumers."""

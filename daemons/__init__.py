@@ -1,0 +1,1 @@
+"""The daemons and what they share."""

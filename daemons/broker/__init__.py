@@ -1,0 +1,1 @@
+"""The broker: stores messages and serves them."""

@@ -1,0 +1,1 @@
+"""What the broker answers: one function per request code, grouped by subject."""

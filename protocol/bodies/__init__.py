@@ -1,0 +1,1 @@
+"""Every JSON body, declared once by subject."""

@@ -1,0 +1,1 @@
+"""Every header of a request or response, declared once by subject."""
