@@ -1,0 +1,35 @@
+"""Java clusters that the interop tests of one worker share."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.interop import peers
+
+
+@dataclass(frozen=True)
+class JavaCluster:
+    """A running Java name server with one Java broker, both of `release`."""
+
+    release: str
+    namesrv: str  # "127.0.0.1:port"
+    broker: str  # "127.0.0.1:port"
+    broker_name: str
+    home: Path
+
+
+@pytest.fixture(scope="session", params=peers.SERVER_RELEASES)
+def java_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JavaCluster]:
+    """A Java cluster of each release in turn. Tests share it: use topics and groups of your own."""
+    peers.require_java()
+    release: str = request.param
+    home = tmp_path_factory.mktemp(f"java-{release}")
+    with (
+        peers.JavaNameServer(release, home) as namesrv,
+        peers.JavaBroker(release, home, namesrv.address) as broker,
+    ):
+        yield JavaCluster(release, namesrv.address, broker.address, broker.name, home)

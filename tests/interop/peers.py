@@ -1,0 +1,383 @@
+"""The real Java peers: their jars, a name server, a broker, mqadmin and small client programs.
+
+Everything runs below a directory that the test gives (its HOME, store and logs), on ports of
+its own, in a process group that ends with the context manager or with this process.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+HERE = Path(__file__).parent
+CACHE = HERE.parents[1] / ".cache" / "java"
+SERVER_RELEASES = ("4.9.7", "5.5.0")
+CLIENT_RELEASES = ("4.9.8", "5.5.0")
+
+# JDK 17 hides what these releases reach into.
+_FLAGS = """
+--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.nio=ALL-UNNAMED
+--add-opens=java.base/sun.nio.ch=ALL-UNNAMED --add-opens=java.base/jdk.internal.misc=ALL-UNNAMED
+--add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.util.concurrent=ALL-UNNAMED
+--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED
+--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED
+""".split()
+# A test's peer lives for seconds: the quick compiler and the small collector start it sooner.
+_SHORT_LIVED = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+
+_START_SECONDS = 90
+_STOP_SECONDS = 30
+
+_LOGBACK = b"""<configuration>
+  <appender name="FILE" class="ch.qos.logback.core.FileAppender">
+    <file>${user.home}/peer.log</file><encoder><pattern>%d %-5level %msg%n</pattern></encoder>
+  </appender>
+  <root level="warn"><appender-ref ref="FILE"/></root>
+</configuration>
+"""
+
+
+def require_java() -> None:
+    """Skip the test when a JDK or Maven is missing; with CI=true fail instead."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    if not missing:
+        return
+    reason = f"{', '.join(missing)} not found: apt-get install openjdk-17-jdk-headless maven"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock that other test processes respect, so that work is done once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def jars(release: str) -> Path:
+    """Return the folder of the jars of `release`, a pom's name such as `server-4.9.7`.
+
+    Maven copies them into the cache on the first call. Skips as `require_java` does.
+    """
+    require_java()
+    pom = HERE / "poms" / f"{release}.xml"
+    folder = CACHE / release
+    if not pom.is_file():
+        raise ValueError(f"no pom for {release} in {pom.parent}")
+    with _locked(CACHE / f"{release}.lock"):
+        if not (folder.is_dir() and any(folder.glob("rocketmq-*.jar"))):
+            partial = CACHE / f"{release}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+            subprocess.run([*command, f"-DoutputDirectory={partial}"], check=True)
+            partial.rename(folder)
+    return folder
+
+
+def free_port() -> int:
+    """Return a port P such that P-2 (the broker's fast port), P and P+1 (its HA port) are free.
+
+    The range lies below the ports that the system gives to outgoing connections, and the start
+    is random, so that test processes running side by side do not meet.
+    """
+    for _ in range(200):
+        port = random.randrange(20_002, 32_000, 4)
+        if all(_is_free(neighbour) for neighbour in range(port - 2, port + 2)):
+            return port
+    raise RuntimeError("no four free ports in a row between 20000 and 32000")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
+    return True
+
+
+class Process:
+    """A child process with its output read line by line; ends with the `with` block.
+
+    `lines` holds what it printed (both streams). Ending is SIGKILL to the whole group: a test
+    that wants a clean shutdown calls `stop` first.
+    """
+
+    def __init__(self, command: Sequence[str], home: Path, ready: str) -> None:
+        self.command = list(command)
+        self.home = home
+        self.lines: list[str] = []
+        self._ready = ready
+        self._news = threading.Condition()
+        self._ended = False
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start it and return when it has printed the line that says it is ready."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._ended = False
+        self.lines = []
+        self._process = subprocess.Popen(
+            [*_die_with_parent(), *self.command],
+            cwd=self.home,
+            env={**os.environ, "HOME": str(self.home), "ROCKETMQ_HOME": str(self.home)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self.wait_for_line(self._ready, _START_SECONDS)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _read(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._news:
+                self.lines.append(line.rstrip("\n"))
+                self._news.notify_all()
+        with self._news:
+            self._ended = True
+            self._news.notify_all()
+
+    def wait_for_line(self, text: str, timeout: float = 30, count: int = 1) -> list[str]:
+        """Return the lines that contain `text` once there are `count`; TimeoutError otherwise."""
+
+        def found() -> bool:
+            return sum(text in line for line in self.lines) >= count
+
+        with self._news:
+            self._news.wait_for(lambda: found() or self._ended, timeout)
+            if found():
+                return [line for line in self.lines if text in line]
+            printed = "\n".join(self.lines[-40:])
+        state = "ended" if self._ended else f"has run {timeout:.0f} s"
+        raise TimeoutError(f"{self.command[-1]} {state} without {count} of {text!r}:\n{printed}")
+
+    def write_line(self, text: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(text + "\n")
+        self._process.stdin.flush()
+
+    def stop(self, timeout: float = _STOP_SECONDS) -> int:
+        """Ask it to end (SIGTERM: Java runs its shutdown hooks) and return the exit status."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            return self._process.wait(timeout)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the whole group at once (SIGKILL) and reap it. Safe to call again."""
+        if self._process is None:
+            return
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        if self._reader is not None:
+            self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass  # what it had not read when it ended
+        self._process = None
+
+    @property
+    def pid(self) -> int:
+        """The process id; for tests that send signals of their own."""
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.kill()
+
+
+def _die_with_parent() -> list[str]:
+    """A prefix that ends the child when this process is killed, where util-linux has it."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL"] if setpriv else []
+
+
+def _java(folder: Path, home: Path, heap: str, main: str, *classes: Path) -> list[str]:
+    path = os.pathsep.join([*map(str, classes), f"{folder}/*"])
+    options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={home}"]
+    return ["java", *_FLAGS, *_SHORT_LIVED, *options, "-cp", path, main]
+
+
+def _write_home(home: Path) -> None:
+    conf = home / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    # For 4.9; the jars of 5.x have theirs, and a second one makes mqadmin print warnings.
+    for name in ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml"):
+        (conf / name).write_bytes(_LOGBACK)
+
+
+def _write_properties(path: Path, settings: Mapping[str, object]) -> None:
+    path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+
+class JavaNameServer(Process):
+    """A Java name server of `release` ("4.9.7"), its files below `tmp`."""
+
+    def __init__(
+        self, release: str, tmp: Path, port: int | None = None, config: Mapping[str, object] = {}
+    ) -> None:
+        home = tmp / f"namesrv-{release}"
+        self.release = release
+        self.port = port or free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        _write_home(home)
+        _write_properties(home / "namesrv.conf", {"listenPort": self.port, **config})
+        main = "org.apache.rocketmq.namesrv.NamesrvStartup"
+        command = _java(jars(f"server-{release}"), home, "256m", main)
+        super().__init__([*command, "-c", str(home / "namesrv.conf")], home, "boot success")
+
+    def start(self) -> None:
+        super().start()
+        socket.create_connection(("127.0.0.1", self.port), 5).close()
+
+
+class JavaBroker(Process):
+    """A Java broker of `release` ("4.9.7") registered with `namesrv`, its files below `tmp`.
+
+    `config` adds to or replaces the settings; the store is `store` (by default in `tmp`), so
+    that a broker can be started on the directory that another one has written. It has
+    registered with the name server when `start` returns.
+    """
+
+    def __init__(
+        self,
+        release: str,
+        tmp: Path,
+        namesrv: str,
+        config: Mapping[str, object] = {},
+        *,
+        port: int | None = None,
+        store: Path | None = None,
+    ) -> None:
+        self.release = release
+        self.port = port or free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.name = str(config.get("brokerName", "java-broker"))
+        self.namesrv = namesrv
+        home = tmp / f"broker-{release}-{self.port}"
+        self.store = store or home / "store"
+        _write_home(home)
+        settings: dict[str, object] = {
+            "brokerName": self.name,
+            "brokerIP1": "127.0.0.1",
+            "listenPort": self.port,
+            "storePathRootDir": self.store,
+            "storePathCommitLog": self.store / "commitlog",
+            # A log file of Java's default size takes a gigabyte of a small test disk.
+            "mappedFileSizeCommitLog": 64 << 20,
+            # Refusals for a full disk have tests of their own.
+            "diskMaxUsedSpaceRatio": 95,
+        }
+        _write_properties(home / "broker.conf", {**settings, **config})
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        command = _java(jars(f"server-{release}"), home, "512m", main)
+        arguments = ["-c", str(home / "broker.conf"), "-n", namesrv]
+        super().__init__([*command, *arguments], home, "boot success")
+
+    def start(self) -> None:
+        super().start()
+        socket.create_connection(("127.0.0.1", self.port), 5).close()
+
+
+def mqadmin(
+    release: str, *args: str, tmp: Path | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run the Java mqadmin of `release` ("4.9.7", "5.5.0") and return what it printed."""
+    home = tmp or CACHE / "mqadmin-home"
+    with _locked(CACHE / "mqadmin-home.lock"):
+        _write_home(home)
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    command = _java(jars(f"server-{release}"), home, "256m", main)
+    return _run([*command, *args], home, timeout)
+
+
+def run_java(
+    release: str, driver: str, *args: str, timeout: float = 90
+) -> subprocess.CompletedProcess[str]:
+    """Run `tests/interop/java/DRIVER` with the Java client of `release` ("4.9.8", "5.5.0")."""
+    home = CACHE / "client-home"
+    home.mkdir(parents=True, exist_ok=True)
+    return _run([*_client_command(release, driver, home), *args], home, timeout)
+
+
+class JavaProgram(Process):
+    """A driver of `tests/interop/java` that keeps running; it is ready when it prints READY.
+
+    It ends by itself when its standard input closes or on `stop`.
+    """
+
+    def __init__(self, release: str, driver: str, *args: str, tmp: Path) -> None:
+        home = tmp / f"{Path(driver).stem}-{release}-{random.randrange(1 << 32):08x}"
+        super().__init__([*_client_command(release, driver, home), *args], home, "READY")
+
+
+def _client_command(release: str, driver: str, home: Path) -> list[str]:
+    folder = jars(f"client-{release}")
+    classes = _compiled(release, folder, HERE / "java" / driver)
+    return _java(folder, home, "128m", Path(driver).stem, classes)
+
+
+def _compiled(release: str, folder: Path, source: Path) -> Path:
+    """Compile `source` once per content; the name of the folder tells the content."""
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    target = CACHE / f"classes-{release}" / f"{source.stem}-{digest}"
+    with _locked(CACHE / f"classes-{release}.lock"):
+        if not target.is_dir():
+            partial = target.with_suffix(".partial")
+            command = ["javac", "-nowarn", "-cp", f"{folder}/*", "-d", str(partial), str(source)]
+            subprocess.run(command, check=True)
+            partial.rename(target)
+    return target
+
+
+def _run(command: list[str], home: Path, timeout: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*_die_with_parent(), *command],
+        cwd=home,
+        env={**os.environ, "HOME": str(home), "ROCKETMQ_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
