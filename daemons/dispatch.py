@@ -1,0 +1,65 @@
+"""From a request to its handler, and from what the handler does to a reply.
+
+A handler is a plain function ``(command, channel) -> Command | None``. It returns the reply, or
+None when nothing is to be sent now: because the request was one-way, or because the handler keeps
+the channel and replies later. One that must wait for I/O is an ``async def``; it runs as a task of
+the listener. Whatever goes wrong becomes an error reply, so that a handler only says what is wrong.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from mq.daemons.listener import Channel
+
+log = logging.getLogger(__name__)
+
+Reply = Command | None
+Handler = Callable[[Command, "Channel"], Reply | Awaitable[Reply]]
+# A handler of the hot path: header (its JSON form, checked to be an object), body, channel. It
+# writes its own replies and is only given requests in JSON.
+DirectHandler = Callable[[dict[str, object], bytes, "Channel"], None]
+
+
+class Refused(Exception):
+    """The request is understood and refused: becomes a reply with this code and remark."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+def unknown_code(command: Command) -> Command:
+    """What a peer gets for a request that nobody handles here."""
+    return command.reply(
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        remark=f"request type {command.code} not supported",
+    )
+
+
+def error_reply(command: Command, error: Exception) -> Command:
+    """The reply that tells a peer why its request failed."""
+    if isinstance(error, Refused):
+        return command.reply(error.code, remark=error.remark)
+    if isinstance(error, RemoteProtocolError):
+        return command.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+    return command.reply(
+        ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error or 'no details'}"
+    )
+
+
+def merge(*tables: Mapping[int, Handler]) -> dict[int, Handler]:
+    """Join handler tables by subject into one; a code handled twice is a bug."""
+    merged: dict[int, Handler] = {}
+    for table in tables:
+        twice = merged.keys() & table.keys()
+        if twice:
+            raise ValueError(f"request codes handled twice: {sorted(twice)}")
+        merged.update(table)
+    return merged
