@@ -76,7 +76,7 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
-        self._listener.channels.discard(self)
+        self._listener.forget(self)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ConnectionError(f"{self.remote} closed the connection"))
@@ -262,6 +262,7 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._complained: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Future[None] | None = None  # done when the last channel has gone
 
     async def __aenter__(self) -> "Listener":
         await self.start()
@@ -300,8 +301,9 @@ class Listener:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         for channel in list(self.channels):
             channel.close()
-        while self.channels:
-            await asyncio.sleep(0)
+        if self.channels:
+            self._closing = asyncio.get_running_loop().create_future()
+            await self._closing
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
@@ -325,6 +327,12 @@ class Listener:
                     return
                 reply = result
         self._send(command, channel, reply)
+
+    def forget(self, channel: Channel) -> None:
+        """A channel has closed."""
+        self.channels.discard(channel)
+        if not self.channels and self._closing is not None and not self._closing.done():
+            self._closing.set_result(None)
 
     def complain(self, channel: Channel, error: Exception) -> None:
         """Count a bad request and log it, at most once a second for a peer's host."""

@@ -126,10 +126,7 @@ def _text_fields(fields: object) -> dict[str, str]:
         return {}
     if type(fields) is not dict:
         raise RemoteProtocolError("header: extFields must be an object")
-    for name, value in fields.items():
-        if type(value) is not str:
-            break
-    else:
+    if all(type(value) is str for value in fields.values()):
         return fields
     texts = {}
     for name, value in fields.items():
