@@ -41,6 +41,7 @@ _START_SECONDS = 90
 _STOP_SECONDS = 30
 
 _LOGBACK = b"""<configuration>
+  <statusListener class="ch.qos.logback.core.status.NopStatusListener"/>
   <appender name="FILE" class="ch.qos.logback.core.FileAppender">
     <file>${user.home}/peer.log</file><encoder><pattern>%d %-5level %msg%n</pattern></encoder>
   </appender>
@@ -241,8 +242,10 @@ def _java(folder: Path, home: Path, heap: str, main: str, *classes: Path) -> lis
 def _write_home(home: Path) -> None:
     conf = home / "conf"
     conf.mkdir(parents=True, exist_ok=True)
-    # For 4.9; the jars of 5.x have theirs, and a second one makes mqadmin print warnings.
-    for name in ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml"):
+    # The first three are read by 4.9. The last is what 5.x looks for on the class path before
+    # the files in its jars, which make every command print pages of notices.
+    names = ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml", "rmq.logback.xml")
+    for name in names:
         (conf / name).write_bytes(_LOGBACK)
 
 
@@ -263,7 +266,7 @@ class JavaNameServer(Process):
         _write_home(home)
         _write_properties(home / "namesrv.conf", {"listenPort": self.port, **config})
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        command = _java(jars(f"server-{release}"), home, "256m", main)
+        command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
         super().__init__([*command, "-c", str(home / "namesrv.conf")], home, "boot success")
 
     def start(self) -> None:
@@ -310,7 +313,7 @@ class JavaBroker(Process):
         }
         _write_properties(home / "broker.conf", {**settings, **config})
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        command = _java(jars(f"server-{release}"), home, "512m", main)
+        command = _java(jars(f"server-{release}"), home, "512m", main, home / "conf")
         arguments = ["-c", str(home / "broker.conf"), "-n", namesrv]
         super().__init__([*command, *arguments], home, "boot success")
 
@@ -327,7 +330,7 @@ def mqadmin(
     with _locked(CACHE / "mqadmin-home.lock"):
         _write_home(home)
     main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    command = _java(jars(f"server-{release}"), home, "256m", main)
+    command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
     return _run([*command, *args], home, timeout)
 
 
