@@ -1,0 +1,441 @@
+"""Configuration of a broker: every name and default of BrokerConfig in 4.9.8, and what binds the
+four sections together."""
+
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
+from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
+
+__all__ = [
+    "BrokerConfig",
+    "BrokerRole",
+    "BrokerSettings",
+    "FlushDiskType",
+    "MessageStoreConfig",
+    "parse_name_servers",
+]
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 10911
+# The fast listener answers what must not wait behind pulls; clients compute its port this way.
+FAST_PORT_DISTANCE = 2
+MASTER_ID = 0
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _host_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+@dataclass(frozen=True)
+class BrokerConfig(Section):
+    """The broker itself: who it is and what it allows."""
+
+    rocketmq_home: str | None = setting(
+        factory=lambda: os.environ.get("ROCKETMQ_HOME"),
+        doc="folder of the installation; not needed here",
+        effect=False,
+    )
+    namesrv_addr: str | None = setting(
+        factory=lambda: os.environ.get("NAMESRV_ADDR"),
+        doc="name servers, host:port separated by ;",
+        important=True,
+        updatable=True,
+    )
+    broker_ip1: str = setting(
+        "",
+        "address that clients are told; empty: where it listens, or this host's own address",
+        name="brokerIP1",
+        important=True,
+    )
+    broker_ip2: str = setting(
+        "", "address that slaves are told; empty: brokerIP1", name="brokerIP2"
+    )
+    broker_name: str = setting(
+        factory=_host_name, doc="name shared by a master and its slaves", important=True
+    )
+    broker_cluster_name: str = setting("DefaultCluster", "name of the cluster", important=True)
+    broker_id: int = setting(
+        MASTER_ID, "0 for a master, above 0 for a slave", long=True, important=True
+    )
+    broker_permission: int = setting(
+        6, "what clients may do here: 4 read, 2 write, 6 both", updatable=True
+    )
+    default_topic_queue_nums: int = setting(8, "queues of TBW102")
+    auto_create_topic_enable: bool = setting(
+        True, "make unknown topics at the first send", important=True, updatable=True
+    )
+    cluster_topic_enable: bool = setting(
+        True, "the topic named after the cluster may be read and written"
+    )
+    broker_topic_enable: bool = setting(
+        True, "the topic named after the broker may be read and written"
+    )
+    auto_create_subscription_group: bool = setting(
+        True, "make unknown consumer groups", important=True, updatable=True
+    )
+    message_store_plug_in: str = setting("", "Java store plug-ins", effect=False)
+    msg_trace_topic_name: str = setting(
+        "RMQ_SYS_TRACE_TOPIC", "topic of message traces", important=True
+    )
+    trace_topic_enable: bool = setting(False, "make the topic of message traces", important=True)
+    send_message_thread_pool_nums: int = setting(
+        factory=lambda: min(_cores(), 4), doc="threads for sends", effect=False
+    )
+    put_message_future_thread_pool_nums: int = setting(
+        factory=lambda: min(_cores(), 4), doc="threads that answer sends", effect=False
+    )
+    pull_message_thread_pool_nums: int = setting(
+        factory=lambda: 16 + _cores() * 2, doc="threads for pulls", effect=False
+    )
+    process_reply_message_thread_pool_nums: int = setting(
+        factory=lambda: 16 + _cores() * 2, doc="threads for replies", effect=False
+    )
+    query_message_thread_pool_nums: int = setting(
+        factory=lambda: 8 + _cores(), doc="threads for queries", effect=False
+    )
+    admin_broker_thread_pool_nums: int = setting(16, "threads for administration", effect=False)
+    client_manage_thread_pool_nums: int = setting(32, "threads for clients", effect=False)
+    consumer_manage_thread_pool_nums: int = setting(32, "threads for consumers", effect=False)
+    heartbeat_thread_pool_nums: int = setting(
+        factory=lambda: min(32, _cores()), doc="threads for heartbeats", effect=False
+    )
+    end_transaction_thread_pool_nums: int = setting(
+        factory=lambda: max(8 + _cores() * 2, min(_cores(), 4) * 4),
+        doc="threads that end transactions",
+        effect=False,
+    )
+    flush_consumer_offset_interval: int = setting(
+        5000, "pause between saves of consumerOffset.json", unit="ms", updatable=True
+    )
+    flush_consumer_offset_history_interval: int = setting(
+        60_000, "pause between saves of the offsets' history", unit="ms", effect=False
+    )
+    reject_transaction_message: bool = setting(
+        False, "refuse transaction messages", important=True, updatable=True
+    )
+    fetch_namesrv_addr_by_address_server: bool = setting(
+        False, "ask an HTTP address server for the name servers", important=True
+    )
+    rmq_address_server_domain: str = setting(
+        "jmenv.tbsite.net", "host, or host:port, of the address server; port 8080 unless told"
+    )
+    rmq_address_server_sub_group: str = setting(
+        "nsaddr", "last part of the path at the address server"
+    )
+    update_name_server_addr_period: int = setting(
+        120_000, "pause between questions to the address server (a 5.x name)", unit="ms"
+    )
+    send_thread_pool_queue_capacity: int = setting(10_000, "sends that wait", effect=False)
+    put_thread_pool_queue_capacity: int = setting(10_000, "appends that wait", effect=False)
+    pull_thread_pool_queue_capacity: int = setting(100_000, "pulls that wait", effect=False)
+    reply_thread_pool_queue_capacity: int = setting(10_000, "replies that wait", effect=False)
+    query_thread_pool_queue_capacity: int = setting(20_000, "queries that wait", effect=False)
+    client_manager_thread_pool_queue_capacity: int = setting(
+        1_000_000, "client requests that wait", effect=False
+    )
+    consumer_manager_thread_pool_queue_capacity: int = setting(
+        1_000_000, "consumer requests that wait", effect=False
+    )
+    heartbeat_thread_pool_queue_capacity: int = setting(
+        50_000, "heartbeats that wait", effect=False
+    )
+    end_transaction_pool_queue_capacity: int = setting(
+        100_000, "ends of transactions that wait", effect=False
+    )
+    filter_server_nums: int = setting(0, "filter servers to start", effect=False)
+    long_polling_enable: bool = setting(
+        True, "hold a pull that finds nothing until a message comes", updatable=True
+    )
+    short_polling_time_mills: int = setting(
+        1000,
+        "hold it this long instead when long polling is off",
+        unit="ms",
+        long=True,
+        updatable=True,
+    )
+    notify_consumer_ids_changed_enable: bool = setting(
+        True, "tell a group when its members change", updatable=True
+    )
+    high_speed_mode: bool = setting(False, "unused in Java too", effect=False)
+    commercial_enable: bool = setting(True, "counters of the cloud service", effect=False)
+    commercial_timer_count: int = setting(1, "counters of the cloud service", effect=False)
+    commercial_trans_count: int = setting(1, "counters of the cloud service", effect=False)
+    commercial_big_count: int = setting(1, "counters of the cloud service", effect=False)
+    commercial_base_count: int = setting(1, "counters of the cloud service", effect=False)
+    transfer_msg_by_heap: bool = setting(
+        True, "copy messages of a pull to the heap first", effect=False
+    )
+    max_delay_time: int = setting(40, "unused in Java too", effect=False)
+    region_id: str = setting("DefaultRegion", "region written to traced messages")
+    register_broker_timeout_mills: int = setting(
+        6000, "wait for a name server's answer", unit="ms", updatable=True
+    )
+    slave_read_enable: bool = setting(
+        False, "send consumers that are far behind to a slave", effect=False
+    )
+    disable_consume_if_consumer_read_slowly: bool = setting(
+        False, "stop groups that are far behind", effect=False
+    )
+    consumer_fallbehind_threshold: int = setting(
+        16 * 1024**3, "how far that is", unit="bytes", long=True, effect=False
+    )
+    broker_fast_failure_enable: bool = setting(
+        True, "refuse requests that waited too long", effect=False
+    )
+    wait_time_mills_in_send_queue: int = setting(
+        200, "how long a send may wait", unit="ms", long=True, effect=False
+    )
+    wait_time_mills_in_pull_queue: int = setting(
+        5000, "how long a pull may wait", unit="ms", long=True, effect=False
+    )
+    wait_time_mills_in_heartbeat_queue: int = setting(
+        31_000, "how long a heartbeat may wait", unit="ms", long=True, effect=False
+    )
+    wait_time_mills_in_transaction_queue: int = setting(
+        3000, "how long an end of a transaction may wait", unit="ms", long=True, effect=False
+    )
+    start_accept_send_request_time_stamp: int = setting(
+        0, "refuse sends before this time", unit="ms since 1970", long=True, updatable=True
+    )
+    trace_on: bool = setting(True, "tell clients whether to trace", updatable=True)
+    enable_calc_filter_bit_map: bool = setting(
+        False, "compute filter maps while storing", effect=False
+    )
+    expect_consumer_num_use_filter: int = setting(
+        32, "groups with a filter that the map is sized for", effect=False
+    )
+    max_error_rate_of_bloom_filter: int = setting(
+        20, "wrong hits of the map", unit="%", effect=False
+    )
+    filter_data_clean_time_span: int = setting(
+        86_400_000, "filters of dead groups are kept this long", unit="ms", long=True, effect=False
+    )
+    filter_support_retry: bool = setting(False, "filter retry topics too", effect=False)
+    enable_property_filter: bool = setting(False, "allow SQL92 filters", effect=False)
+    compressed_register: bool = setting(False, "compress what name servers are told")
+    force_register: bool = setting(
+        True, "register each time even if nothing changed", updatable=True
+    )
+    register_name_server_period: int = setting(
+        30_000, "pause between registrations; 10 s to 60 s", unit="ms"
+    )
+    transaction_time_out: int = setting(
+        6000,
+        "age at which a half message is checked first",
+        unit="ms",
+        long=True,
+        important=True,
+        effect=False,
+    )
+    transaction_check_max: int = setting(
+        15, "checks before a half message is discarded", important=True, effect=False
+    )
+    transaction_check_interval: int = setting(
+        60_000,
+        "pause between rounds of checks",
+        unit="ms",
+        long=True,
+        important=True,
+        effect=False,
+    )
+    acl_enable: bool = setting(False, "check who may do what", important=True)
+    store_reply_message_enable: bool = setting(True, "store reply messages", effect=False)
+    enable_detail_stat: bool = setting(True, "count per queue", effect=False)
+    auto_delete_unused_stats: bool = setting(False, "drop counters with their topic", effect=False)
+    isolate_log_enable: bool = setting(False, "a log folder per broker", effect=False)
+    config_black_list: str = setting(
+        "configBlackList;brokerConfigPath",
+        "settings, separated by ;, that may not be changed while the broker runs",
+    )
+    channel_expired_timeout: int = setting(
+        120_000,
+        "a client without a heartbeat for this long is forgotten (a 5.x name)",
+        unit="ms",
+        long=True,
+    )
+
+
+class BrokerSettings(Settings):
+    """The configuration of one broker; sections in the order in which Java prints them."""
+
+    section_names = ("broker", "server", "client", "store")
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.broker = BrokerConfig()
+        self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
+        self.client = NettyClientConfig()
+        self.store = MessageStoreConfig()
+        self.listen_host = LOOPBACK
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, then `overrides` by property name; then the checks.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        properties = read_file(path) if path is not None else {}
+        # Java sets it from listenPort whatever the file says (BrokerStartup). A port of one's own
+        # is kept here, and 0 stays 0: any free port.
+        settings.apply(properties)
+        settings.apply(overrides or {})
+        if "haListenPort" not in {**properties, **(overrides or {})}:
+            port = settings.server.listen_port
+            settings.store = settings.store.replace(ha_listen_port=port + 1 if port else 0)
+        settings.resolve()
+        return settings
+
+    @property
+    def fast_port(self) -> int:
+        """Port of the fast listener; 0, any, beside a main listener on any port."""
+        port = self.server.listen_port
+        return port - FAST_PORT_DISTANCE if port else 0
+
+    def name_servers(self) -> list[str]:
+        """The configured name servers as host:port."""
+        return parse_name_servers(self.broker.namesrv_addr or "")
+
+    def resolve(self) -> None:
+        """Check the whole and fill in what follows from it: brokerId of a master, addresses.
+
+        Raises:
+            ConfigError: says which setting cannot be used and what to write instead.
+        """
+        if self.store.broker_role is not BrokerRole.SLAVE and self.broker.broker_id != MASTER_ID:
+            # As BrokerStartup does. It would be a refusal if Java's own sample files did not
+            # carry such ids.
+            log.warning(
+                "brokerId=%d is ignored: a master's is always 0 (brokerRole=%s)",
+                self.broker.broker_id,
+                self.store.broker_role,
+            )
+            self.broker = self.broker.replace(broker_id=MASTER_ID)
+        self.check_sections({"broker": self.broker, "store": self.store, "server": self.server})
+        self._resolve_addresses()
+
+    def check_sections(self, sections: Mapping[str, Section]) -> None:
+        broker, store, server = sections["broker"], sections["store"], sections["server"]
+        assert isinstance(broker, BrokerConfig)
+        assert isinstance(store, MessageStoreConfig)
+        assert isinstance(server, NettyServerConfig)
+        _check_broker(broker)
+        store.check()
+        if store.broker_role is BrokerRole.SLAVE and broker.broker_id <= MASTER_ID:
+            raise ConfigError(
+                f"brokerId={broker.broker_id}: a slave's brokerId must be above 0 "
+                "(brokerRole=SLAVE)"
+            )
+        if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
+            raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")
+
+    def _resolve_addresses(self) -> None:
+        """Where to listen and what address to tell others.
+
+        Without access control everyone who can connect may do everything. So a broker whose file
+        names no address for others stays on loopback, and one whose file does says so in the log.
+        """
+        told = self.server.bind_address or self.broker.broker_ip1
+        if self.server.bind_address:
+            host = self.server.bind_address
+        elif self.broker.broker_ip1:
+            host = LOOPBACK if _is_loopback(self.broker.broker_ip1) else EVERYWHERE
+        else:
+            host = EVERYWHERE if self.broker.acl_enable else LOOPBACK
+        self.listen_host = host
+        advertised = self.broker.broker_ip1 or (
+            local_address() if host in (EVERYWHERE, "::") else host
+        )
+        self.broker = self.broker.replace(
+            broker_ip1=advertised, broker_ip2=self.broker.broker_ip2 or advertised
+        )
+        if self.broker.acl_enable or _is_loopback(host):
+            if not told and _is_loopback(host):
+                log.warning(
+                    "listening on %s only: set brokerIP1 or bindAddress to serve other hosts", host
+                )
+            return
+        log.warning(
+            "ACCESS CONTROL IS OFF and the broker listens on %s: whoever reaches it may read, "
+            "write and delete everything (aclEnable=false)",
+            host,
+        )
+
+
+def _check_broker(broker: BrokerConfig) -> None:
+    parse_name_servers(broker.namesrv_addr or "")
+    for name, text in (
+        ("brokerName", broker.broker_name),
+        ("brokerClusterName", broker.broker_cluster_name),
+    ):
+        if not text or any(c.isspace() or c in '/\\@"' or not c.isprintable() for c in text):
+            raise ConfigError(f"{name}={text}: must be a name without blanks, quotes, / or @")
+    if not 0 <= broker.broker_permission <= 6 or broker.broker_permission & 1:
+        raise ConfigError(
+            f"brokerPermission={broker.broker_permission}: expected 2 (write), 4 (read) or 6 (both)"
+        )
+    for name, value in (
+        ("flushConsumerOffsetInterval", broker.flush_consumer_offset_interval),
+        ("registerNameServerPeriod", broker.register_name_server_period),
+        ("registerBrokerTimeoutMills", broker.register_broker_timeout_mills),
+        ("channelExpiredTimeout", broker.channel_expired_timeout),
+        ("updateNameServerAddrPeriod", broker.update_name_server_addr_period),
+        ("defaultTopicQueueNums", broker.default_topic_queue_nums),
+    ):
+        if value < 1:
+            raise ConfigError(f"{name}={value}: must be at least 1")
+
+
+def parse_name_servers(text: str) -> list[str]:
+    """The addresses in `host:port;host:port`; none in an empty text.
+
+    Raises:
+        ConfigError: says what the format is.
+    """
+    addresses = []
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        host, colon, port = part.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            raise ConfigError(
+                f"namesrvAddr={text}: {part} is not host:port; "
+                'write for example "127.0.0.1:9876;192.168.0.1:9876"'
+            )
+        addresses.append(part)
+    return addresses
+
+
+def local_address() -> str:
+    """The address other hosts most likely reach this one at; loopback if there is no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; it asks the routing table for a source.
+            # 192.0.2.1 is reserved for documentation and lies behind the default route.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return LOOPBACK
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,302 @@
+"""Settings of the message store: every name and default of MessageStoreConfig in 4.9.8, and the
+few 5.x names that this store honours."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from mq.daemons.config import ConfigError, Section, setting
+
+MIB = 1024 * 1024
+CONSUME_QUEUE_UNIT = 20  # bytes of one consume queue entry
+
+
+class BrokerRole(StrEnum):
+    """What a broker of a group does; brokerId is 0 for a master."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"  # answers a send before its slaves have the message
+    SYNC_MASTER = "SYNC_MASTER"  # answers when a slave has it
+    SLAVE = "SLAVE"
+
+
+class FlushDiskType(StrEnum):
+    """When a send is answered: once the message is on the disk, or before."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+@dataclass(frozen=True)
+class MessageStoreConfig(Section):
+    """The store of one broker."""
+
+    store_path_root_dir: str = setting(
+        factory=lambda: str(Path.home() / "store"),
+        doc="folder of the store",
+        important=True,
+    )
+    store_path_commit_log: str | None = setting(
+        None, "folder of the commit log; empty: commitlog under the root", important=True
+    )
+    store_path_dledger_commit_log: str | None = setting(
+        None,
+        "folder of the DLedger commit log",
+        name="storePathDLedgerCommitLog",
+        important=True,
+        effect=False,
+    )
+    read_only_commit_log_store_paths: str | None = setting(
+        None, "commit log folders that get no new files", effect=False
+    )
+    mapped_file_size_commit_log: int = setting(
+        1024 * MIB, "size of a commit log file", unit="bytes"
+    )
+    mapped_file_size_consume_queue: int = setting(
+        300_000 * CONSUME_QUEUE_UNIT, "size of a consume queue file", unit="bytes"
+    )
+    enable_consume_queue_ext: bool = setting(
+        False, "extension files of the consume queue", effect=False
+    )
+    mapped_file_size_consume_queue_ext: int = setting(
+        48 * MIB, "size of an extension file", unit="bytes", effect=False
+    )
+    bit_map_length_consume_queue_ext: int = setting(
+        64, "bits of the filter map of an extension", effect=False
+    )
+    flush_interval_commit_log: int = setting(
+        500, "pause between asynchronous flushes", unit="ms", important=True, updatable=True
+    )
+    commit_interval_commit_log: int = setting(
+        200, "pause between commits of the transient pool", unit="ms", important=True, effect=False
+    )
+    use_reentrant_lock_when_put_message: bool = setting(
+        True, "kind of lock around appends", effect=False
+    )
+    flush_commit_log_timed: bool = setting(
+        True, "flush on a timer rather than when woken", important=True, effect=False
+    )
+    flush_interval_consume_queue: int = setting(
+        1000, "pause between flushes of the consume queues", unit="ms", updatable=True
+    )
+    clean_resource_interval: int = setting(
+        10_000, "pause between looks for files to delete", unit="ms", updatable=True
+    )
+    delete_commit_log_files_interval: int = setting(
+        100, "pause between two deletions of commit log files", unit="ms", updatable=True
+    )
+    delete_consume_queue_files_interval: int = setting(
+        100, "pause between two deletions of consume queue files", unit="ms", updatable=True
+    )
+    destroy_maped_file_interval_forcibly: int = setting(
+        120_000, "a file in use is deleted after this", unit="ms", effect=False
+    )
+    redelete_hanged_file_interval: int = setting(
+        120_000, "pause before a failed deletion is tried again", unit="ms", effect=False
+    )
+    delete_when: str = setting(
+        "04",
+        "hours of the day, separated by ;, in which expired files are deleted",
+        important=True,
+        updatable=True,
+    )
+    disk_max_used_space_ratio: int = setting(
+        75, "above this use of the disk files are deleted early", unit="%", updatable=True
+    )
+    disk_space_warning_level_ratio: int = setting(
+        90, "above this use of the disk sends are refused (a 5.x name)", unit="%", updatable=True
+    )
+    disk_space_clean_forcibly_ratio: int = setting(
+        85,
+        "above this use of the disk unexpired files are deleted (a 5.x name)",
+        unit="%",
+        updatable=True,
+    )
+    file_reserved_time: int = setting(
+        72, "age at which a commit log file is deleted", unit="h", important=True, updatable=True
+    )
+    delete_file_batch_max: int = setting(
+        10, "files deleted in one round (a 5.x name)", updatable=True
+    )
+    put_msg_index_hight_water: int = setting(
+        600_000, "queued index requests above which a warning is logged", effect=False
+    )
+    max_message_size: int = setting(
+        4 * MIB, "largest body of a message", unit="bytes", updatable=True
+    )
+    check_crc_on_recover: bool = setting(
+        True, "verify bodies while recovering", name="checkCRCOnRecover"
+    )
+    flush_commit_log_least_pages: int = setting(
+        4, "dirty 4 KiB pages that make a flush worthwhile", updatable=True
+    )
+    commit_commit_log_least_pages: int = setting(4, "the same for the transient pool", effect=False)
+    flush_least_pages_when_warm_maped_file: int = setting(
+        4096, "pages between flushes while a file is warmed", effect=False
+    )
+    flush_consume_queue_least_pages: int = setting(
+        2, "dirty pages that make a flush of a consume queue worthwhile", updatable=True
+    )
+    flush_commit_log_thorough_interval: int = setting(
+        10_000, "flush whatever is dirty at least this often", unit="ms", updatable=True
+    )
+    commit_commit_log_thorough_interval: int = setting(
+        200, "the same for the transient pool", unit="ms", effect=False
+    )
+    flush_consume_queue_thorough_interval: int = setting(
+        60_000, "flush dirty consume queues at least this often", unit="ms", updatable=True
+    )
+    max_transfer_bytes_on_message_in_memory: int = setting(
+        256 * 1024, "bytes of one pull from memory", unit="bytes", important=True, updatable=True
+    )
+    max_transfer_count_on_message_in_memory: int = setting(
+        32, "messages of one pull from memory", important=True, updatable=True
+    )
+    max_transfer_bytes_on_message_in_disk: int = setting(
+        64 * 1024, "bytes of one pull from the disk", unit="bytes", important=True, updatable=True
+    )
+    max_transfer_count_on_message_in_disk: int = setting(
+        8, "messages of one pull from the disk", important=True, updatable=True
+    )
+    access_message_in_memory_max_ratio: int = setting(
+        40,
+        "part of the memory in which the newest messages are taken to be",
+        unit="%",
+        important=True,
+        updatable=True,
+    )
+    message_index_enable: bool = setting(True, "index messages by key", important=True)
+    max_hash_slot_num: int = setting(5_000_000, "slots of an index file")
+    max_index_num: int = setting(20_000_000, "entries of an index file")
+    max_msgs_num_batch: int = setting(64, "messages of one query by key", updatable=True)
+    message_index_safe: bool = setting(
+        False, "recover the index only up to its checkpoint", important=True
+    )
+    ha_listen_port: int = setting(10912, "port that slaves replicate from")
+    ha_send_heartbeat_interval: int = setting(
+        5000, "pause between heartbeats to a slave", unit="ms", effect=False
+    )
+    ha_housekeeping_interval: int = setting(
+        20_000, "a silent replication connection is closed after this", unit="ms", effect=False
+    )
+    ha_transfer_batch_size: int = setting(
+        32 * 1024, "bytes of one transfer to a slave", unit="bytes", effect=False
+    )
+    ha_master_address: str | None = setting(
+        None,
+        "where a slave replicates from; empty: told by the name server",
+        important=True,
+        effect=False,
+    )
+    ha_slave_fallbehind_max: int = setting(
+        256 * MIB, "a slave further behind does not count", unit="bytes", effect=False
+    )
+    broker_role: BrokerRole = setting(  # noqa: RUF009 - a StrEnum does not change
+        BrokerRole.ASYNC_MASTER, "ASYNC_MASTER, SYNC_MASTER or SLAVE", important=True
+    )
+    flush_disk_type: FlushDiskType = setting(  # noqa: RUF009
+        FlushDiskType.ASYNC_FLUSH,
+        "SYNC_FLUSH: a send is answered when its message is on the disk",
+        important=True,
+    )
+    sync_flush_timeout: int = setting(
+        5000, "a send waits this long for its flush", unit="ms", updatable=True
+    )
+    slave_timeout: int = setting(
+        3000, "a send waits this long for a slave", unit="ms", updatable=True
+    )
+    message_delay_level: str = setting(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "delays of the levels 1, 2, …; units s, m, h, d",
+    )
+    flush_delay_offset_interval: int = setting(
+        10_000, "pause between saves of delayOffset.json", unit="ms", long=True
+    )
+    clean_file_forcibly_enable: bool = setting(
+        True, "delete unexpired files when the disk is full", important=True, updatable=True
+    )
+    warm_maped_file_enable: bool = setting(False, "touch every page of a new file", effect=False)
+    offset_check_in_slave: bool = setting(
+        False, "a slave corrects offsets that it does not hold", effect=False
+    )
+    debug_lock_enable: bool = setting(False, "log threads when the store stalls", effect=False)
+    duplication_enable: bool = setting(False, "confirm offsets of duplicated logs", effect=False)
+    disk_fall_recorded: bool = setting(True, "record how far consumers are behind", effect=False)
+    os_page_cache_busy_time_out_mills: int = setting(
+        1000, "an append that takes longer refuses sends", unit="ms", long=True, effect=False
+    )
+    default_query_max_num: int = setting(
+        32, "messages of one query by key unless told", updatable=True
+    )
+    transient_store_pool_enable: bool = setting(
+        False, "append to memory first", important=True, effect=False
+    )
+    transient_store_pool_size: int = setting(5, "buffers of that pool", effect=False)
+    fast_fail_if_no_buffer_in_store_pool: bool = setting(
+        False, "refuse sends when that pool is used up", effect=False
+    )
+    enable_dledger_commit_log: bool = setting(
+        False, "replicate by DLedger: not supported", name="enableDLegerCommitLog"
+    )
+    d_leger_group: str | None = setting(None, "DLedger group", effect=False)
+    d_leger_peers: str | None = setting(None, "DLedger peers", effect=False)
+    d_leger_self_id: str | None = setting(None, "DLedger id", effect=False)
+    preferred_leader_id: str | None = setting(None, "DLedger leader", effect=False)
+    is_enable_batch_push: bool = setting(
+        False, "push batches to DLedger", aliases=("enableBatchPush",), effect=False
+    )
+    enable_schedule_message_stats: bool = setting(True, "count delayed messages", effect=False)
+    enable_lmq: bool = setting(False, "light message queues", effect=False)
+    enable_multi_dispatch: bool = setting(False, "one message in many queues", effect=False)
+    max_lmq_consume_queue_num: int = setting(20_000, "light queues at most", effect=False)
+    enable_schedule_async_deliver: bool = setting(
+        False, "deliver delayed messages in a pipeline", effect=False
+    )
+    schedule_async_deliver_max_pending_limit: int = setting(
+        2000, "messages in that pipeline", effect=False
+    )
+    schedule_async_deliver_max_resend_num2_blocked: int = setting(
+        3, "failures that stop that pipeline", effect=False
+    )
+    max_recovery_commitlog_files: int = setting(
+        30, "files read after a crash if the checkpoint is missing (a 5.x name)", effect=False
+    )
+
+    def check(self) -> None:
+        """Refuse values that no store can work with.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        least = {
+            "mappedFileSizeCommitLog": (self.mapped_file_size_commit_log, 4096),
+            "mappedFileSizeConsumeQueue": (self.mapped_file_size_consume_queue, CONSUME_QUEUE_UNIT),
+            "maxMessageSize": (self.max_message_size, 1),
+            "maxHashSlotNum": (self.max_hash_slot_num, 1),
+            "maxIndexNum": (self.max_index_num, 2),
+            "fileReservedTime": (self.file_reserved_time, 0),
+            "flushIntervalCommitLog": (self.flush_interval_commit_log, 1),
+            "flushIntervalConsumeQueue": (self.flush_interval_consume_queue, 1),
+            "cleanResourceInterval": (self.clean_resource_interval, 1),
+            "maxTransferCountOnMessageInMemory": (self.max_transfer_count_on_message_in_memory, 1),
+            "maxTransferCountOnMessageInDisk": (self.max_transfer_count_on_message_in_disk, 1),
+        }
+        for name, (value, minimum) in least.items():
+            if value < minimum:
+                raise ConfigError(f"{name}={value}: must be at least {minimum}")
+        if self.enable_dledger_commit_log:
+            raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
+        for hour in filter(None, self.delete_when.split(";")):
+            if not (hour.strip().isdigit() and int(hour) <= 23):
+                raise ConfigError(f"deleteWhen={self.delete_when}: expected hours such as 04;16")
+
+    @property
+    def commit_log_path(self) -> Path:
+        """Folder of the commit log."""
+        if self.store_path_commit_log:
+            return Path(self.store_path_commit_log)
+        return Path(self.store_path_root_dir) / "commitlog"
+
+    @property
+    def config_path(self) -> Path:
+        """Folder of topics.json, consumerOffset.json and their like."""
+        return Path(self.store_path_root_dir) / "config"

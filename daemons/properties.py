@@ -1,0 +1,125 @@
+r"""The text format of java.util.Properties, as `Properties.load` reads it.
+
+A logical line is a natural line and those it is continued with (an odd number of backslashes at
+its end). `#` or `!` as the first character makes a comment, which is never continued. A key ends at
+the first `=`, `:` or white space that no backslash stands before.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_BLANK = " \t\f"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(text: str) -> dict[str, str]:
+    r"""Keys and values; of a repeated key the last value.
+
+    Raises:
+        ValueError: a `\u` is not followed by four hexadecimal digits.
+    """
+    properties = {}
+    for number, _, line in _logical_lines(text):
+        key, value = _split(line)
+        try:
+            properties[_unescape(key)] = _unescape(value)
+        except ValueError as error:
+            raise ValueError(f"line {number + 1}: {error}") from None
+    return properties
+
+
+def write_properties(properties: Mapping[str, str]) -> str:
+    """One `key=value` line each, escaped so that `read_properties` gives the same mapping."""
+    return "".join(f"{_escape_key(k)}={_escape(v)}\n" for k, v in properties.items())
+
+
+def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
+    """`text` with some values set: comments, order and other lines stay as they are."""
+    lines = _LINE_END.split(text)
+    if lines and lines[-1] == "":
+        lines.pop()
+    missing = dict(changes)
+    edits = []
+    for first, last, line in _logical_lines(text):
+        key = _unescape(_split(line)[0])
+        if key in changes:
+            edits.append((first, last, f"{_escape_key(key)}={_escape(changes[key])}"))
+            missing.pop(key, None)
+    for first, last, line in reversed(edits):
+        lines[first : last + 1] = [line]
+    lines += [f"{_escape_key(k)}={_escape(v)}" for k, v in missing.items()]
+    return "".join(line + "\n" for line in lines)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
+    """First and last line number from 0, and the joined text without comments and blank lines."""
+    lines = _LINE_END.split(text)
+    number = 0
+    while number < len(lines):
+        first = number
+        line = lines[number].lstrip(_BLANK)
+        number += 1
+        if not line or line[0] in "#!":
+            continue
+        while _is_continued(line):
+            line = line[:-1]
+            if number == len(lines):
+                break
+            line += lines[number].lstrip(_BLANK)
+            number += 1
+        yield first, number - 1, line
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    end = 0
+    while end < len(line) and line[end] not in "=:" + _BLANK:
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(_BLANK)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANK)
+    return line[:end], rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        if char != "\\" or position + 1 == len(text):
+            out.append(char)
+            position += 1
+            continue
+        escaped = text[position + 1]
+        position += 2
+        if escaped == "u":
+            digits = text[position : position + 4]
+            if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
+                raise ValueError(rf"\u{digits} is not a Unicode escape")
+            out.append(chr(int(digits, 16)))
+            position += 4
+        else:
+            out.append(_ESCAPES.get(escaped, escaped))
+    return "".join(out)
+
+
+def _escape(value: str) -> str:
+    value = _escape_controls(value)
+    return "\\" + value if value[:1] == " " else value
+
+
+def _escape_key(key: str) -> str:
+    return re.sub(r"([=: #!])", r"\\\1", _escape_controls(key))
+
+
+def _escape_controls(text: str) -> str:
+    text = text.replace("\\", "\\\\")
+    for letter, char in _ESCAPES.items():
+        text = text.replace(char, "\\" + letter)
+    return text

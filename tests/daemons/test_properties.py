@@ -1,0 +1,56 @@
+"""What java.util.Properties makes of a text; the cases follow its documentation."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mq.daemons.properties import read_properties, rewrite_properties, write_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Truth = Beauty\n", {"Truth": "Beauty"}),
+        ("  Truth:Beauty", {"Truth": "Beauty"}),
+        ("Truth                    :Beauty\r\n", {"Truth": "Beauty"}),
+        ("cheeses\n", {"cheeses": ""}),
+        ("key value words", {"key": "value words"}),
+        ("key==value", {"key": "=value"}),
+        ("a=1\rb=2\r\nc=3", {"a": "1", "b": "2", "c": "3"}),
+        ("a=1\na=2", {"a": "2"}),
+        ("# a=1\n! b=2\n\n  \t\nc=3", {"c": "3"}),
+        ("# comment \\\na=1", {"a": "1"}),
+        (
+            "fruits   apple, banana, \\\n     pear, \\\n  kiwi",
+            {"fruits": "apple, banana, pear, kiwi"},
+        ),
+        ("path=c:\\\\store\\\\x", {"path": "c:\\store\\x"}),
+        ("a=ends with backslash\\\\\nb=2", {"a": "ends with backslash\\", "b": "2"}),
+        ("a=last line is continued\\", {"a": "last line is continued"}),
+        (r"a\ b\=c=d\te\u0041\z", {"a b=c": "d\teAz"}),
+        ("a=trailing blanks stay  ", {"a": "trailing blanks stay  "}),
+        ("", {}),
+    ],
+)
+def test_a_text_gives_the_same_pairs_as_in_java(text: str, expected: dict[str, str]) -> None:
+    assert read_properties(text) == expected
+
+
+def test_a_broken_unicode_escape_is_refused_with_its_line() -> None:
+    with pytest.raises(ValueError, match=r"line 2: \\u12 is not a Unicode escape"):
+        read_properties("a=1\nb=\\u12")
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_what_is_written_reads_back_equal(properties: dict[str, str]) -> None:
+    assert read_properties(write_properties(properties)) == properties
+
+
+def test_rewriting_changes_the_value_and_nothing_else() -> None:
+    text = "# mine\nfileReservedTime = 48\n\nbrokerName=a\\\n   b\nx=1\n"
+    rewritten = rewrite_properties(text, {"brokerName": "c", "deleteWhen": "05"})
+    assert rewritten == "# mine\nfileReservedTime = 48\n\nbrokerName=c\nx=1\ndeleteWhen=05\n"
+
+
+def test_rewriting_an_empty_text_adds_the_changes() -> None:
+    assert rewrite_properties("", {"a": "1"}) == "a=1\n"

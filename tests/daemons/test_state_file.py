@@ -1,0 +1,84 @@
+import errno
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+
+from mq.daemons.state_file import read_with_backup, write_atomically
+
+
+def test_a_write_replaces_the_content_and_keeps_the_former_as_bak(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    write_atomically(path, b"1")
+    write_atomically(path, b"2")
+    assert path.read_bytes() == b"2"
+    assert (tmp_path / "config" / "topics.json.bak").read_bytes() == b"1"
+    assert sorted(p.name for p in path.parent.iterdir()) == ["topics.json", "topics.json.bak"]
+
+
+def test_a_failing_fsync_leaves_the_former_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topics.json"
+    write_atomically(path, b"1")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"2")
+    assert path.read_bytes() == b"1"
+
+
+def test_a_leftover_of_a_killed_write_does_not_hinder_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    write_atomically(path, b"1")
+    (tmp_path / "topics.json.tmp").write_bytes(b"half")
+    (tmp_path / "topics.json.bak.tmp").write_bytes(b"half")
+    write_atomically(path, b"2")
+    assert path.read_bytes() == b"2"
+    assert (tmp_path / "topics.json.bak").read_bytes() == b"1"
+
+
+def test_a_file_system_without_hard_links_gets_its_bak_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "topics.json"
+    write_atomically(path, b"1")
+    write_atomically(path, b"2")
+    assert (tmp_path / "topics.json.bak").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("torn", [b"", b"  \n", b'{"a":', b"\x00" * 40])
+def test_a_torn_file_is_read_from_its_bak(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "topics.json"
+    write_atomically(path, b'{"a":1}')
+    write_atomically(path, b'{"a":2}')
+    path.write_bytes(torn)
+    assert read_with_backup(path, orjson.loads) == {"a": 1}
+    if torn.strip():
+        assert (tmp_path / "topics.json.broken").read_bytes() == torn
+
+
+def test_a_missing_file_is_read_from_its_bak(tmp_path: Path) -> None:
+    (tmp_path / "topics.json.bak").write_bytes(b"[7]")
+    assert read_with_backup(tmp_path / "topics.json", orjson.loads) == [7]
+
+
+def test_nothing_readable_starts_empty(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    assert read_with_backup(path, orjson.loads) is None
+    path.write_bytes(b"{")
+    (tmp_path / "topics.json.bak").write_bytes(b"}")
+    assert read_with_backup(path, orjson.loads) is None
+
+
+def test_a_folder_in_the_place_of_the_file_starts_empty(tmp_path: Path) -> None:
+    (tmp_path / "topics.json").mkdir()
+    assert read_with_backup(tmp_path / "topics.json", orjson.loads) is None
