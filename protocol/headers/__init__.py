@@ -1,1 +1,227 @@
-"""Every header of a request or response, declared once by subject."""
+"""Every header of a request or response, declared once by subject.
+
+Import a header from the module of its subject, or from here: a subject is loaded when one of its
+names is asked for, so that a command pays for its own headers only.
+"""
+
+# ruff: noqa: F403  (the stars are for type checkers; at run time names are looked up one by one)
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mq.protocol.codes import RequestCode
+    from mq.protocol.headers.schema import Header as Header
+
+    HEADERS: dict[RequestCode, type[Header]]
+    from mq.protocol.headers.acl import *
+    from mq.protocol.headers.broker import *
+    from mq.protocol.headers.controller import *
+    from mq.protocol.headers.filtersrv import *
+    from mq.protocol.headers.group import *
+    from mq.protocol.headers.kv import *
+    from mq.protocol.headers.offset import *
+    from mq.protocol.headers.pop import *
+    from mq.protocol.headers.pull import *
+    from mq.protocol.headers.query import *
+    from mq.protocol.headers.route import *
+    from mq.protocol.headers.rpc import *
+    from mq.protocol.headers.send import *
+    from mq.protocol.headers.topic import *
+    from mq.protocol.headers.transaction import *
+
+#: subject (module): its headers. tests/protocol/test_headers.py holds it to the modules.
+SUBJECTS = {
+    "schema": ("Header",),
+    "acl": (
+        "CreateAccessConfigRequestHeader",
+        "CreateAclRequestHeader",
+        "CreateUserRequestHeader",
+        "DeleteAccessConfigRequestHeader",
+        "DeleteAclRequestHeader",
+        "DeleteUserRequestHeader",
+        "GetAclRequestHeader",
+        "GetBrokerAclConfigResponseHeader",
+        "GetUserRequestHeader",
+        "ListAclsRequestHeader",
+        "ListUsersRequestHeader",
+        "UpdateAclRequestHeader",
+        "UpdateGlobalWhiteAddrsConfigRequestHeader",
+        "UpdateUserRequestHeader",
+    ),
+    "broker": (
+        "AddBrokerRequestHeader",
+        "AddWritePermOfBrokerRequestHeader",
+        "AddWritePermOfBrokerResponseHeader",
+        "CheckRocksdbCqWriteProgressRequestHeader",
+        "ExchangeHAInfoRequestHeader",
+        "ExchangeHAInfoResponseHeader",
+        "ExportRocksDBConfigToJsonRequestHeader",
+        "GetBrokerConfigResponseHeader",
+        "GetBrokerMemberGroupRequestHeader",
+        "NotifyMinBrokerIdChangeRequestHeader",
+        "QueryDataVersionRequestHeader",
+        "QueryDataVersionResponseHeader",
+        "RegisterBrokerRequestHeader",
+        "RegisterBrokerResponseHeader",
+        "RemoveBrokerRequestHeader",
+        "ResetMasterFlushOffsetHeader",
+        "UnRegisterBrokerRequestHeader",
+        "ViewBrokerStatsDataRequestHeader",
+        "WipeWritePermOfBrokerRequestHeader",
+        "WipeWritePermOfBrokerResponseHeader",
+    ),
+    "controller": (
+        "AlterSyncStateSetRequestHeader",
+        "AlterSyncStateSetResponseHeader",
+        "ApplyBrokerIdRequestHeader",
+        "ApplyBrokerIdResponseHeader",
+        "BrokerHeartbeatRequestHeader",
+        "CleanControllerBrokerDataRequestHeader",
+        "ElectMasterRequestHeader",
+        "ElectMasterResponseHeader",
+        "GetMetaDataResponseHeader",
+        "GetNextBrokerIdRequestHeader",
+        "GetNextBrokerIdResponseHeader",
+        "GetReplicaInfoRequestHeader",
+        "GetReplicaInfoResponseHeader",
+        "NotifyBrokerRoleChangedRequestHeader",
+        "RegisterBrokerToControllerRequestHeader",
+        "RegisterBrokerToControllerResponseHeader",
+    ),
+    "filtersrv": (
+        "RegisterFilterServerRequestHeader",
+        "RegisterFilterServerResponseHeader",
+        "RegisterMessageFilterClassRequestHeader",
+    ),
+    "group": (
+        "ConsumeMessageDirectlyResultRequestHeader",
+        "DeleteSubscriptionGroupRequestHeader",
+        "GetAllProducerInfoRequestHeader",
+        "GetAllSubscriptionGroupRequestHeader",
+        "GetAllSubscriptionGroupResponseHeader",
+        "GetConsumeStatsInBrokerHeader",
+        "GetConsumeStatsRequestHeader",
+        "GetConsumerConnectionListRequestHeader",
+        "GetConsumerListByGroupRequestHeader",
+        "GetConsumerListByGroupResponseHeader",
+        "GetConsumerRunningInfoRequestHeader",
+        "GetConsumerStatusRequestHeader",
+        "GetProducerConnectionListRequestHeader",
+        "GetSubscriptionGroupConfigRequestHeader",
+        "HeartbeatRequestHeader",
+        "LockBatchMqRequestHeader",
+        "NotifyConsumerIdsChangedRequestHeader",
+        "QuerySubscriptionByConsumerRequestHeader",
+        "QueryTopicsByConsumerRequestHeader",
+        "UnlockBatchMqRequestHeader",
+        "UnregisterClientRequestHeader",
+        "UnregisterClientResponseHeader",
+        "UpdateGroupForbiddenRequestHeader",
+    ),
+    "kv": (
+        "DeleteKVConfigRequestHeader",
+        "GetKVConfigRequestHeader",
+        "GetKVConfigResponseHeader",
+        "GetKVListByNamespaceRequestHeader",
+        "PutKVConfigRequestHeader",
+    ),
+    "offset": (
+        "CloneGroupOffsetRequestHeader",
+        "GetEarliestMsgStoretimeRequestHeader",
+        "GetEarliestMsgStoretimeResponseHeader",
+        "GetMaxOffsetRequestHeader",
+        "GetMaxOffsetResponseHeader",
+        "GetMinOffsetRequestHeader",
+        "GetMinOffsetResponseHeader",
+        "QueryConsumerOffsetRequestHeader",
+        "QueryConsumerOffsetResponseHeader",
+        "QueryCorrectionOffsetHeader",
+        "ResetOffsetRequestHeader",
+        "SearchOffsetRequestHeader",
+        "SearchOffsetResponseHeader",
+        "UpdateConsumerOffsetRequestHeader",
+        "UpdateConsumerOffsetResponseHeader",
+    ),
+    "pop": (
+        "AckMessageRequestHeader",
+        "ChangeInvisibleTimeRequestHeader",
+        "ChangeInvisibleTimeResponseHeader",
+        "InitConsumerOffsetRequestHeader",
+        "NotificationRequestHeader",
+        "NotificationResponseHeader",
+        "PeekMessageRequestHeader",
+        "PollingInfoRequestHeader",
+        "PollingInfoResponseHeader",
+        "PopMessageRequestHeader",
+        "PopMessageResponseHeader",
+        "StatisticsMessagesRequestHeader",
+    ),
+    "pull": (
+        "PullMessageRequestHeader",
+        "PullMessageResponseHeader",
+    ),
+    "query": (
+        "QueryConsumeQueueRequestHeader",
+        "QueryConsumeTimeSpanRequestHeader",
+        "QueryMessageRequestHeader",
+        "QueryMessageResponseHeader",
+        "ViewMessageRequestHeader",
+        "ViewMessageResponseHeader",
+    ),
+    "route": ("GetRouteInfoRequestHeader",),
+    "rpc": (
+        "RpcRequestHeader",
+        "TopicQueueRequestHeader",
+        "TopicRequestHeader",
+    ),
+    "send": (
+        "ConsumerSendMsgBackRequestHeader",
+        "RecallMessageRequestHeader",
+        "RecallMessageResponseHeader",
+        "ReplyMessageRequestHeader",
+        "SendMessageRequestHeader",
+        "SendMessageRequestHeaderV2",
+        "SendMessageResponseHeader",
+    ),
+    "topic": (
+        "CreateTopicListRequestHeader",
+        "CreateTopicRequestHeader",
+        "DeleteTopicFromNamesrvRequestHeader",
+        "DeleteTopicRequestHeader",
+        "GetAllTopicConfigRequestHeader",
+        "GetAllTopicConfigResponseHeader",
+        "GetTopicConfigRequestHeader",
+        "GetTopicStatsInfoRequestHeader",
+        "GetTopicsByClusterRequestHeader",
+        "QueryTopicConsumeByWhoRequestHeader",
+        "RegisterOrderTopicRequestHeader",
+        "RegisterTopicRequestHeader",
+    ),
+    "transaction": (
+        "CheckTransactionStateRequestHeader",
+        "CheckTransactionStateResponseHeader",
+        "EndTransactionRequestHeader",
+        "EndTransactionResponseHeader",
+        "ResumeCheckHalfMessageRequestHeader",
+    ),
+}
+
+_SUBJECT_OF = {name: subject for subject, names in SUBJECTS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "HEADERS":
+        value: Any = _headers_by_code()
+    elif name in _SUBJECT_OF:
+        value = getattr(import_module(f"mq.protocol.headers.{_SUBJECT_OF[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def _headers_by_code() -> "dict[RequestCode, type[Header]]":
+    """The header of each request that has one. Loads every subject."""
+    classes = [__getattr__(name) for name in _SUBJECT_OF]
+    return {code: header for header in classes for code in header.REQUESTS}

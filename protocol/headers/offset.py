@@ -1,0 +1,128 @@
+"""Offsets: of queues by position and time, and of groups that consume them."""
+
+from mq.protocol.codes import SINCE_5, RequestCode
+from mq.protocol.headers.rpc import RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
+from mq.protocol.headers.schema import Header, Int, Long, field
+
+
+class GetMaxOffsetRequestHeader(TopicQueueRequestHeader, request=RequestCode.GET_MAX_OFFSET):
+    """The offset that the next message of a queue will get."""
+
+    topic: str
+    queue_id: Int
+    committed: bool | None = field(default=None, release=SINCE_5)
+
+
+class GetMaxOffsetResponseHeader(Header, answers=RequestCode.GET_MAX_OFFSET):
+    """The offset."""
+
+    offset: Long
+
+
+class GetMinOffsetRequestHeader(TopicQueueRequestHeader, request=RequestCode.GET_MIN_OFFSET):
+    """The offset of the first message that a queue still has."""
+
+    topic: str
+    queue_id: Int
+
+
+class GetMinOffsetResponseHeader(Header, answers=RequestCode.GET_MIN_OFFSET):
+    """The offset."""
+
+    offset: Long
+
+
+class SearchOffsetRequestHeader(
+    TopicQueueRequestHeader, request=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+):
+    """The offset in a queue at a time."""
+
+    topic: str
+    queue_id: Int
+    timestamp: Long
+    lite_topic: str | None = field(default=None, release=SINCE_5)
+    boundary_type: str | None = field(default=None, release=SINCE_5)
+
+
+class SearchOffsetResponseHeader(Header, answers=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
+    """The offset."""
+
+    offset: Long
+
+
+class GetEarliestMsgStoretimeRequestHeader(
+    TopicQueueRequestHeader, request=RequestCode.GET_EARLIEST_MSG_STORETIME
+):
+    """When the first message that a queue still has was stored."""
+
+    topic: str
+    queue_id: Int
+
+
+class GetEarliestMsgStoretimeResponseHeader(Header, answers=RequestCode.GET_EARLIEST_MSG_STORETIME):
+    """The time, in ms."""
+
+    timestamp: Long
+
+
+class QueryConsumerOffsetRequestHeader(
+    TopicQueueRequestHeader, request=RequestCode.QUERY_CONSUMER_OFFSET
+):
+    """How far a group has come in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    set_zero_if_not_found: bool | None = field(default=None, release=SINCE_5)
+
+
+class QueryConsumerOffsetResponseHeader(Header, answers=RequestCode.QUERY_CONSUMER_OFFSET):
+    """The offset that it consumes next."""
+
+    offset: Long
+
+
+class UpdateConsumerOffsetRequestHeader(
+    TopicQueueRequestHeader, request=RequestCode.UPDATE_CONSUMER_OFFSET
+):
+    """A group has come this far in a queue."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    commit_offset: Long
+
+
+class UpdateConsumerOffsetResponseHeader(Header, answers=RequestCode.UPDATE_CONSUMER_OFFSET):
+    """Nothing."""
+
+
+class ResetOffsetRequestHeader(
+    TopicQueueRequestHeader,
+    request=(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RequestCode.RESET_CONSUMER_CLIENT_OFFSET),
+):
+    """Move a group to where a topic was at a time; first to the broker, then to its consumers."""
+
+    topic: str
+    group: str
+    timestamp: Long = 0
+    is_force: bool = False
+    queue_id: Int | None = field(default=None, release=SINCE_5)
+    offset: Long | None = field(default=None, release=SINCE_5)
+
+
+class QueryCorrectionOffsetHeader(TopicRequestHeader, request=RequestCode.QUERY_CORRECTION_OFFSET):
+    """How far groups have come, in comparison with one of them."""
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+class CloneGroupOffsetRequestHeader(RpcRequestHeader, request=RequestCode.CLONE_GROUP_OFFSET):
+    """Let a group start where another one is."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False

@@ -1,0 +1,23 @@
+"""The fields that 5.x gave to whole families of requests, for calls that brokers pass on."""
+
+from mq.protocol.codes import SINCE_5
+from mq.protocol.headers.schema import Header, field
+
+
+class RpcRequestHeader(Header):
+    """A request that a broker may pass on to another one. 4.9.8 knows only the broker's name."""
+
+    namespace: str | None = field(default=None, wire="ns", release=SINCE_5)
+    namespaced: bool | None = field(default=None, wire="nsd", release=SINCE_5)
+    broker: str | None = field(default=None, wire="bname")
+    one_way: bool | None = field(default=None, wire="oway", release=SINCE_5)
+
+
+class TopicRequestHeader(RpcRequestHeader):
+    """A request about a topic; `logical` if it is about a static one."""
+
+    logical: bool | None = field(default=None, wire="lo", release=SINCE_5)
+
+
+class TopicQueueRequestHeader(TopicRequestHeader):
+    """A request about one queue of a topic."""

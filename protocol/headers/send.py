@@ -1,0 +1,121 @@
+"""Sending messages, replying to one, and what the broker says to that."""
+
+from mq.protocol.codes import SINCE_5, RequestCode
+from mq.protocol.headers.rpc import RpcRequestHeader, TopicQueueRequestHeader, TopicRequestHeader
+from mq.protocol.headers.schema import Header, Int, Long, field
+
+
+class SendMessageRequestHeader(
+    TopicQueueRequestHeader, request=(RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+):
+    """Store the message in the body of the request."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
+    flag: Int
+    properties: str | None = None
+    reconsume_times: Int | None = None
+    unit_mode: bool = False
+    batch: bool = False
+    max_reconsume_times: Int | None = None
+
+
+class SendMessageRequestHeaderV2(
+    TopicQueueRequestHeader,
+    request=(
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    ),
+):
+    """The same with names of one letter on the wire, which clients prefer."""
+
+    producer_group: str = field(wire="a")
+    topic: str = field(wire="b")
+    default_topic: str = field(wire="c")
+    default_topic_queue_nums: Int = field(wire="d")
+    queue_id: Int = field(wire="e")
+    sys_flag: Int = field(wire="f")
+    born_timestamp: Long = field(wire="g")
+    flag: Int = field(wire="h")
+    properties: str | None = field(default=None, wire="i")
+    reconsume_times: Int | None = field(default=None, wire="j")
+    unit_mode: bool = field(default=False, wire="k")
+    max_reconsume_times: Int | None = field(default=None, wire="l")
+    batch: bool = field(default=False, wire="m")
+    broker_name: str | None = field(default=None, wire="n")
+
+
+class SendMessageResponseHeader(
+    Header,
+    answers=(
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+    ),
+):
+    """Where the message was stored; of a batch the first offset and all ids, joined by commas."""
+
+    msg_id: str
+    queue_id: Int
+    queue_offset: Long
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = field(default=None, release=SINCE_5)
+    recall_handle: str | None = field(default=None, release=SINCE_5)
+
+
+class ConsumerSendMsgBackRequestHeader(
+    RpcRequestHeader, request=RequestCode.CONSUMER_SEND_MSG_BACK
+):
+    """Deliver a message again later, because this group could not consume it."""
+
+    offset: Long
+    group: str
+    delay_level: Int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: Int | None = None
+
+
+class ReplyMessageRequestHeader(
+    TopicQueueRequestHeader, request=RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+):
+    """The broker hands a reply to the client that asked."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int
+    queue_id: Int
+    sys_flag: Int
+    born_timestamp: Long
+    flag: Int
+    properties: str | None = None
+    reconsume_times: Int | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: Long = 0
+
+
+class RecallMessageRequestHeader(
+    TopicRequestHeader, request=RequestCode.RECALL_MESSAGE, release=SINCE_5
+):
+    """Take back a timed message before it is due."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+class RecallMessageResponseHeader(Header, answers=RequestCode.RECALL_MESSAGE, release=SINCE_5):
+    """The id of the message that was taken back."""
+
+    msg_id: str
