@@ -1,0 +1,137 @@
+"""One call of a command: its surroundings, what cluster it is for, and the way to that cluster."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.env import Environment
+from mq.cli.errors import CommandError, UsageError
+from mq.cli.output import Format
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.client.caller import Caller
+
+DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+DEFAULT_TIMEOUT = 5.0  # seconds
+
+
+@dataclass
+class Call:
+    """What a command is given.
+
+    `name_servers` are `host:port`; `name_servers_from` says where they come from, for messages.
+    `timeout` is in seconds and counts for each answer.
+    """
+
+    environment: Environment
+    name: str
+    name_servers: list[str]
+    name_servers_from: str
+    output: Format
+    timeout: float
+    given_name_servers: str | None = None
+    concurrent: bool = False
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator["Caller"]:
+        """A session with the cluster; connections close when the block ends."""
+        if self.concurrent:
+            from mq.client.session import Session
+
+            async with Session(self.name_servers, timeout=self.timeout) as session:
+                yield session
+            return
+        from mq.client.blocking import BlockingSession
+
+        with BlockingSession(self.name_servers, timeout=self.timeout) as blocking:
+            yield blocking
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator["Admin"]:
+        """The administrator's calls over a session of their own."""
+        from mq.client.admin import Admin
+
+        async with self.session() as session:
+            yield Admin(session)
+
+
+def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call:
+    """Build the call from the shared options, the environment's variables and the context.
+
+    The nearest statement wins: option, then an explicit context, then NAMESRV_ADDR, then the
+    current context, then 127.0.0.1:9876. Raises CommandError for a setting that cannot be.
+    """
+    address, origin = _name_servers(environment, values)
+    return Call(
+        environment=environment,
+        name=name,
+        name_servers=_split(address, origin),
+        name_servers_from=origin,
+        output=_format(environment, values.get("output")),
+        timeout=_timeout(environment, values.get("timeout")),
+        given_name_servers=values.get("namesrv_addr"),
+    )
+
+
+def _name_servers(environment: Environment, values: dict[str, Any]) -> tuple[str, str]:
+    given = values.get("namesrv_addr")
+    if given is not None:
+        return given, "-n"
+    variables = environment.variables
+    chosen = values.get("context") or variables.get("MQ_CONTEXT")
+    variable = variables.get("NAMESRV_ADDR", "").strip()
+    if variable and not chosen:
+        return variable, "NAMESRV_ADDR"
+    from mq.cli.context import Contexts
+
+    contexts = Contexts.load(environment.config_directory)
+    chosen = chosen or contexts.current
+    if chosen:
+        return contexts.get(chosen).get("namesrvAddr", ""), f"context {chosen}"
+    return DEFAULT_NAME_SERVER, "the default"
+
+
+def _split(address: str, origin: str) -> list[str]:
+    servers = [part.strip() for part in address.replace(",", ";").split(";") if part.strip()]
+    for server in servers:
+        host, colon, port = server.rpartition(":")
+        if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):
+            raise UsageError(
+                f"{server!r} is not an address (from {origin})",
+                hint="write HOST:PORT, several with semicolons: 10.0.0.1:9876;10.0.0.2:9876",
+            )
+    if not servers:
+        raise UsageError(f"no name server (from {origin})", hint="give one: -n HOST:9876")
+    return servers
+
+
+def _format(environment: Environment, given: Format | None) -> Format:
+    if given is not None:
+        return given
+    variable = environment.variables.get("MQ_OUTPUT", "").strip().lower()
+    if not variable:
+        return Format.TABLE if environment.terminal else Format.PLAIN
+    try:
+        return Format(variable)
+    except ValueError:
+        known = ", ".join(item.value for item in Format)
+        raise CommandError(
+            f"MQ_OUTPUT is {variable!r}; known formats: {known}", status=Status.CONFIG
+        ) from None
+
+
+def _timeout(environment: Environment, given: float | None) -> float:
+    if given is None:
+        variable = environment.variables.get("MQ_TIMEOUT", "").strip()
+        try:
+            given = float(variable) if variable else DEFAULT_TIMEOUT
+        except ValueError:
+            raise CommandError(
+                f"MQ_TIMEOUT is {variable!r}, not a number of seconds", status=Status.CONFIG
+            ) from None
+    if not 0 < given < 86_400:
+        raise UsageError(f"a timeout of {given:g} s; 0 to 86400 are accepted")
+    return given

@@ -1,0 +1,108 @@
+"""Every command of `mq`: its name, the module that holds it, and one line that says what it does.
+
+This table is all that `mq --help`, the look-up of a name and its near misses need, so that only
+the called command's module is imported. The group is the module in `mq.cli.commands`; the function
+is the command's name in snake_case (`updateTopic`: `topic.update_topic`, `context add`:
+`context.context_add`). Summaries repeat the first line of the function's docstring; a test holds
+them together.
+"""
+
+GROUPS: dict[str, dict[str, str]] = {
+    "topic": {
+        "updateTopic": "Create a topic, or change one.",
+        "deleteTopic": "Delete a topic from the brokers of a cluster and from the name servers.",
+        "topicList": "List every topic.",
+        "topicRoute": "Show which brokers hold a topic.",
+        "topicStatus": "Show the offsets of a topic's queues.",
+        "topicClusterList": "List the clusters that hold a topic.",
+    },
+    "broker": {
+        "brokerStatus": "Show what a broker, or each one of a cluster, says of itself.",
+        "getBrokerConfig": "Show the settings of a broker, or of each one of a cluster.",
+    },
+    "cluster": {
+        "clusterList": "List clusters with their brokers, versions and rates.",
+    },
+    "consumer": {
+        "consumerProgress": "Show how far consumer groups are behind.",
+        "updateSubGroup": "Create a consumer group, or change one.",
+    },
+    "message": {
+        "sendMessage": "Send a message.",
+        "consumeMessage": "Read messages of a topic, a queue or from an offset.",
+        "queryMsgById": "Find messages by offset id.",
+        "queryMsgByKey": "Find messages by key.",
+        "queryMsgByUniqueKey": "Find a message by the unique id its producer gave it.",
+        "queryMsgByOffset": "Find the message at an offset of a queue.",
+        "printMsg": "Print the messages of a topic.",
+    },
+    "context": {
+        "context add": "Name a cluster, so that commands need no address.",
+        "context use": "Choose the context that commands use by default.",
+        "context list": "List the contexts.",
+        "context show": "Show a context; by default the current one.",
+        "context remove": "Forget a context.",
+    },
+    "daemon": {
+        "namesrv": "Run a name server.",
+        "broker": "Run a broker.",
+        "standalone": "Run a name server and a broker in one process.",
+    },
+}
+
+TITLES = {
+    "topic": "Topics",
+    "broker": "Brokers",
+    "cluster": "Clusters",
+    "consumer": "Consumer groups",
+    "message": "Messages",
+    "context": "Contexts",
+    "daemon": "Daemons",
+}
+
+
+def fold(name: str) -> str:
+    """The form in which names are compared: `update-topic`, `updatetopic` and `updateTopic`.
+
+    Java compares without case too (MQAdminStartup.findSubCommand).
+    """
+    return name.replace("-", "").replace("_", "").lower()
+
+
+_BY_NAME = {fold(name): (group, name) for group, names in GROUPS.items() for name in names}
+_PREFIXES = {key.split(" ")[0] for key in _BY_NAME if " " in key}
+
+
+def find(words: list[str]) -> tuple[str, str, int] | None:
+    """Return (group, name, words used) of the command that `words` begin with, or None."""
+    if not words:
+        return None
+    first = fold(words[0])
+    if first in _PREFIXES and len(words) > 1:
+        found = _BY_NAME.get(f"{first} {fold(words[1])}")
+        return None if found is None else (*found, 2)
+    found = _BY_NAME.get(first)
+    return None if found is None else (*found, 1)
+
+
+def subcommands(word: str) -> list[str]:
+    """The commands of two words that begin with `word`: `context` has `context add` and others."""
+    prefix = fold(word) + " "
+    return [name for key, (_, name) in _BY_NAME.items() if key.startswith(prefix)]
+
+
+def near_misses(word: str) -> list[str]:
+    """Names that `word` may have been meant to be, the nearest first."""
+    from difflib import get_close_matches
+
+    return [_BY_NAME[key][1] for key in get_close_matches(fold(word), _BY_NAME, 3, 0.65)]
+
+
+def kebab(name: str) -> str:
+    """The name in kebab-case: `update-topic`."""
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def function_name(name: str) -> str:
+    """The name of the function that is the command: `update_topic`, `context_add`."""
+    return kebab(name).replace("-", "_").replace(" ", "_").lstrip("_")

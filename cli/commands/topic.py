@@ -1,0 +1,317 @@
+"""The topic commands of mqadmin. Formats: org.apache.rocketmq.tools.command.topic."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text
+from mq.cli.call import Call
+from mq.cli.errors import NotFound
+from mq.cli.options import Truth, one_of
+from mq.cli.result import Result, Row, number, text, time
+from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies.route import TopicRouteData
+    from mq.protocol.bodies.topic import TopicConfig
+
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
+
+_CONFIG_COLUMNS = (
+    text("brokerAddr", "Broker"),
+    text("topic", "Topic"),
+    number("readQueueNums", "Read queues"),
+    number("writeQueueNums", "Write queues"),
+    text("perm", "Permission"),
+    text("order", "Ordered"),
+)
+
+
+@one_of("broker_addr", "cluster_name")
+async def update_topic(
+    call: Call,
+    topic: Topic,
+    broker_addr: Annotated[
+        str | None,
+        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="On this broker."),
+    ] = None,
+    cluster_name: Annotated[
+        str | None,
+        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
+    ] = None,
+    read_queue_nums: Annotated[
+        int, typer.Option("-r", "--readQueueNums", metavar="N", help="Queues to read from.")
+    ] = 8,
+    write_queue_nums: Annotated[
+        int, typer.Option("-w", "--writeQueueNums", metavar="N", help="Queues to write to.")
+    ] = 8,
+    perm: Annotated[
+        int,
+        typer.Option("-p", "--perm", metavar="2|4|6", help="2: write, 4: read, 6: both."),
+    ] = 6,
+    order: Annotated[
+        Truth, typer.Option("-o", "--order", help="Whether it is an ordered topic.")
+    ] = Truth.FALSE,
+    unit: Annotated[
+        Truth, typer.Option("-u", "--unit", help="Whether it is a unit topic.")
+    ] = Truth.FALSE,
+    has_unit_sub: Annotated[
+        Truth, typer.Option("-s", "--hasUnitSub", help="Whether units subscribe to it.")
+    ] = Truth.FALSE,
+) -> Result:
+    """Create a topic, or change one.
+
+    With -c it is made on the master of every broker of the cluster, one after the other.
+    """
+    from mq.protocol.bodies.topic import TopicConfig
+    from mq.protocol.names import check_topic
+
+    check_topic(topic)
+    config = TopicConfig(
+        topic_name=topic,
+        read_queue_nums=read_queue_nums,
+        write_queue_nums=write_queue_nums,
+        perm=perm,
+        topic_sys_flag=(1 if unit else 0) | (2 if has_unit_sub else 0),
+        order=bool(order),
+    )
+    async with call.admin() as admin:
+        if broker_addr is not None:
+            return await _update_on_broker(admin, broker_addr, config)
+        assert cluster_name is not None
+        return await _update_on_cluster(admin, cluster_name, config)
+
+
+def _config_row(address: str, config: "TopicConfig") -> Row:
+    from mq.protocol.flags import permission_text
+
+    permission = permission_text(config.perm)
+    queues = config.read_queue_nums, config.write_queue_nums
+    return (address, config.topic_name, *queues, permission, java_text.truth(config.order))
+
+
+async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig") -> Result:
+    await admin.create_topic(address, config)
+    plain = ""
+    if config.order:
+        name = cluster.broker_name(await admin.cluster_info(), address)
+        mine = f"{name}:{config.write_queue_nums}"
+        await _merge_order_conf(admin, config.topic_name, mine)
+        plain = f"set broker orderConf. isOrder=true, orderConf=[{mine}]"
+    plain += f"create topic to {address} success.\n{_config_text(config)}"
+    return Result(_CONFIG_COLUMNS, [_config_row(address, config)], plain)
+
+
+async def _update_on_cluster(admin: "Admin", name: str, config: "TopicConfig") -> Result:
+    info = await admin.cluster_info()
+    masters = cluster.masters(info, name)
+    done, failures = await cluster.for_each(
+        masters, lambda address: admin.create_topic(address, config)
+    )
+    plain = "".join(f"create topic to {address} success.\n" for address in done)
+    if config.order:
+        names = java_text.hash_order(info.cluster_addr_table[name])
+        order = ";".join(f"{broker}:{config.write_queue_nums}" for broker in names)
+        await admin.put_kv_config(ORDER_NAMESPACE, config.topic_name, order)
+        plain += f"set cluster orderConf. isOrder=true, orderConf=[{order}]"
+    plain += _config_text(config)
+    rows = [_config_row(address, config) for address in done]
+    return Result(_CONFIG_COLUMNS, rows, plain, failures=failures)
+
+
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+
+async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
+    """Add `broker:queues` to the topic's order configuration, in place of the broker's old one."""
+    old = await admin.get_kv_config(ORDER_NAMESPACE, topic) or ""
+    parts = {part.split(":")[0]: part for part in old.split(";") if part}
+    parts[mine.split(":")[0]] = mine
+    order = ";".join(parts[name] for name in java_text.hash_order(parts))
+    await admin.put_kv_config(ORDER_NAMESPACE, topic, order)
+
+
+def _config_text(config: "TopicConfig") -> str:
+    """TopicConfig.toString."""
+    from mq.protocol.flags import permission_text
+
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
+        f"writeQueueNums={config.write_queue_nums}, perm={permission_text(config.perm)}, "
+        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
+        f"order={java_text.truth(config.order)}]"
+    )
+
+
+async def delete_topic(
+    call: Call,
+    topic: Topic,
+    cluster_name: Annotated[
+        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="From this cluster.")
+    ],
+) -> Result:
+    """Delete a topic from the brokers of a cluster and from the name servers."""
+    async with call.admin() as admin:
+        masters = cluster.masters(await admin.cluster_info(), cluster_name)
+        done, failures = await cluster.for_each(
+            masters, lambda address: admin.delete_topic_in_broker(address, topic)
+        )
+        rows: list[Row] = [("broker", address, topic) for address in done]
+        plain = f"delete topic [{topic}] from cluster [{cluster_name}] success.\n"
+        if failures:
+            # While a broker still has the topic it would bring the route back at once.
+            plain = ""
+        else:
+            for address in call.name_servers:
+                await admin.delete_topic_in_name_server(address, topic, cluster_name)
+                rows.append(("name server", address, topic))
+            plain += f"delete topic [{topic}] from NameServer success.\n"
+    columns = (text("role", "Role"), text("address", "Address"), text("topic", "Deleted topic"))
+    return Result(columns, rows, plain, failures=failures)
+
+
+async def topic_list(
+    call: Call,
+    cluster_model: Annotated[
+        bool, typer.Option("-c", "--clusterModel", help="With clusters and consumer groups.")
+    ] = False,
+) -> Result:
+    """List every topic."""
+    async with call.admin() as admin:
+        if cluster_model:
+            return await _topics_with_groups(admin)
+        topics = java_text.hash_order((await admin.topic_list()).topic_list)
+    plain = "".join(f"{topic}\n" for topic in topics)
+    return Result((text("topic", "Topic"),), [(topic,) for topic in topics], plain)
+
+
+async def _topics_with_groups(admin: "Admin") -> Result:
+    from mq.client.errors import MQError
+
+    info = await admin.cluster_info()
+    rows: list[Row] = []
+    lines = [f"{'#Cluster Name':<20}  {'#Topic':<48}  {'#Consumer Group':<48}\n"]
+    for topic in java_text.hash_order((await admin.topic_list()).topic_list):
+        if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+            continue
+        name, groups = "", [""]
+        try:
+            route = await admin.topic_route(topic)
+            name = cluster.cluster_of(info, route.broker_datas[0].broker_name) or "null"
+            found = await admin.topic_consumed_by(topic)
+            groups = java_text.hash_order(found.group_list) or [""]
+        except (MQError, IndexError):
+            pass  # as in Java: what cannot be asked stays empty
+        for group in groups:
+            rows.append((name, topic, group))
+            cut = java_text.cut
+            lines.append(f"{cut(name, 20):<20}  {cut(topic, 64):<64}  {cut(group, 64):<64}\n")
+    columns = text("cluster", "Cluster"), text("topic", "Topic"), text("group", "Consumer group")
+    return Result(columns, rows, "".join(lines))
+
+
+async def topic_route(
+    call: Call,
+    topic: Topic,
+    as_list: Annotated[bool, typer.Option("-l", "--list", help="As a list.")] = False,
+) -> Result:
+    """Show which brokers hold a topic."""
+    async with call.admin() as admin:
+        route = await admin.topic_route(topic)
+    queues = {item.broker_name: item for item in route.queue_datas}
+    rows: list[Row] = []
+    for broker in sorted(route.broker_datas, key=lambda item: item.broker_name):
+        held = queues.get(broker.broker_name)
+        counts = (held.read_queue_nums, held.write_queue_nums, held.perm) if held else (0, 0, 0)
+        rows.append((broker.cluster, broker.broker_name, _addresses(broker), *counts))
+    columns = (
+        text("cluster", "Cluster"),
+        text("brokerName", "Broker"),
+        text("brokerAddrs", "Addresses"),
+        number("readQueueNums", "Read queues"),
+        number("writeQueueNums", "Write queues"),
+        number("perm", "Permission"),
+    )
+    plain = _route_list(rows, len(queues)) if as_list else _route_json(route)
+    totals = {"readQueueNums": sum(row[3] for row in rows)}
+    totals["writeQueueNums"] = sum(row[4] for row in rows)
+    return Result(columns, rows, plain, totals=totals)
+
+
+def _addresses(broker: Any) -> str:
+    """The map of broker ids to addresses as Java writes it: `{0=10.0.0.1:10911}`."""
+    addresses = broker.broker_addrs
+    return java_text.map_text(addresses, sorted(addresses))
+
+
+_ROUTE_LINE = "{:<45} {:<32} {:<50} {:<10} {:<11} {:<5}\n"
+
+
+def _route_list(rows: list[Row], brokers: int) -> str:
+    heads = "#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm"
+    lines = [_ROUTE_LINE.format(*heads)]
+    lines += [_ROUTE_LINE.format(*row) for row in rows]
+    lines.append("-" * 158 + "\n")
+    sums = sum(row[3] for row in rows), sum(row[4] for row in rows)
+    lines.append(_ROUTE_LINE.format("Total:", brokers, "", *sums, ""))
+    return "".join(lines)
+
+
+def _route_json(route: "TopicRouteData") -> str:
+    from mq.protocol import fastjson
+
+    return fastjson.dumps_pretty(route.to_json()).decode() + "\n"
+
+
+async def topic_status(
+    call: Call,
+    topic: Topic,
+) -> Result:
+    """Show the offsets of a topic's queues."""
+    async with call.admin() as admin:
+        offsets = {}
+        for broker in (await admin.topic_route(topic)).broker_datas:
+            stats = await admin.topic_stats(cluster.any_address(broker), topic)
+            offsets.update(stats.offset_table)
+    if not offsets:
+        raise NotFound(f"no broker has offsets of topic {topic}")
+    rows: list[Row] = []
+    lines = [
+        f"{'#Broker Name':<32}  {'#QID':<4}  {'#Min Offset':<20}  {'#Max Offset':<20}    "
+        "#Last Updated\n"
+    ]
+    for queue in sorted(offsets):
+        offset = offsets[queue]
+        updated = offset.last_update_timestamp
+        rows.append(
+            (queue.broker_name, queue.queue_id, offset.min_offset, offset.max_offset, updated)
+        )
+        when = java_text.milliseconds_text(updated) if updated > 0 else ""
+        lines.append(
+            f"{java_text.cut(queue.broker_name, 32):<32}  {queue.queue_id:<4}  "
+            f"{offset.min_offset:<20}  {offset.max_offset:<20}    {when}\n"
+        )
+    columns = (
+        text("brokerName", "Broker"),
+        number("queueId", "Queue"),
+        number("minOffset", "Min offset"),
+        number("maxOffset", "Max offset"),
+        time("lastUpdated", "Last updated"),
+    )
+    return Result(columns, rows, "".join(lines))
+
+
+async def topic_cluster_list(
+    call: Call,
+    topic: Topic,
+) -> Result:
+    """List the clusters that hold a topic."""
+    async with call.admin() as admin:
+        info = await admin.cluster_info()
+        route = await admin.topic_route(topic)
+    first = route.broker_datas[0].broker_name
+    names = [name for name, brokers in info.cluster_addr_table.items() if first in brokers]
+    names = java_text.hash_order(names)
+    plain = "".join(f"{name}\n" for name in names)
+    return Result((text("cluster", "Cluster"),), [(name,) for name in names], plain)

@@ -1,0 +1,139 @@
+"""How the Java tool orders and writes things, for the plain format.
+
+mqadmin prints sets and maps as it walks them, so the order of its lines is the order of Java's hash
+tables. Scripts see that order; we give the same.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from mq.protocol.tags import java_hash
+
+T = TypeVar("T")
+
+_INT = 0xFFFFFFFF
+
+
+def queue_hash(queue: Any) -> int:
+    """MessageQueue.hashCode in Java."""
+    value = 1
+    for part in (java_hash(queue.broker_name), queue.queue_id, java_hash(queue.topic)):
+        value = (31 * value + part) & _INT
+    return value
+
+
+def hash_order(
+    items: Iterable[T],
+    hash: Callable[[T], int] = java_hash,
+    capacity: int = 16,  # type: ignore[assignment]
+) -> list[T]:
+    """The items in the order in which a java.util.HashSet or HashMap walks them.
+
+    `items` come in the order of insertion, `capacity` is the table's first size. The table doubles
+    when it is more than three quarters full; a bucket keeps the order of insertion.
+    """
+    unique = list(dict.fromkeys(items))
+    while len(unique) > capacity * 3 // 4:
+        capacity *= 2
+
+    def bucket(item: T) -> int:
+        value = hash(item) & _INT
+        return (value ^ (value >> 16)) & (capacity - 1)
+
+    return sorted(unique, key=bucket)
+
+
+def properties_order(keys: Iterable[str]) -> list[str]:
+    """The keys in the order in which java.util.Properties walks them.
+
+    Properties is a ConcurrentHashMap of 16 buckets. It doubles as soon as it is three quarters
+    full, and a bucket that is split keeps its tail and turns round what comes before
+    (ConcurrentHashMap.transfer).
+    """
+    table: list[list[str]] = [[] for _ in range(16)]
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            continue
+        seen.add(key)
+        table[_spread(key) & (len(table) - 1)].append(key)
+        if len(seen) >= len(table) * 3 // 4:
+            table = _split(table)
+    return [key for bucket in table for key in bucket]
+
+
+def _spread(key: str) -> int:
+    value = java_hash(key) & _INT
+    return (value ^ (value >> 16)) & 0x7FFFFFFF
+
+
+def _split(table: list[list[str]]) -> list[list[str]]:
+    size = len(table)
+    wider: list[list[str]] = [[] for _ in range(2 * size)]
+    for index, bucket in enumerate(table):
+        if not bucket:
+            continue
+        sides = [_spread(key) & size for key in bucket]
+        tail = len(bucket) - 1  # where the last run of one side begins
+        while tail and sides[tail - 1] == sides[tail]:
+            tail -= 1
+        halves: dict[int, list[str]] = {0: [], size: []}
+        halves[sides[-1]] = bucket[tail:]
+        for key, side in zip(bucket[:tail], sides, strict=False):
+            halves[side].insert(0, key)
+        wider[index], wider[index + size] = halves[0], halves[size]
+    return wider
+
+
+def cut(text: str | None, size: int) -> str:
+    """UtilAll.frontStringAtLeast, and what %s makes of null."""
+    return "null" if text is None else text[:size]
+
+
+def truth(value: bool) -> str:
+    """A boolean as Java writes it."""
+    return "true" if value else "false"
+
+
+def fixed(value: float, digits: int) -> str:
+    """%.2f of Java: halves of the shortest decimal form are rounded up, not to even."""
+    from decimal import ROUND_HALF_UP, Decimal
+
+    if value != value:
+        return "NaN"
+    step = Decimal(1).scaleb(-digits)
+    return str(Decimal(repr(float(value))).quantize(step, rounding=ROUND_HALF_UP))
+
+
+def map_text(entries: Mapping[Any, Any], order: Iterable[Any]) -> str:
+    """AbstractMap.toString: `{key=value, key=value}`."""
+    return "{" + ", ".join(f"{key}={entries[key]}" for key in order) + "}"
+
+
+def seconds_text(milliseconds: int) -> str:
+    """A local time in UtilAll.YYYY_MM_DD_HH_MM_SS: `2026-07-01 12:00:00`."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds // 1000))
+
+
+def milliseconds_text(milliseconds: int) -> str:
+    """UtilAll.timeMillisToHumanString2: `2026-07-01 12:00:00,123`."""
+    return f"{seconds_text(milliseconds)},{milliseconds % 1000:03}"
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch, of a number or of a local `yyyy-MM-dd#HH:mm:ss:SSS`.
+
+    Raises ValueError (Java ends with a NullPointerException).
+    """
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    day, _, clock = text.partition("#")
+    fraction = clock.rpartition(":")[2]
+    try:
+        when = time.strptime(f"{day}#{clock.rpartition(':')[0]}", "%Y-%m-%d#%H:%M:%S")
+        return int(time.mktime(when)) * 1000 + int(fraction)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither milliseconds nor yyyy-MM-dd#HH:mm:ss:SSS") from None

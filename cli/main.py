@@ -1,0 +1,137 @@
+"""The entry of `mq`: finds the command, imports only its module, runs it, ends with its status.
+
+A command's start is most of its time, so this module imports next to nothing: `--version` and
+`--help` need neither typer nor the client, and a command imports what it uses.
+"""
+
+import gc
+import sys
+from typing import TYPE_CHECKING
+
+from mq.cli import catalog
+from mq.cli.env import Environment
+from mq.cli.errors import CommandError, UsageError
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.cli.options import Declared
+
+
+def app() -> None:
+    """Run `mq` in this process and exit. The console script's entry point."""
+    # Imports make many objects and no garbage: collecting while they run costs a tenth of a start.
+    gc.disable()
+    try:
+        status = run(sys.argv[1:], Environment.of_process())
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has ended (`mq topicList | head`). Nothing is wrong with it.
+        sys.stdout = None  # type: ignore[assignment]  # nothing is left to flush at exit
+        status = Status.DONE
+    sys.exit(status)
+
+
+def run(arguments: list[str], environment: Environment) -> int:
+    """Run one command and return the exit status. Errors go to the environment's stderr."""
+    command = "mq"
+    try:
+        found = catalog.find(arguments)
+        if found is None:
+            return _without_command(arguments, environment)
+        group, name, words = found
+        command = f"mq {name}"
+        return _command(group, name, arguments[words:], environment)
+    except KeyboardInterrupt:
+        environment.stderr.write(f"{command}: interrupted\n")
+        return Status.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        from mq.cli.explain import explain
+
+        shown = error if isinstance(error, CommandError) else explain(error, environment)
+        environment.stderr.write(f"{command}: {shown.message}\n")
+        if shown.hint:
+            environment.stderr.write(f"hint: {shown.hint}\n")
+        return shown.status
+
+
+def _command(group: str, name: str, arguments: list[str], environment: Environment) -> int:
+    declared = load(group, name)
+    values = declared.parse(arguments)
+    if values is None:
+        environment.stdout.write(declared.help())
+        return Status.DONE
+    own = {key: values[key] for key in declared.own_names}
+    if not declared.needs_call:
+        return int(declared.function(environment, **own) or 0)
+    from mq.cli.call import resolve
+    from mq.cli.runner import run_command
+
+    return run_command(declared.function, resolve(environment, name, values), own)
+
+
+def load(group: str, name: str) -> "Declared":
+    """Import the module of a command and build its options."""
+    from importlib import import_module
+
+    module = import_module(f"mq.cli.commands.{group}")
+    function = getattr(module, catalog.function_name(name))
+    from mq.cli.options import Declared
+
+    declared = Declared(name, function)
+    gc.enable()
+    return declared
+
+
+def _without_command(arguments: list[str], environment: Environment) -> int:
+    """`mq`, `mq help …`, `mq --help`, `mq --version`, or a name that is no command."""
+    word = arguments[0] if arguments else "help"
+    if word in ("-V", "--version", "version"):
+        from mq import __version__
+
+        environment.stdout.write(f"mq {__version__}\n")
+        return Status.DONE
+    if word in ("-h", "--help", "help"):
+        if len(arguments) > 1 and not arguments[1].startswith("-"):
+            return run([*arguments[1:], "--help"], environment)
+        environment.stdout.write(overview())
+        return Status.DONE
+    inner = catalog.subcommands(word)
+    if inner:
+        return _group(word, inner, arguments[1:], environment)
+    if word.startswith("-"):
+        raise UsageError(
+            f"unknown option {word}", hint="options follow the command; see: mq --help"
+        )
+    near = catalog.near_misses(word)
+    hint = f"did you mean {' or '.join(near)}?" if near else "see: mq --help"
+    raise UsageError(f"no command {word!r}", hint=hint)
+
+
+def _group(word: str, inner: list[str], rest: list[str], environment: Environment) -> int:
+    if rest and not rest[0].startswith("-"):
+        near = [name for name in inner if name.startswith(f"{word} {rest[0][:1]}")]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"see: mq {word} --help"
+        raise UsageError(f"no command '{word} {rest[0]}'", hint=hint)
+    environment.stdout.write(overview(word))
+    return Status.DONE if rest else Status.USAGE
+
+
+def overview(group: str | None = None) -> str:
+    """The text of `mq --help`, or of one group of commands."""
+    lines = ["Usage: mq COMMAND [OPTIONS]", ""]
+    if group is None:
+        lines += [
+            "mq is RocketMQ in Python: every mqadmin command, and the daemons themselves.",
+            "Names are taken in any case and in kebab-case: updateTopic, update-topic.",
+            "",
+        ]
+    for key, names in catalog.GROUPS.items():
+        if group not in (None, key):
+            continue
+        lines.append(f"{catalog.TITLES[key]}:")
+        lines += [f"  {name:<22} {summary}" for name, summary in names.items()]
+        lines.append("")
+    lines.append("mq COMMAND --help shows the options of a command.")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,252 @@
+"""From a command's function to its options, by typer.
+
+A command is a function; its parameters after the first, declared as typer declares them, are its
+options and arguments. The first parameter says what the command needs:
+
+- `call: Call`: it talks to a cluster or prints a result, and also takes the options of `shared`;
+- `environment: Environment`: it takes only its own (the daemons).
+
+The rule for flags that meet: **the command's own flag wins**. `-o` is `--output` wherever the
+command has no `-o` of its own; where mqadmin gave `-o` another meaning (`updateTopic -o`,
+`queryMsgByOffset -o`), only the long `--output` and MQ_OUTPUT choose the format.
+
+Typer converts values with pydantic, whose import costs as much as all else of a command together
+(55 ms). The types of our options are few, so typer declares, parses and explains, and `_convert`
+converts.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.errors import UsageError
+from mq.cli.output import Format
+
+
+class Truth(Enum):
+    """The value of the options that mqadmin spells `-o true`."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+    def __bool__(self) -> bool:
+        return self is Truth.TRUE
+
+
+def shared(
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--namesrvAddr",
+            metavar="HOST:PORT[;…]",
+            help="Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.",
+        ),
+    ] = None,
+    output: Annotated[
+        Format | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.",
+        ),
+    ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option("--context", metavar="NAME", help="Context to use. Default: MQ_CONTEXT."),
+    ] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            help="How long to wait for each answer. Default: MQ_TIMEOUT, 5.",
+        ),
+    ] = None,
+) -> None:
+    """The options of every command that talks to a cluster or prints a result."""
+
+
+Function = Callable[..., Any]
+
+
+F = TypeVar("F", bound=Function)
+
+
+def one_of(*names: str) -> Callable[[F], F]:
+    """Declare that exactly one of these parameters must be given (Java's OptionGroup)."""
+
+    def mark(function: F) -> F:
+        function.__dict__["one_of"] = names
+        return function
+
+    return mark
+
+
+class Declared:
+    """A command with its options: parses arguments, knows its help."""
+
+    def __init__(self, name: str, function: Function) -> None:
+        own = inspect.signature(function)
+        parameters = list(own.parameters.values())
+        hints = typing.get_type_hints(function, include_extras=True)
+        self.name = name
+        self.function = function
+        self.needs_call = hints[parameters[0].name] is Call
+        merged = [item.replace(annotation=hints[item.name]) for item in parameters[1:]]
+        self.own_names = [item.name for item in merged]
+        if self.needs_call:
+            merged += _free(shared, merged)
+        self._parameters = {item.name: item for item in merged}
+        self._one_of: tuple[str, ...] = function.__dict__.get("one_of", ())
+        self.command = self._build(merged)
+        self.context = typer.Context(
+            self.command, info_name=f"mq {name}", help_option_names=["-h", "--help"]
+        )
+        self._flags = {
+            name: [*option.opts]
+            for option in self.command.get_params(self.context)
+            if (name := option.name)
+        }
+
+    def _build(self, merged: list[inspect.Parameter]) -> Any:
+        def declared(**_: object) -> None: ...
+
+        declared.__doc__ = inspect.getdoc(self.function)
+        declared.__dict__["__signature__"] = inspect.Signature(merged)
+        application = typer.Typer(add_completion=False, rich_markup_mode=None)
+        epilog = ""
+        if self._one_of:
+            flags = " or ".join(_declarations(self._parameters[name])[0] for name in self._one_of)
+            epilog = f"One of {flags} is required."
+        application.command(self.name, epilog=epilog)(declared)
+        return typer.main.get_command(application)
+
+    def help(self) -> str:
+        """The text of `--help`."""
+        text: str = self.command.get_help(self.context)
+        return text + "\n"
+
+    def flags(self, name: str) -> str:
+        """How the user writes parameter `name`: `-t/--topic`."""
+        return "/".join(self._flags[name])
+
+    def parse(self, arguments: Sequence[str]) -> dict[str, Any] | None:
+        """The values of all parameters by name; None when help was asked for.
+
+        Raises UsageError with the option at fault.
+        """
+        given, rest = self._split(arguments)
+        if given.get("help"):
+            return None
+        if rest:
+            raise self._wrong(f"unexpected argument {rest[0]!r}")
+        self._check_groups(given)
+        return {
+            name: self._value(parameter, given.get(name))
+            for name, parameter in self._parameters.items()
+        }
+
+    def _split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        parser = self.command.make_parser(self.context)
+        try:
+            given, rest, _ = parser.parse_args([self._normal(word) for word in arguments])
+        except typer.BadParameter.__bases__[0] as error:  # click's UsageError, which typer hides
+            message = error.format_message().rstrip(".")
+            raise self._wrong(message[:1].lower() + message[1:]) from None
+        return given, rest
+
+    def _normal(self, word: str) -> str:
+        """Write an option as declared: Java takes `-topic` too, and we take `--broker-addr`."""
+        if len(word) < 3 or word[0] != "-":
+            return word
+        flag, equals, value = word.partition("=")
+        folded = flag.lstrip("-").replace("-", "").lower()
+        names = [option for options in self._flags.values() for option in options]
+        if flag in names:
+            return word
+        for option in names:
+            if option.startswith("--") and option[2:].lower() == folded:
+                if flag[1] == "-" or option[2:] == flag[1:]:
+                    return option + equals + value
+        return word
+
+    def _check_groups(self, given: dict[str, Any]) -> None:
+        chosen = [name for name in self._one_of if given.get(name) is not None]
+        flags = [self.flags(name) for name in self._one_of]
+        if self._one_of and not chosen:
+            raise self._wrong(f"one of {' or '.join(flags)} is required")
+        if len(chosen) > 1:
+            raise self._wrong(f"only one of {' and '.join(flags)} may be given")
+
+    def _value(self, parameter: inspect.Parameter, raw: Any) -> Any:
+        if raw is None or raw == ():
+            if parameter.default is inspect.Parameter.empty:
+                raise self._wrong(f"{self.flags(parameter.name)} is required")
+            return parameter.default
+        kind = _plain_type(parameter.annotation)
+        try:
+            return _convert(raw, kind)
+        except ValueError as error:
+            raise self._wrong(f"{self.flags(parameter.name)}: {error}") from None
+
+    def _wrong(self, message: str) -> UsageError:
+        return UsageError(message, hint=f"see: mq {self.name} --help")
+
+
+def _free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The options of `source` without the flags that `taken` declare."""
+    used = {flag for parameter in taken for flag in _declarations(parameter)}
+    names = {parameter.name for parameter in taken}
+    hints = typing.get_type_hints(source, include_extras=True)
+    free = []
+    for parameter in inspect.signature(source).parameters.values():
+        parameter = parameter.replace(annotation=hints[parameter.name])
+        flags = [flag for flag in _declarations(parameter) if flag not in used]
+        if not flags or parameter.name in names:
+            continue
+        kind, option = typing.get_args(parameter.annotation)
+        declared = typer.Option(*flags, metavar=option.metavar, help=option.help)
+        free.append(parameter.replace(annotation=Annotated[kind, declared]))
+    return free
+
+
+def _declarations(parameter: inspect.Parameter) -> list[str]:
+    """The flags of a parameter; none for an argument."""
+    option = typing.get_args(parameter.annotation)[1]
+    # In Annotated, typer keeps the first flag where a default would be.
+    flags = [option.default, *(option.param_decls or ())]
+    return [flag for flag in flags if isinstance(flag, str)]
+
+
+def _plain_type(annotation: Any) -> Any:
+    """`int` of `Annotated[int | None, …]`."""
+    kind = typing.get_args(annotation)[0]
+    if isinstance(kind, types.UnionType):
+        kind = next(member for member in kind.__args__ if member is not type(None))
+    return kind
+
+
+def _convert(raw: Any, kind: Any) -> Any:
+    """The value of an option. Java trims every value. Raises ValueError with the reason."""
+    if kind is bool:
+        return bool(raw)
+    text = str(raw).strip()
+    if kind is str:
+        return text
+    if issubclass(kind, Enum):
+        for member in kind:
+            if member.value == text.lower():
+                return member
+        raise ValueError(f"{text!r} is not one of {', '.join(member.value for member in kind)}")
+    try:
+        return kind(text)
+    except ValueError:
+        noun = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{text!r} is not {noun}") from None

@@ -1,0 +1,202 @@
+"""The one place that prints results.
+
+table   for people: rich, fits the terminal, names are folded, never cut
+plain   the text of the Java mqadmin, byte for byte; where it has none, columns without frames
+json    {"version": 1, "command": …, "status": …, "data": [{…}], "totals": {…}, "failures": […]};
+        a command that goes on prints one such object per line
+yaml    the same as json; a command that goes on prints one document each
+csv     a line of column names, then the rows
+Times are local in table, UTC in ISO 8601 elsewhere; null where not known.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from mq.cli.env import Environment
+from mq.cli.result import Column, Kind, Result, Row
+
+JSON_VERSION = 1
+
+
+class Format(Enum):
+    """The formats of `--output`."""
+
+    TABLE = "table"
+    PLAIN = "plain"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+class Printer:
+    """Prints the results of one command to the standard output of `environment`.
+
+    `ongoing` says that more results than one may come.
+    """
+
+    def __init__(
+        self, environment: Environment, command: str, format: Format, *, ongoing: bool = False
+    ) -> None:
+        self._environment = environment
+        self._command = command
+        self._format = format
+        self._ongoing = ongoing
+        self._csv_columns: tuple[Column, ...] = ()
+
+    def show(self, result: Result) -> None:
+        """Print `result` on stdout, its failures on stderr."""
+        write = self._environment.stdout.write
+        if self._format is Format.PLAIN:
+            write(_plain(result))
+        elif self._format is Format.JSON:
+            write(_json(self._document(result), indent=not self._ongoing))
+        elif self._format is Format.YAML:
+            write(_yaml(self._document(result), explicit=self._ongoing))
+        elif self._format is Format.CSV:
+            write(_csv(result, header=self._csv_columns != result.columns))
+            self._csv_columns = result.columns
+        else:
+            self._table(result)
+        self._environment.stdout.flush()
+        for failure in result.failures:
+            self._environment.stderr.write(f"mq {self._command}: {failure}\n")
+
+    def _document(self, result: Result) -> dict[str, Any]:
+        """The JSON and YAML form. Its shape is a contract: add fields, never change one."""
+        data = result.data
+        if data is None:
+            names = [column.name for column in result.columns]
+            data = [
+                dict(zip(names, cells, strict=True))
+                for cells in _cells(result.columns, result.rows)
+            ]
+        return {
+            "version": JSON_VERSION,
+            "command": self._command,
+            "status": int(result.final_status),
+            "data": data,
+            "totals": result.totals,
+            "failures": result.failures,
+        }
+
+    def _table(self, result: Result) -> None:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+
+        environment = self._environment
+        console = Console(
+            file=environment.stdout,
+            width=environment.columns,
+            force_terminal=environment.terminal,
+            no_color=not environment.color,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        if result.columns:
+            table = Table(box=SIMPLE_HEAD, pad_edge=False)
+            for column in result.columns:
+                right = column.kind is Kind.NUMBER
+                table.add_column(
+                    column.title, justify="right" if right else "left", overflow="fold"
+                )
+            for row in result.rows:
+                table.add_row(*_texts(result.columns, row))
+            console.print(table)
+        elif result.plain:
+            console.print(result.plain.rstrip("\n"), soft_wrap=True)
+        for name, value in result.totals.items():
+            console.print(f"{name}: {value}")
+        for note in result.notes:
+            console.print(note, soft_wrap=True)
+
+
+def _plain(result: Result) -> str:
+    if result.plain is not None:
+        return result.plain
+    if not result.columns:
+        return ""
+    from tabulate import tabulate
+
+    rows = [_texts(result.columns, row) for row in result.rows]
+    align = ["right" if column.kind is Kind.NUMBER else "left" for column in result.columns]
+    text = tabulate(
+        rows,
+        headers=[f"#{column.title}" for column in result.columns],
+        tablefmt="plain",
+        disable_numparse=True,
+        colalign=align if rows else None,
+    )
+    return f"{text}\n"
+
+
+def _json(document: dict[str, Any], *, indent: bool) -> str:
+    import orjson
+
+    option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indent else 0)
+    return orjson.dumps(document, option=option).decode()
+
+
+def _yaml(document: dict[str, Any], *, explicit: bool) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(
+        document, sort_keys=False, allow_unicode=True, explicit_start=explicit
+    )
+    return text
+
+
+def _csv(result: Result, *, header: bool) -> str:
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    if header and result.columns:
+        writer.writerow([column.name for column in result.columns])
+    writer.writerows(_cells(result.columns, result.rows))
+    return buffer.getvalue()
+
+
+def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> Iterable[list[Any]]:
+    """The rows as programs read them: times in ISO 8601, other values as they are."""
+    times = [index for index, column in enumerate(columns) if column.kind is Kind.TIME]
+    for row in rows:
+        cells = list(row)
+        for index in times:
+            cells[index] = iso(cells[index])
+        yield cells
+
+
+def _texts(columns: Sequence[Column], row: Row) -> list[str]:
+    """A row as people read it."""
+    return [_text(column.kind, value) for column, value in zip(columns, row, strict=True)]
+
+
+def _text(kind: Kind, value: Any) -> str:
+    if kind is Kind.TIME:
+        return local(value)
+    if kind is Kind.FLAG:
+        return "*" if value else ""
+    return "" if value is None else str(value)
+
+
+def iso(milliseconds: int | None) -> str | None:
+    """A point in time in UTC: `2026-07-01T12:00:00.123Z`; None where it is not known."""
+    if not milliseconds:
+        return None
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
+def local(milliseconds: int | None) -> str:
+    """A point in time in the local zone, for people; empty where it is not known."""
+    if not milliseconds:
+        return ""
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))

@@ -1,0 +1,81 @@
+"""What a command gives back: rows under named columns, and the text that mqadmin prints.
+
+A command never prints. `mq.cli.output` prints its result in the format asked for and the main entry
+ends with its status. A command that goes on for long (`printMsg`, `clusterList -i`) is an async
+generator: every result that it yields is printed at once.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from mq.cli.status import Status
+
+
+class Kind(Enum):
+    """How the values of a column are shown."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    TIME = "time"  # milliseconds since the epoch; 0 and None mean: not known
+    FLAG = "flag"  # a boolean, shown to people as * or nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `name` is the JSON field (camelCase, as on the wire), `title` heads the table."""
+
+    name: str
+    title: str
+    kind: Kind = Kind.TEXT
+
+
+def text(name: str, title: str) -> Column:
+    """A column of text."""
+    return Column(name, title)
+
+
+def number(name: str, title: str) -> Column:
+    """A column of numbers, aligned at the right."""
+    return Column(name, title, Kind.NUMBER)
+
+
+def time(name: str, title: str) -> Column:
+    """A column of points in time."""
+    return Column(name, title, Kind.TIME)
+
+
+def flag(name: str, title: str) -> Column:
+    """A column of booleans."""
+    return Column(name, title, Kind.FLAG)
+
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Result:
+    """The outcome of a command.
+
+    `plain` is the exact text of the Java mqadmin for the same state; None where mqadmin has no such
+    command, and `mq` then lays out `rows` itself. `totals` are facts about the whole, by JSON name.
+    `failures` are the parts that failed, one line each, printed on stderr; a result with failures
+    is PARTLY done unless `status` says otherwise. `data` replaces the rows in JSON and YAML where
+    the thing itself is not tabular. `notes` go to stderr on a terminal: what to do next.
+    """
+
+    columns: tuple[Column, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    plain: str | None = None
+    totals: dict[str, Any] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    data: Any = None
+    status: Status = Status.DONE
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def final_status(self) -> Status:
+        """The status `mq` ends with."""
+        if self.failures and self.status is Status.DONE:
+            return Status.PARTLY
+        return self.status

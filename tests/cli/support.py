@@ -1,0 +1,46 @@
+"""Runs `mq` in process."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mq.cli.env import Environment
+from mq.cli.main import run
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run of `mq` left: its exit status, stdout and stderr."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        import json
+
+        return json.loads(self.out)
+
+
+class Mq:
+    """Runs commands with a configuration directory and variables of their own."""
+
+    def __init__(self, directory: Path, variables: Mapping[str, str] = {}) -> None:
+        self.variables = {"MQ_CONFIG_DIR": str(directory), "HOME": str(directory), **variables}
+
+    def __call__(
+        self, *arguments: str, terminal: bool = False, columns: int = 80, **variables: str
+    ) -> Finished:
+        out, err = io.StringIO(), io.StringIO()
+        environment = Environment(
+            stdin=io.StringIO(),
+            stdout=out,
+            stderr=err,
+            variables={**self.variables, **variables},
+            terminal=terminal,
+            columns=columns,
+        )
+        return Finished(run(list(arguments), environment), out.getvalue(), err.getvalue())

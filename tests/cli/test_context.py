@@ -1,0 +1,88 @@
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Mq
+
+
+def path_of(mq: Mq) -> Path:
+    return Path(mq.variables["MQ_CONFIG_DIR"]) / "contexts.json"
+
+
+def test_the_first_context_added_is_current(mq: Mq) -> None:
+    assert mq("context", "add", "prod", "-n", "10.0.0.1:9876;10.0.0.2:9876").status == 0
+    mq("context", "add", "test", "-n", "10.0.9.9:9876")
+    assert mq("context", "list", "-o", "json").json["data"] == [
+        {"current": True, "name": "prod", "namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876"},
+        {"current": False, "name": "test", "namesrvAddr": "10.0.9.9:9876"},
+    ]
+
+
+def test_use_changes_what_show_shows(mq: Mq) -> None:
+    mq("context", "add", "prod", "-n", "10.0.0.1:9876")
+    mq("context", "add", "test", "-n", "10.0.9.9:9876")
+    assert mq("context", "use", "test").status == 0
+    assert mq("context", "show", "-o", "csv").out == (
+        "current,name,namesrvAddr\nTrue,test,10.0.9.9:9876\n"
+    )
+
+
+def test_removing_the_current_context_leaves_none_current(mq: Mq) -> None:
+    mq("context", "add", "prod", "-n", "10.0.0.1:9876")
+    assert mq("context", "remove", "prod").status == 0
+    finished = mq("context", "show")
+    assert finished.status == 64
+    assert finished.err == (
+        "mq context show: no context is current\nhint: choose one: mq context use NAME\n"
+    )
+
+
+def test_an_unknown_context_names_the_known_ones(mq: Mq) -> None:
+    mq("context", "add", "prod", "-n", "10.0.0.1:9876")
+    for arguments in (("use", "prd"), ("remove", "prd"), ("show", "prd")):
+        finished = mq("context", *arguments)
+        assert finished.status == 66
+        assert finished.err.startswith(
+            f"mq context {arguments[0]}: no context 'prd' (known: prod)\nhint: "
+        )
+
+
+def test_adding_without_an_address_says_how(mq: Mq) -> None:
+    finished = mq("context", "add", "prod")
+    assert finished.status == 64
+    assert finished.err.endswith("hint: mq context add prod -n HOST:9876\n")
+    assert not path_of(mq).exists()
+
+
+def test_the_file_is_for_its_owner_only(mq: Mq) -> None:
+    mq("context", "add", "prod", "-n", "10.0.0.1:9876")
+    assert stat.S_IMODE(path_of(mq).stat().st_mode) == 0o600
+    assert list(path_of(mq).parent.iterdir()) == [path_of(mq)]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"contexts": 3}', '{"contexts": {"a": 1}}'])
+def test_a_broken_file_is_named_with_a_way_out(content: str, mq: Mq) -> None:
+    path_of(mq).parent.mkdir()
+    path_of(mq).write_text(content)
+    finished = mq("context", "list")
+    assert finished.status == 78
+    assert str(path_of(mq)) in finished.err
+    assert "hint: correct it, or remove it" in finished.err
+
+
+def test_a_file_without_a_current_context_is_read(mq: Mq) -> None:
+    path_of(mq).parent.mkdir()
+    path_of(mq).write_text(json.dumps({"contexts": {"a": {"namesrvAddr": "h:1"}}}))
+    assert (
+        mq("context", "list").out
+        == "#Current    #Name    #Name servers\n            a        h:1\n"
+    )
+
+
+def test_a_directory_that_cannot_be_written_is_reported(mq: Mq) -> None:
+    path_of(mq).parent.write_text("a file where the directory would be")
+    finished = mq("context", "add", "prod", "-n", "10.0.0.1:9876")
+    assert finished.status in (73, 78)
+    assert str(path_of(mq)) in finished.err

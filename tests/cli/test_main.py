@@ -1,0 +1,113 @@
+import subprocess
+import sys
+
+import pytest
+
+from mq import __version__
+from mq.cli import catalog
+from mq.cli.main import load
+from tests.cli.support import Mq
+
+ALL_COMMANDS = [(group, name) for group, names in catalog.GROUPS.items() for name in names]
+
+
+def test_version_is_printed(mq: Mq) -> None:
+    for spelling in ("--version", "-V", "version"):
+        assert mq(spelling).out == f"mq {__version__}\n"
+
+
+def test_help_lists_every_command_with_its_summary(mq: Mq) -> None:
+    finished = mq("--help")
+    assert finished.status == 0
+    for names in catalog.GROUPS.values():
+        for name, summary in names.items():
+            assert f"  {name:<22} {summary}\n" in finished.out
+
+
+def test_help_is_what_mq_alone_and_mq_help_print(mq: Mq) -> None:
+    assert mq().out == mq("help").out == mq("--help").out
+
+
+@pytest.mark.parametrize(("group", "name"), ALL_COMMANDS)
+def test_catalog_says_what_the_docstring_says(group: str, name: str) -> None:
+    declared = load(group, name)
+    first = (declared.function.__doc__ or "").strip().splitlines()[0]
+    assert first == catalog.GROUPS[group][name]
+
+
+@pytest.mark.parametrize(("group", "name"), ALL_COMMANDS)
+def test_every_command_has_help_with_both_spellings(group: str, name: str, mq: Mq) -> None:
+    long = mq(*name.split(), "--help")
+    short = mq("help", *name.split())
+    assert long.status == 0
+    assert long.out == short.out
+    assert long.out.startswith(f"Usage: mq {name} ")
+    assert catalog.GROUPS[group][name].rstrip(".") in " ".join(long.out.split())
+
+
+@pytest.mark.parametrize("spelling", ["topicList", "topic-list", "TOPICLIST", "topic_list"])
+def test_names_are_found_in_any_case_and_in_kebab_case(spelling: str, mq: Mq) -> None:
+    assert mq(spelling, "--help").out.startswith("Usage: mq topicList ")
+
+
+def test_an_unknown_command_names_near_misses(mq: Mq) -> None:
+    finished = mq("topicLst")
+    assert finished.status == 64
+    assert finished.out == ""
+    message, hint = finished.err.splitlines()
+    assert message == "mq: no command 'topicLst'"
+    assert hint.startswith("hint: did you mean topicList")
+
+
+def test_a_command_like_no_other_points_to_help(mq: Mq) -> None:
+    assert mq("qqqqqq").err == "mq: no command 'qqqqqq'\nhint: see: mq --help\n"
+
+
+def test_an_option_before_the_command_is_refused(mq: Mq) -> None:
+    finished = mq("-o", "json", "topicList")
+    assert finished.status == 64
+    assert "unknown option -o" in finished.err
+
+
+def test_half_a_command_lists_its_other_halves(mq: Mq) -> None:
+    finished = mq("context")
+    assert finished.status == 64
+    assert "context add" in finished.out
+    assert "topicList" not in finished.out
+    assert mq("context", "--help").status == 0
+
+
+def test_an_unknown_half_suggests_a_near_one(mq: Mq) -> None:
+    finished = mq("context", "ls")
+    assert finished.status == 64
+    assert finished.err.splitlines()[1] == "hint: did you mean context list?"
+
+
+IMPORTS = """
+import io, sys
+from mq.cli.env import Environment
+from mq.cli.main import run
+out = io.StringIO()
+run({arguments}, Environment(stdin=io.StringIO(), stdout=out, stderr=out, variables={{}}))
+print(*sorted(sys.modules))
+"""
+
+
+def imported_by(*arguments: str) -> set[str]:
+    program = IMPORTS.format(arguments=list(arguments))
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    return set(finished.stdout.decode().split())
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("nonesuch",)])
+def test_what_needs_no_command_imports_no_library(arguments: tuple[str, ...]) -> None:
+    modules = imported_by(*arguments)
+    assert not modules & {"typer", "rich", "asyncio", "orjson", "pydantic", "dataclasses"}
+
+
+def test_a_simple_command_imports_only_its_module_and_no_event_loop() -> None:
+    # Nothing listens on port 1, so this goes through everything but the answer.
+    modules = imported_by("topicList", "-n", "127.0.0.1:1")
+    assert not modules & {"rich", "asyncio", "pydantic", "tabulate", "yaml"}
+    mine = {name for name in modules if name.startswith("mq.cli.commands.")}
+    assert mine == {"mq.cli.commands.topic"}
