@@ -10,7 +10,6 @@ import asyncio
 import logging
 import socket
 import struct
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -260,7 +259,6 @@ class Listener:
         self._backlog = backlog
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._complained: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Future[None] | None = None  # done when the last channel has gone
 
@@ -335,16 +333,15 @@ class Listener:
             self._closing.set_result(None)
 
     def complain(self, channel: Channel, error: Exception) -> None:
-        """Count a bad request and log it, at most once a second for a peer's host."""
+        """Count a bad request and log it; the log lets one line a second through for each peer."""
         self.bad_requests += 1
-        host = channel.remote_address[0]
-        now = time.monotonic()
-        if now - self._complained.get(host, -1.0) < 1.0:
-            return
-        if len(self._complained) > 1024:  # peers come and go: forget those of long ago
-            self._complained.clear()
-        self._complained[host] = now
-        log.warning("bad request from %s: %s: %s", channel.remote, type(error).__name__, error)
+        log.warning(
+            "bad request from %s: %s: %s",
+            channel.remote,
+            type(error).__name__,
+            error,
+            extra={"peer": channel.remote_address[0]},
+        )
 
     async def _await(self, command: Command, channel: Channel, result: Awaitable[Reply]) -> None:
         try:

@@ -1,0 +1,302 @@
+"""The hot path of the store: messages become records, records a batch, a batch one write.
+
+Everything runs on the event loop, so no lock is needed and offsets are given out in plain order.
+What is appended in one turn of the loop makes one batch:
+
+    append      give out offsets, keep the record's parts in memory
+    commit      at the end of the turn: one write for all of them
+    publish     move the queues' ends over them, send the replies, wake the long polls
+
+With ASYNC_FLUSH a batch is published as soon as it is written. With SYNC_FLUSH the flusher
+publishes it once an fsync has covered it. So a reply never leaves before what the flush mode
+promises, and no consumer reads what could still be lost. When a write fails, the batch is taken
+back as if it had never come: offsets, entries and the bytes that did get written.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.checksum import crc32
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+# Bound to module names, because a lookup costs as much as the arithmetic around it.
+_pack_head = layout.RECORD_HEAD.pack
+_pack_entry = layout.ENTRY.pack
+_HEAD_SIZE = layout.RECORD_HEAD.size
+_ROOM = layout.END_OF_FILE_ROOM
+_MAGIC = layout.MAGIC_V1
+_CRC_MASK = 0x7FFFFFFF
+_IPV4_HOST = 8  # bytes of address and port
+
+OnStored = Callable[[StoreRefused | None], None]
+
+
+class ReplySink(Protocol):
+    """Where replies go: a channel of the listener."""
+
+    def queue_frame(self, frame: bytes) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class Batch:
+    """What was appended in one turn of the loop."""
+
+    __slots__ = ("callbacks", "end", "keyed", "parts", "replies", "start", "timestamp", "touched")
+
+    def __init__(self, start: int) -> None:
+        self.start = start  # physical offsets of its first byte and behind its last
+        self.end = start
+        self.timestamp = 0  # the store timestamp of all its records, ms
+        self.parts: list[bytes] = []
+        # Each queue that got messages, with the queue offset behind the last of them.
+        self.touched: dict[ConsumeQueue, int] = {}
+        self.keyed: list[tuple[str, tuple[str, ...], int]] = []  # topic, keys, physical offset
+        self.replies: list[tuple[ReplySink, bytes]] = []
+        self.callbacks: list[OnStored] = []
+
+
+class Appender:
+    """Puts messages into the log.
+
+    ``refusal`` is why no message is taken at present, None while they are. ``await_flush`` takes a
+    written batch that may not be published before an fsync; None publishes at once.
+    ``on_published`` is called with every published batch, after its replies have left.
+    """
+
+    def __init__(self, commit_log: CommitLog, store_host: bytes) -> None:
+        self.refusal: StoreRefused | None = None
+        self.await_flush: Callable[[Batch], None] | None = None
+        self.on_published: Callable[[Batch], None] = lambda batch: None
+        self.store_host = store_host
+        self.failed_writes = 0
+        self.last_timestamp = 0  # of the last published message
+        self._log = commit_log
+        self._refusals: dict[str, StoreRefused] = {}
+        self._batch = Batch(commit_log.position)
+        self._file_end = commit_log.files[-1].end if commit_log.files else 0
+        self._scheduled = False
+        self._sys_flag = layout.SYS_FLAG_STORE_IPV6 if len(store_host) != _IPV4_HOST else 0
+
+    def refuse(self, cause: str, refusal: StoreRefused) -> None:
+        """Take no messages until `accept` is called for the same cause."""
+        self._refusals[cause] = refusal
+        self.refusal = next(iter(self._refusals.values()))
+
+    def accept(self, cause: str) -> None:
+        """That cause to refuse messages is gone."""
+        self._refusals.pop(cause, None)
+        self.refusal = next(iter(self._refusals.values()), None)
+
+    def append(
+        self,
+        queue: ConsumeQueue,
+        body: bytes,
+        properties_field: bytes,
+        *,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int = 0,
+        prepared_offset: int = 0,
+        tags_code: int = 0,
+    ) -> int:
+        """Put a message at the end of its queue and return its physical offset.
+
+        ``properties_field`` is the properties' text with its i16 length before it. Nothing is on
+        disk when this returns: use `reply_when_stored` or `call_when_stored` in the same turn.
+
+        Raises StoreRefused when no message is taken, or this one does not fit in a log file.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        topic_field = queue.topic_field
+        size = _HEAD_SIZE + len(body) + len(topic_field) + len(properties_field)
+        if len(born_host) != _IPV4_HOST or self._sys_flag:
+            size += len(born_host) + len(self.store_host) - 2 * _IPV4_HOST
+        batch = self._batch
+        if batch.end + size + _ROOM > self._file_end:
+            self.reserve(size)
+            batch = self._batch
+        position = batch.end
+        if not batch.parts:
+            self._open(batch)
+        head = (
+            size,
+            _MAGIC,
+            crc32(body) & _CRC_MASK,
+            queue.queue_id,
+            flag,
+            queue.appended,
+            position,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            batch.timestamp,
+            self.store_host,
+            reconsume_times,
+            prepared_offset,
+            len(body),
+        )
+        if len(born_host) == _IPV4_HOST and not self._sys_flag:
+            batch.parts += (_pack_head(*head), body, topic_field, properties_field)
+        else:
+            batch.parts += (self._pack_any_head(head), body, topic_field, properties_field)
+        batch.end = position + size
+        queue.append(_pack_entry(position, size, tags_code))
+        batch.touched[queue] = queue.appended
+        return position
+
+    def reserve(self, size: int) -> None:
+        """Make sure that so many bytes, records of one batch message, lie in one file.
+
+        Raises StoreRefused if that cannot be.
+        """
+        if size + _ROOM > self._log.file_size:
+            raise StoreRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a message of {size} bytes does not fit in a log file of "
+                f"{self._log.file_size} bytes (mappedFileSizeCommitLog)",
+            )
+        if self._batch.end + size + _ROOM <= self._file_end:
+            return
+        self.commit()
+        if self._batch.end + size + _ROOM > self._file_end:
+            self._next_file()
+
+    def index(self, topic: str, keys: tuple[str, ...], position: int) -> None:
+        """Let the message just appended be found by these keys."""
+        self._batch.keyed.append((topic, keys, position))
+
+    def reply_when_stored(self, sink: ReplySink, frame: bytes) -> None:
+        """Send a reply frame once what was just appended is stored as the flush mode promises."""
+        self._batch.replies.append((sink, frame))
+
+    def call_when_stored(self, callback: OnStored) -> None:
+        """Call back likewise, with None or with why the message was not stored."""
+        self._batch.callbacks.append(callback)
+
+    def commit(self) -> None:
+        """Write the open batch, and publish it or have it flushed."""
+        self._scheduled = False
+        batch = self._batch
+        if not batch.parts:
+            return
+        self._batch = Batch(batch.end)
+        file = self._log.files[-1]
+        try:
+            file.write(b"".join(batch.parts), batch.start - file.start)
+        except OSError as error:
+            self._take_back(batch, error)
+            return
+        batch.parts.clear()
+        self._log.position = self._log.written = batch.end
+        for queue, end in batch.touched.items():
+            queue.written = end
+        if self.await_flush is None:
+            self.publish(batch)
+        else:
+            self.await_flush(batch)
+
+    def publish(self, batch: Batch) -> None:
+        """Let consumers read a batch, and answer its senders."""
+        self.last_timestamp = batch.timestamp
+        woken = []
+        for queue, end in batch.touched.items():
+            queue.readable = end
+            if queue.waiting:
+                woken.append(queue)
+        sinks = dict.fromkeys(sink for sink, _ in batch.replies)
+        for sink, frame in batch.replies:
+            sink.queue_frame(frame)
+        for sink in sinks:
+            sink.flush()
+        for callback in batch.callbacks:
+            callback(None)
+        for queue in woken:
+            for pull in list(queue.waiting):
+                pull.wake()
+        self.on_published(batch)
+
+    def fail(self, batch: Batch, refusal: StoreRefused) -> None:
+        """Tell the senders of a batch that it is not stored."""
+        from mq.protocol.frame import decode, encode  # only ever needed here, where all is lost
+
+        for sink, frame in batch.replies:
+            request = decode(frame[4:])
+            sink.queue_frame(encode(request.reply(refusal.code, remark=refusal.remark)))
+            sink.flush()
+        for callback in batch.callbacks:
+            callback(refusal)
+
+    def _open(self, batch: Batch) -> None:
+        batch.timestamp = time.time_ns() // 1_000_000
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.commit)
+
+    def _next_file(self) -> None:
+        """Close the last file with a blank and begin another."""
+        commit_log = self._log
+        try:
+            if commit_log.files and commit_log.position < self._file_end:
+                left = self._file_end - commit_log.position
+                last = commit_log.files[-1]
+                blank = layout.BLANK.pack(left, layout.MAGIC_BLANK)
+                last.write(blank, commit_log.position - last.start)
+                commit_log.position = commit_log.written = self._file_end
+            file = commit_log.add_file()
+        except OSError as error:
+            raise self._refused(error) from error
+        self._file_end = file.end
+        self._batch = Batch(commit_log.position)
+
+    def _take_back(self, batch: Batch, error: OSError) -> None:
+        self.failed_writes += 1
+        refusal = self._refused(error)
+        log.error("%s", refusal)
+        for queue in batch.touched:
+            queue.undo_unwritten()
+        self._batch = Batch(batch.start)
+        file = self._log.files[-1]
+        try:
+            file.clear_after(batch.start - file.start)
+        except OSError as second:
+            # The bytes of refused messages are still in the log, and a restart would find them.
+            self.refuse("log", self._refused(second))
+        self.fail(batch, refusal)
+
+    def _refused(self, error: OSError) -> StoreRefused:
+        return StoreRefused(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"store refused: cannot write the commit log: {error}",
+        )
+
+    def _pack_any_head(self, head: tuple[int | bytes, ...]) -> bytes:
+        """A record's head when one of its hosts is an IPv6 address."""
+        values = list(head)
+        born_host, store_host = head[9], head[11]
+        assert isinstance(born_host, bytes) and isinstance(store_host, bytes)
+        sys_flag = int(head[7]) | self._sys_flag
+        if len(born_host) != _IPV4_HOST:
+            sys_flag |= layout.SYS_FLAG_BORN_IPV6
+        values[7] = sys_flag
+        return b"".join(
+            (
+                layout.RECORD_BEFORE_BORN_HOST.pack(*values[:9]),
+                born_host,
+                layout.RECORD_BETWEEN_HOSTS.pack(values[10]),
+                store_host,
+                layout.RECORD_AFTER_STORE_HOST.pack(*values[12:]),
+            )
+        )

@@ -1,0 +1,80 @@
+"""The checkpoint file: what is certainly on disk (layout.CHECKPOINT, Java's StoreCheckpoint)."""
+
+import os
+import zlib
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+
+# Java takes this much off, because its timestamps are taken around a flush, not at it.
+SAFETY_MARGIN_MS = 3000
+
+
+class Checkpoint:
+    """Three timestamps as Java keeps them, and a physical offset of ours.
+
+    ``safe_offset``: every byte of the log before it, and what the queues and the index hold of it,
+    has been fsynced. 0 when that is not known.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.message_timestamp = 0
+        self.queue_timestamp = 0
+        self.index_timestamp = 0
+        self.safe_offset = 0
+        self._path = path
+
+    @property
+    def minimum_timestamp(self) -> int:
+        """Log and queues are on disk up to this store timestamp."""
+        return max(0, min(self.message_timestamp, self.queue_timestamp) - SAFETY_MARGIN_MS)
+
+    @property
+    def minimum_timestamp_with_index(self) -> int:
+        return min(self.minimum_timestamp, self.index_timestamp)
+
+    def load(self) -> None:
+        """Read the file. One that is missing or too short counts as zeros: all is read again."""
+        try:
+            data = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        if len(data) < layout.CHECKPOINT.size:
+            return
+        self.message_timestamp, self.queue_timestamp, self.index_timestamp = (
+            layout.CHECKPOINT.unpack_from(data)
+        )
+        self.safe_offset = self._read_safe_offset(data)
+
+    def _read_safe_offset(self, data: bytes) -> int:
+        start = layout.FINE_CHECKPOINT_AT
+        end = start + layout.FINE_CHECKPOINT.size
+        if len(data) < end:
+            return 0
+        magic, offset, *timestamps, crc = layout.FINE_CHECKPOINT.unpack_from(data, start)
+        ours = (
+            magic == layout.FINE_CHECKPOINT_MAGIC
+            and crc == zlib.crc32(data[start : end - 4])
+            and timestamps == [self.message_timestamp, self.queue_timestamp, self.index_timestamp]
+        )
+        return int(offset) if ours else 0
+
+    def save(self) -> None:
+        """Write and fsync the file. Raises OSError; the file then still holds the old state."""
+        timestamps = (self.message_timestamp, self.queue_timestamp, self.index_timestamp)
+        page = bytearray(layout.CHECKPOINT_SIZE)
+        layout.CHECKPOINT.pack_into(page, 0, *timestamps)
+        start = layout.FINE_CHECKPOINT_AT
+        layout.FINE_CHECKPOINT.pack_into(
+            page, start, layout.FINE_CHECKPOINT_MAGIC, self.safe_offset, *timestamps, 0
+        )
+        end = start + layout.FINE_CHECKPOINT.size
+        page[end - 4 : end] = zlib.crc32(page[start : end - 4]).to_bytes(4, "big")
+        # In place and not by rename: Java maps this very file, and a page is written whole or,
+        # torn by a power cut, fails its checksum and counts as zeros.
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            os.pwrite(descriptor, page, 0)
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,126 @@
+"""Deleting old log files, and refusing messages before the disk is full.
+
+A log file goes when it has not been written to for fileReservedTime, at the hour of deleteWhen or
+when the disk is fuller than diskMaxUsedSpaceRatio; without regard to its age over
+diskSpaceCleanForciblyRatio. Queue and index files follow when all their messages are gone. (Java:
+DefaultMessageStore. CleanCommitLogService and CleanConsumeQueueService.)
+"""
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+FIRST_AFTER = 60.0  # seconds after the start, as in Java
+MOST_FILES_A_ROUND = 10
+
+
+class Cleaner:
+    """Looks after the disk. ``config`` is asked anew each round, so that changes count at once."""
+
+    def __init__(
+        self,
+        config: Callable[[], MessageStoreConfig],
+        root: Path,
+        commit_log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        appender: Appender,
+    ) -> None:
+        self.deleted_files = 0
+        self._config = config
+        self._root = root
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._appender = appender
+        self._cleaned_minimum = commit_log.minimum
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self.check_disk()
+        started = time.monotonic()
+        while True:
+            await asyncio.sleep(self._config().clean_resource_interval / 1000)
+            self.check_disk()
+            if time.monotonic() - started >= FIRST_AFTER:
+                await self.clean()
+
+    def check_disk(self) -> None:
+        """Refuse messages over diskSpaceWarningLevelRatio; take them again below it."""
+        used = self.commit_log_ratio()
+        limit = self._config().disk_space_warning_level_ratio
+        if used > limit:
+            refusal = StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"store refused: disk {used} % full, limit {limit} % (diskSpaceWarningLevelRatio)",
+            )
+            if self._appender.refusal is None:
+                log.error("%s", refusal)
+            self._appender.refuse("disk", refusal)
+        else:
+            self._appender.accept("disk")
+
+    async def clean(self, *, manual: bool = False) -> int:
+        """Delete what may be deleted now; say how many log files went."""
+        deleted = await self._clean_log(manual)
+        if self._log.minimum > self._cleaned_minimum:
+            self._cleaned_minimum = self._log.minimum
+            await self._clean_derived()
+        self.deleted_files += deleted
+        return deleted
+
+    def commit_log_ratio(self) -> int:
+        """How full, in percent, the emptiest disk with a folder of the log is."""
+        return min(used_ratio(path) for path in self._log.paths)
+
+    async def _clean_log(self, manual: bool) -> int:
+        config = self._config()
+        fullest = max(self.commit_log_ratio(), used_ratio(self._root))
+        forced = config.clean_file_forcibly_enable and (
+            fullest > config.disk_space_clean_forcibly_ratio
+        )
+        due = time.strftime("%H") in config.delete_when.replace(" ", "").split(";")
+        if not (due or manual or forced or fullest > config.disk_max_used_space_ratio):
+            return 0
+        oldest = time.time() - config.file_reserved_time * 3600
+        deleted = 0
+        while len(self._log.files) > 1 and deleted < MOST_FILES_A_ROUND:
+            file = self._log.files[0]
+            if file.end > self._log.flushed or not (forced or file.modified_at() < oldest):
+                break
+            log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
+            self._log.remove_first()
+            deleted += 1
+            await asyncio.sleep(config.delete_commit_log_files_interval / 1000)
+        return deleted
+
+    async def _clean_derived(self) -> None:
+        minimum = self._log.minimum
+        for number, queue in enumerate(list(self._queues), 1):
+            queue.remove_files_before(minimum)
+            queue.set_minimum(minimum)
+            if number % 200 == 0:
+                await asyncio.sleep(0)
+        if self._index is not None:
+            self._index.remove_before(minimum)
+
+
+def used_ratio(path: Path) -> int:
+    """How full a disk is for this user, in percent, rounded up (UtilAll.getDiskPartition…)."""
+    status = os.statvfs(path)
+    used = status.f_blocks - status.f_bfree
+    return math.ceil(used * 100 / max(used + status.f_bavail, 1))

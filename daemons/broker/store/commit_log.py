@@ -1,0 +1,162 @@
+"""The commit log: every message of every topic, in the order of arrival.
+
+Physical offsets run through all files; a file is named by its first. A record lies in one file;
+what is left at a file's end is a blank. Four offsets, each at or behind the one before it:
+
+    position   where the next record will be put
+    written    handed to the kernel: survives the death of this process
+    flushed    fsynced: survives the death of the machine
+    minimum    the oldest byte still there
+
+Only `append.py` moves position and written, only `flush.py` moves flushed.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store.mapped_file import MappedFile
+
+log = logging.getLogger(__name__)
+
+
+class CommitLog:
+    """The files of the log, found by offset.
+
+    ``paths`` are the folders it is spread over: file number n is created in number n mod count of
+    them, sorted (Java: MultiPathMappedFileQueue). ``file_size`` is the size of each file in bytes.
+    """
+
+    def __init__(self, paths: Sequence[Path], file_size: int) -> None:
+        self.paths = sorted(paths)
+        self.file_size = file_size
+        self.files: list[MappedFile] = []
+        self.position = 0
+        self.written = 0
+        self.flushed = 0
+
+    def load(self) -> None:
+        """Open the files there are.
+
+        Raises StoreLoadError if one has another size than configured, or if one is missing.
+        """
+        found: list[tuple[int, Path]] = []
+        for folder in self.paths:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in folder.iterdir():
+                start = layout.file_offset(path.name)
+                if start is not None and path.is_file():
+                    found.append((start, path))
+        found.sort()
+        if found and found[-1][1].stat().st_size == 0:
+            # A crash between the creation of a file and the setting of its length.
+            found.pop()[1].unlink()
+        for number, (start, path) in enumerate(found):
+            size = path.stat().st_size
+            if size != self.file_size:
+                raise StoreLoadError(
+                    f"{path} has {size} bytes, mappedFileSizeCommitLog is {self.file_size}: "
+                    f"start with the size that the store was made with"
+                )
+            if number and start != found[number - 1][0] + self.file_size:
+                raise StoreLoadError(
+                    f"the log has a gap before {path}: put the missing file back, or move the "
+                    f"files before the gap away"
+                )
+            self.files.append(MappedFile(path, start, self.file_size))
+        self.set_end(self.files[-1].end if self.files else 0)
+
+    @property
+    def minimum(self) -> int:
+        return self.files[0].start if self.files else 0
+
+    def set_end(self, offset: int) -> None:
+        """Say that the log ends here and that all of it is on the disk."""
+        self.position = self.written = self.flushed = offset
+
+    def cut(self, offset: int) -> None:
+        """Drop everything from an offset on, so that stale bytes can never be read as a record."""
+        while self.files and self.files[-1].start >= offset and self.files[-1].start > self.minimum:
+            self.files.pop().delete()
+        if self.files and offset < self.files[-1].end:
+            self.files[-1].clear_after(max(offset, self.files[-1].start) - self.files[-1].start)
+        self.set_end(offset)
+
+    def file_at(self, offset: int) -> MappedFile | None:
+        """The file that holds an offset, or None where there is none."""
+        if not self.files:
+            return None
+        number = (offset - self.files[0].start) // self.file_size
+        return self.files[number] if 0 <= number < len(self.files) else None
+
+    def add_file(self) -> MappedFile:
+        """Create the file that follows the last. Raises OSError."""
+        start = self.files[-1].end if self.files else self.position - self.position % self.file_size
+        folder = self.paths[start // self.file_size % len(self.paths)]
+        file = MappedFile(folder / layout.file_name(start), start, self.file_size)
+        sync_folder(folder)
+        self.files.append(file)
+        return file
+
+    def remove_first(self) -> MappedFile:
+        """Delete the oldest file and return it, closed."""
+        file = self.files.pop(0)
+        file.delete()
+        return file
+
+    def view(self, offset: int, size: int) -> memoryview | None:
+        """What is stored at an offset, as a slice of the mapped file; None if that is not there."""
+        file = self.file_at(offset)
+        if file is None or offset + size > min(file.end, self.written):
+            return None
+        return file.view[offset - file.start : offset - file.start + size]
+
+    def record_at(self, offset: int) -> memoryview | None:
+        """The record that begins at an offset, or None if none does."""
+        start = self.view(offset, layout.RECORD_START.size)
+        if start is None:
+            return None
+        size, magic, _ = layout.RECORD_START.unpack(start)
+        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2) or size < layout.RECORD_MINIMUM:
+            return None
+        return self.view(offset, size)
+
+    def store_timestamp(self, offset: int) -> int:
+        """The store timestamp in ms of the record at an offset, 0 if there is none."""
+        record = self.record_at(offset)
+        return 0 if record is None else record_store_timestamp(record)
+
+    def unflushed(self, upto: int) -> Iterator[MappedFile]:
+        """The files that hold bytes between flushed and an offset."""
+        for file in reversed(self.files):
+            if file.end <= self.flushed:
+                break
+            if file.start < upto:
+                yield file
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+        self.files.clear()
+
+
+def record_store_timestamp(record: bytes | memoryview) -> int:
+    """The store timestamp in ms of a whole record."""
+    (sys_flag,) = layout.INT.unpack_from(record, layout.SYS_FLAG_AT)
+    at = layout.STORE_TIMESTAMP_AT
+    if sys_flag & layout.SYS_FLAG_BORN_IPV6:
+        at += layout.IPV6_EXTRA
+    timestamp: int = layout.LONG.unpack_from(record, at)[0]
+    return timestamp
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new name in a folder survive the death of the machine. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,301 @@
+"""Consume queues: for one queue of a topic, where in the commit log its messages lie.
+
+Entry n (layout.ENTRY) is the message with queue offset n. New entries are kept in memory, in
+`_tail`, and go to the file a few times a second: after a crash they are made again from the log.
+
+    minimum   the first queue offset that can be read
+    readable  one past the last that can be read
+    written   one past the last whose record is in the log's file
+    appended  the queue offset of the next message
+
+readable ≤ written ≤ appended; readable lags behind written while a sync flush is awaited.
+"""
+
+import logging
+import os
+import shutil
+from bisect import bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.mapped_file import DescriptorCache
+
+if TYPE_CHECKING:
+    from mq.daemons.broker.long_polling import HeldPull
+
+log = logging.getLogger(__name__)
+
+# A gap between two messages of a queue is damage; a longer one is damage to the number that says
+# so.
+MOST_FILLED = 1_000_000
+
+_ENTRY_SIZE = layout.ENTRY_SIZE
+
+
+class ConsumeQueue:
+    """One queue of a topic.
+
+    ``folder`` holds its files, ``file_size`` is their size in bytes (a multiple of 20).
+    """
+
+    __slots__ = (
+        "_descriptors",
+        "_file_size",
+        "_files",
+        "_folder",
+        "_persisted",
+        "_tail",
+        "appended",
+        "minimum",
+        "queue_id",
+        "readable",
+        "topic",
+        "topic_field",
+        "waiting",
+        "written",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        folder: Path,
+        file_size: int,
+        descriptors: DescriptorCache,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        raw = topic.encode()
+        self.topic_field = bytes((len(raw),)) + raw  # as it stands in a record
+        self.minimum = 0
+        self.readable = 0
+        self.written = 0
+        self.appended = 0
+        self.waiting: list[HeldPull] = []  # long polls that the next message answers
+        self._folder = folder
+        self._file_size = file_size
+        self._descriptors = descriptors
+        self._files: list[int] = []  # byte offsets of the files there are, sorted
+        self._persisted = 0  # entries before it are in files, the others in _tail
+        self._tail = bytearray()
+
+    def __repr__(self) -> str:
+        return f"<queue {self.topic}-{self.queue_id} {self.minimum}..{self.readable}>"
+
+    # loading --------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find the files and the end of the entries in them."""
+        self._files = sorted(
+            offset
+            for name in os.listdir(self._folder)
+            if (offset := layout.file_offset(name)) is not None and offset % _ENTRY_SIZE == 0
+        )
+        self._set_end(self._find_end())
+        if self._files:
+            self.minimum = self._files[0] // _ENTRY_SIZE
+
+    def _find_end(self) -> int:
+        """One past the last entry: in the last file that begins with one, found by halving."""
+        while self._files:
+            start = self._files[-1] // _ENTRY_SIZE
+            low, high = start, start + self._file_size // _ENTRY_SIZE
+            while low < high:
+                middle = (low + high) // 2
+                if self._is_entry(middle):
+                    low = middle + 1
+                else:
+                    high = middle
+            if low > start:
+                return low
+            self._remove_file(self._files[-1])
+        return 0
+
+    def _is_entry(self, index: int) -> bool:
+        raw = self._read_file(index, 1)
+        if len(raw) < _ENTRY_SIZE:
+            return False
+        physical, size, _ = layout.ENTRY.unpack(raw)
+        return bool(physical >= 0 and size > 0)
+
+    def _set_end(self, index: int) -> None:
+        self.appended = self.written = self.readable = self._persisted = index
+        self._tail.clear()
+
+    def set_minimum(self, physical_minimum: int) -> None:
+        """Let the queue begin with the first entry that the log still has."""
+        index = self.first_at_or_after(physical_minimum)
+        if self._files and index * _ENTRY_SIZE >= self._files[0]:
+            self.minimum = min(index, self.readable)
+
+    # reading --------------------------------------------------------------------------------
+
+    def entries(self, index: int, count: int) -> bytes:
+        """Up to count entries from an index on: those that are readable and in one file."""
+        count = min(count, self.readable - index)
+        if count <= 0 or index < self.minimum:
+            return b""
+        if index >= self._persisted:
+            start = (index - self._persisted) * _ENTRY_SIZE
+            return bytes(self._tail[start : start + count * _ENTRY_SIZE])
+        return self._read_file(index, min(count, self._persisted - index))
+
+    def entry(self, index: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
+        raw = self.entries(index, 1)
+        return layout.ENTRY.unpack(raw) if raw else None
+
+    def last_physical_end(self) -> int:
+        """The physical offset behind the last record that this queue knows, 0 if none."""
+        if self.appended <= self.minimum:
+            return 0
+        last = self.entry(self.appended - 1)
+        return 0 if last is None else last[0] + last[1]
+
+    def first_at_or_after(self, physical: int) -> int:
+        """The index of the first entry whose record is at a physical offset or behind it."""
+        low = self._files[0] // _ENTRY_SIZE if self._files else self._persisted
+        high = self.readable
+        while low < high:
+            middle = (low + high) // 2
+            entry = self._peek(middle)
+            # A filler entry stands for what came before the queue's first message.
+            if entry is None or entry[0] < physical or entry[1] == 0x7FFFFFFF:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _peek(self, index: int) -> tuple[int, int, int] | None:
+        if index >= self._persisted:
+            return layout.ENTRY.unpack_from(self._tail, (index - self._persisted) * _ENTRY_SIZE)
+        raw = self._read_file(index, 1)
+        return layout.ENTRY.unpack(raw) if len(raw) == _ENTRY_SIZE else None
+
+    def _read_file(self, index: int, count: int) -> bytes:
+        position = index * _ENTRY_SIZE
+        number = bisect_right(self._files, position) - 1
+        if number < 0:
+            return b""
+        start = self._files[number]
+        within = position - start
+        size = min(count * _ENTRY_SIZE, self._file_size - within)
+        if size <= 0:
+            return b""
+        try:
+            descriptor = self._descriptors.open(self._folder / layout.file_name(start))
+        except FileNotFoundError:
+            return b""
+        return os.pread(descriptor, size, within)
+
+    # writing --------------------------------------------------------------------------------
+
+    def append(self, entry: bytes) -> None:
+        """Add an entry in memory; it can be read once `readable` is moved over it."""
+        self._tail += entry
+        self.appended += 1
+
+    def restore(self, index: int, entry: bytes) -> bool:
+        """Add an entry again while the log is replayed; say whether it was new.
+
+        An index behind the end is one that the queue has already; one ahead of it leaves a gap,
+        which is filled so that every later message keeps its offset.
+        """
+        if index < self.appended:
+            return False
+        if self.appended == 0 and not self._files:
+            # The queue's older messages went with old log files: begin in the right file.
+            per_file = self._file_size // _ENTRY_SIZE
+            self._set_end(index - index % per_file)
+        if index - self.appended > MOST_FILLED:
+            return False
+        if index > self.appended:
+            self._tail += layout.FILLER_ENTRY * (index - self.appended)
+            if self.minimum >= self.appended:
+                self.minimum = index
+            self.appended = index
+        self._tail += entry
+        self.appended += 1
+        self.written = self.readable = self.appended
+        return True
+
+    def undo_unwritten(self) -> None:
+        """Forget the entries whose records could not be written."""
+        del self._tail[(self.written - self._persisted) * _ENTRY_SIZE :]
+        self.appended = self.written
+
+    @property
+    def persisted(self) -> int:
+        """One past the last entry that is in a file."""
+        return self._persisted
+
+    def persist(self) -> None:
+        """Write the entries of written records to the file. Raises OSError; nothing is lost."""
+        while self._persisted < self.written:
+            position = self._persisted * _ENTRY_SIZE
+            start = position - position % self._file_size
+            room = (start + self._file_size - position) // _ENTRY_SIZE
+            count = min(room, self.written - self._persisted)
+            if not self._files or self._files[-1] != start:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._files.append(start)
+            path = self._folder / layout.file_name(start)
+            descriptor = self._descriptors.open(path, self._file_size)
+            data = bytes(self._tail[: count * _ENTRY_SIZE])
+            written = os.pwrite(descriptor, data, position - start) // _ENTRY_SIZE
+            if written == 0:
+                raise OSError(f"{path}: no room for an entry")
+            del self._tail[: written * _ENTRY_SIZE]
+            self._persisted += written
+
+    def sync_paths(self, since: int) -> list[Path]:
+        """The files that hold entries from an index on: what a checkpoint has to fsync."""
+        first = since * _ENTRY_SIZE - since * _ENTRY_SIZE % self._file_size
+        return [self._folder / layout.file_name(start) for start in self._files if start >= first]
+
+    # cutting --------------------------------------------------------------------------------
+
+    def cut(self, physical: int) -> int:
+        """Drop the entries of records at a physical offset or behind it; say how many."""
+        end = self.first_at_or_after(physical)
+        dropped = self.appended - end
+        if dropped == 0:
+            return 0
+        while self._files and self._files[-1] // _ENTRY_SIZE >= end:
+            self._remove_file(self._files[-1])
+        if self._files:
+            # A hole again: entries that are left behind would be found by the next start.
+            path = self._folder / layout.file_name(self._files[-1])
+            descriptor = self._descriptors.open(path)
+            os.ftruncate(descriptor, end * _ENTRY_SIZE - self._files[-1])
+            os.ftruncate(descriptor, self._file_size)
+        self._set_end(end)
+        self.minimum = min(self.minimum, end)
+        return dropped
+
+    def remove_files_before(self, physical_minimum: int) -> int:
+        """Delete files, but never the last, whose records are all gone; say how many."""
+        removed = 0
+        while len(self._files) > 1:
+            last_in_file = self._files[1] // _ENTRY_SIZE - 1
+            entry = self._peek(last_in_file)
+            if entry is None or entry[0] >= physical_minimum:
+                break
+            self._remove_file(self._files[0])
+            removed += 1
+        return removed
+
+    def _remove_file(self, start: int) -> None:
+        path = self._folder / layout.file_name(start)
+        self._descriptors.forget(path)
+        path.unlink(missing_ok=True)
+        self._files.remove(start)
+
+    def delete(self) -> None:
+        """Take the queue off the disk."""
+        for start in list(self._files):
+            self._remove_file(start)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self.minimum = 0
+        self._set_end(0)

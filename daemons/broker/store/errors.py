@@ -1,0 +1,45 @@
+"""Why the store would not do something, and what it found damaged.
+
+StoreError
+├── StoreRefused     it takes no messages now; the remark says why and the reply code goes with it
+├── StoreLocked      another process has this directory open
+└── StoreLoadError   the directory cannot be served as it is
+"""
+
+from dataclasses import dataclass
+
+from mq.protocol.codes import ResponseCode
+
+
+class StoreError(Exception):
+    """The store would not or could not."""
+
+
+class StoreRefused(StoreError):
+    """A message was not stored. ``code`` is what its sender is told, with the text as remark."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class StoreLocked(StoreError):
+    """Another process has the store open."""
+
+
+class StoreLoadError(StoreError):
+    """What is on disk cannot be served: a human has to look first."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Something that recovery cut away, for the log and for whoever asks what was lost."""
+
+    path: str
+    offset: int  # physical offset in the log, or byte offset in another file
+    dropped: int  # bytes
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: cut {self.dropped} bytes at offset {self.offset}: {self.why}"

@@ -1,0 +1,187 @@
+"""Getting what was written onto the disk: group commit, and the checkpoint.
+
+One thread does nothing but fsync, so that the event loop never waits for a disk. At most one fsync
+of the log is under way; every batch that was written meanwhile is covered by the next one.
+fdatasync on the descriptor is used and not mmap.flush, because the latter keeps the GIL for as long
+as it takes.
+
+An fsync that fails is never tried again: the kernel may have dropped the pages and report success
+the second time. The store then takes no message until it is started again and has read what is
+there.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[], Any]
+Done = Callable[[Any, Exception | None], None]
+
+
+class DiskThread:
+    """A thread that runs blocking work in order and gives the outcome back to the loop."""
+
+    def __init__(self, name: str) -> None:
+        self._work: queue.SimpleQueue[tuple[Work, Done] | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Work, done: Done) -> None:
+        """Run work in the thread; done(result, error) is called on the loop."""
+        self._work.put((work, done))
+
+    async def run(self, work: Work) -> Any:
+        """Run work in the thread and wait for what it returns or raises."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def done(result: Any, error: Exception | None) -> None:
+            if future.cancelled():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self.submit(work, done)
+        return await future
+
+    def stop(self) -> None:
+        """End the thread once what was submitted has been done. Idempotent."""
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            work, done = item
+            result, error = None, None
+            try:
+                result = work()
+            except Exception as raised:  # whatever it is, the one who asked must hear of it
+                error = raised
+            try:
+                self._loop.call_soon_threadsafe(done, result, error)
+            except RuntimeError:  # the loop was closed while the disk was busy
+                return
+
+
+class Flusher:
+    """Flushes the log, and with SYNC_FLUSH lets batches wait for it.
+
+    ``timeout`` (seconds, Java: syncFlushTimeout) is how long a sender waits before it is told
+    FLUSH_DISK_TIMEOUT: stored, but not known to be on disk.
+    """
+
+    def __init__(self, commit_log: CommitLog, appender: Appender, timeout: float) -> None:
+        self._log = commit_log
+        self._appender = appender
+        self._timeout = timeout
+        self._thread = DiskThread("log-flush")
+        self._waiting: list[Batch] = []
+        self._halt: StoreRefused | None = None  # set for good by the first fsync that fails
+        self._busy = False
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.flushes = 0
+        self.last_seconds = 0.0
+
+    @property
+    def waiting_replies(self) -> int:
+        """Senders that wait for an fsync."""
+        return sum(len(batch.replies) for batch in self._waiting)
+
+    def await_flush(self, batch: Batch) -> None:
+        """Publish a written batch once it is on the disk."""
+        self._waiting.append(batch)
+        if not self._busy:
+            self.start()
+
+    def start(self) -> None:
+        """Flush what has been written, unless a flush is under way or nothing is left to flush."""
+        upto = self._log.written
+        if self._busy or upto == self._log.flushed or self._halt is not None:
+            return
+        self._busy = True
+        self._idle.clear()
+        files = list(self._log.unflushed(upto))
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        def sync() -> None:
+            for file in reversed(files):
+                file.sync()
+
+        def done(_: Any, error: Exception | None) -> None:
+            self.last_seconds = loop.time() - started
+            self._done(upto, error)
+
+        if self._waiting:
+            self._timer = loop.call_later(self._timeout, self._timed_out)
+        self._thread.submit(sync, done)
+
+    async def drain(self, upto: int | None = None) -> bool:
+        """Wait until the log is flushed up to an offset, or to its end; False if it cannot be."""
+        target = self._log.written if upto is None else upto
+        while self._log.flushed < target and self._halt is None:
+            self.start()
+            await self._idle.wait()
+        return self._halt is None
+
+    async def close(self) -> None:
+        """Flush the rest and end the thread."""
+        await self.drain()
+        self._thread.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _done(self, upto: int, error: Exception | None) -> None:
+        self._busy = False
+        self._idle.set()
+        self.flushes += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if error is not None:
+            self._fail(error)
+            return
+        self._log.flushed = upto
+        covered = [batch for batch in self._waiting if batch.end <= upto]
+        self._waiting = self._waiting[len(covered) :]
+        if self._waiting:
+            self.start()  # before the replies are sent: the disk works while we do
+        for batch in covered:
+            self._appender.publish(batch)
+
+    def _fail(self, error: Exception) -> None:
+        self._halt = StoreRefused(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"store refused: fsync of the commit log failed: {error}; the broker takes no messages "
+            f"until it is restarted",
+        )
+        self._appender.refuse("fsync", self._halt)
+        log.critical("%s", self._halt)
+        waiting, self._waiting = self._waiting, []
+        for batch in waiting:
+            self._appender.fail(batch, self._halt)
+
+    def _timed_out(self) -> None:
+        timed_out = StoreRefused(
+            ResponseCode.FLUSH_DISK_TIMEOUT,
+            f"stored, but the disk did not confirm within {self._timeout:g} s (syncFlushTimeout)",
+        )
+        log.warning("an fsync takes longer than %g s", self._timeout)
+        for batch in self._waiting:
+            self._appender.fail(batch, timed_out)
+            batch.replies.clear()
+            batch.callbacks.clear()

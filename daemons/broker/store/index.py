@@ -1,0 +1,281 @@
+"""The key index: which messages have a key (layout.INDEX_*, Java's IndexFile and IndexService).
+
+A file is a hash table: a slot holds the number of the newest item whose hash falls in it, an item
+the number of the one before it. Items hold a hash and no text, so whoever looks up a key has to
+compare the messages found. Item 0 is never used.
+
+The files are written through a mapping, because a put touches two far places. The space for slots
+and for the items to come is allocated before it is touched: a full disk is then an error here and
+not a SIGBUS.
+"""
+
+import logging
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.commit_log import sync_folder
+from mq.protocol.tags import java_hash
+
+log = logging.getLogger(__name__)
+
+_HEADER = layout.INDEX_HEADER
+_SLOT = layout.INDEX_SLOT
+_ITEM = layout.INDEX_ITEM
+_ALLOCATE = 1024 * 1024  # bytes of items allocated at a time
+_MAX_SECONDS = 0x7FFFFFFF
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The hash of topic#key as items hold it: |hashCode|, 0 for the one that has no opposite."""
+    value = abs(java_hash(f"{topic}#{key}"))
+    return value if value <= 0x7FFFFFFF else 0
+
+
+class IndexFile:
+    """One file of the index, with ``slots`` slots and room for ``capacity`` - 1 items."""
+
+    def __init__(self, path: Path, slots: int, capacity: int) -> None:
+        self.path = path
+        self.begin_timestamp = self.end_timestamp = 0
+        self.begin_offset = self.end_offset = 0
+        self.used_slots = 0
+        self.count = 1  # the number of the next item
+        self._slots = slots
+        self._capacity = capacity
+        self._items_at = _HEADER.size + _SLOT.size * slots
+        size = self._items_at + _ITEM.size * capacity
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(self._descriptor).st_size != size:
+                os.ftruncate(self._descriptor, size)
+            os.posix_fallocate(self._descriptor, 0, self._items_at + _ITEM.size)
+            self._map = mmap.mmap(self._descriptor, size)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+        self._size = size
+        self._allocated = self._items_at + _ITEM.size
+        self._load()
+
+    def _load(self) -> None:
+        (
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            count,
+        ) = _HEADER.unpack_from(self._map)
+        self.count = min(max(count, 1), self._capacity)
+        self._allocated = max(self._allocated, self._item_at(self.count))
+
+    @property
+    def full(self) -> bool:
+        return self.count >= self._capacity
+
+    def _item_at(self, number: int) -> int:
+        return self._items_at + _ITEM.size * number
+
+    def put(self, hashed: int, physical: int, timestamp: int) -> None:
+        """Add an item. Raises OSError if there is no space for it; the file must not be full."""
+        position = self._item_at(self.count)
+        if position + _ITEM.size > self._allocated:
+            size = min(_ALLOCATE, self._size - self._allocated)
+            os.posix_fallocate(self._descriptor, self._allocated, size)
+            self._allocated += size
+        slot = _HEADER.size + _SLOT.size * (hashed % self._slots)
+        (previous,) = _SLOT.unpack_from(self._map, slot)
+        if previous <= 0 or previous > self.count:
+            previous = 0
+        seconds = 0
+        if self.begin_timestamp > 0:
+            seconds = min(max((timestamp - self.begin_timestamp) // 1000, 0), _MAX_SECONDS)
+        _ITEM.pack_into(self._map, position, hashed, physical, seconds, previous)
+        _SLOT.pack_into(self._map, slot, self.count)
+        if self.count <= 1:
+            self.begin_offset = physical
+            self.begin_timestamp = timestamp
+        if previous == 0:
+            self.used_slots += 1
+        self.count += 1
+        self.end_offset = physical
+        self.end_timestamp = timestamp
+
+    def continue_from(self, previous: "IndexFile") -> None:
+        """Begin where a full file ended, as Java does."""
+        self.begin_offset = self.end_offset = previous.end_offset
+        self.begin_timestamp = self.end_timestamp = previous.end_timestamp
+
+    def save_header(self) -> None:
+        """Put what `put` has counted into the file."""
+        _HEADER.pack_into(
+            self._map,
+            0,
+            self.begin_timestamp,
+            self.end_timestamp,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )
+
+    def find(self, hashed: int, begin: int, end: int) -> Iterator[int]:
+        """Yield physical offsets of items with a hash and a time (ms, to the second), newest
+        first."""
+        slot = _HEADER.size + _SLOT.size * (hashed % self._slots)
+        (number,) = _SLOT.unpack_from(self._map, slot)
+        while 0 < number < self.count:
+            found, physical, seconds, previous = _ITEM.unpack_from(self._map, self._item_at(number))
+            timestamp = self.begin_timestamp + seconds * 1000
+            if timestamp < begin:
+                return
+            if found == hashed and timestamp <= end:
+                yield physical
+            if previous >= number:  # a chain only leads back: this one is damaged
+                return
+            number = previous
+
+    def cut(self, physical: int) -> int:
+        """Take back the items of messages at a physical offset or behind it; say how many."""
+        dropped = 0
+        while self.count > 1:
+            hashed, offset, _, previous = _ITEM.unpack_from(
+                self._map, self._item_at(self.count - 1)
+            )
+            if offset < physical:
+                break
+            slot = _HEADER.size + _SLOT.size * (max(hashed, 0) % self._slots)
+            _SLOT.pack_into(self._map, slot, max(previous, 0))
+            self.used_slots -= previous == 0
+            self.count -= 1
+            dropped += 1
+        if dropped and self.count > 1:
+            _, offset, seconds, _ = _ITEM.unpack_from(self._map, self._item_at(self.count - 1))
+            self.end_offset = offset
+            self.end_timestamp = self.begin_timestamp + seconds * 1000
+        if dropped:
+            self.save_header()
+        return dropped
+
+    def sync(self) -> None:
+        """Wait until the file is on the disk. Raises OSError. For a thread: it lets the GIL go."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self.save_header()
+            self._map.close()
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def delete(self) -> None:
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+class Index:
+    """All files of the index, the oldest first. A new one is begun when the last is full."""
+
+    def __init__(self, folder: Path, slots: int, capacity: int) -> None:
+        self.files: list[IndexFile] = []
+        self._folder = folder
+        self._slots = slots
+        self._capacity = capacity
+        self.on_full: Callable[[IndexFile], None] = lambda file: None
+
+    def load(self) -> None:
+        """Open the files there are; one of another size is left alone and said so."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        size = _HEADER.size + _SLOT.size * self._slots + _ITEM.size * self._capacity
+        for path in sorted(self._folder.iterdir()):
+            if not (path.name.isdigit() and len(path.name) == 17):
+                continue
+            if path.stat().st_size != size:
+                log.warning("%s is not an index file of %d bytes: left out", path, size)
+                continue
+            self.files.append(IndexFile(path, self._slots, self._capacity))
+
+    @property
+    def end_offset(self) -> int:
+        """The physical offset of the newest message that is indexed, -1 if none is."""
+        for file in reversed(self.files):
+            if file.count > 1:
+                return file.end_offset
+        return -1
+
+    @property
+    def end_timestamp(self) -> int:
+        return self.files[-1].end_timestamp if self.files else 0
+
+    def put(self, topic: str, keys: Iterable[str], physical: int, timestamp: int) -> None:
+        """Index a message by its keys. Raises OSError if there is no space; nothing is lost then,
+        for the message may be put again."""
+        for key in keys:
+            self._writable().put(key_hash(topic, key), physical, timestamp)
+
+    def save_headers(self) -> None:
+        if self.files:
+            self.files[-1].save_header()
+
+    def _writable(self) -> IndexFile:
+        if self.files and not self.files[-1].full:
+            return self.files[-1]
+        now = time.time()
+        milliseconds = int(now * 1000) % 1000
+        name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{milliseconds:03d}"
+        file = IndexFile(self._folder / name, self._slots, self._capacity)
+        sync_folder(self._folder)
+        if self.files:
+            self.files[-1].save_header()
+            file.continue_from(self.files[-1])
+            self.on_full(self.files[-1])
+        self.files.append(file)
+        return file
+
+    def find(self, topic: str, key: str, maximum: int, begin: int, end: int) -> list[int]:
+        """Physical offsets of up to maximum messages that may have a key, the newest file first."""
+        hashed = key_hash(topic, key)
+        found: list[int] = []
+        for file in reversed(self.files):
+            if file.begin_timestamp <= end and file.end_timestamp >= begin:
+                for physical in file.find(hashed, begin, end):
+                    found.append(physical)
+                    if len(found) >= maximum:
+                        return found
+            if file.begin_timestamp < begin:
+                break
+        return found
+
+    def cut(self, physical: int) -> int:
+        """Take back what is known of messages at a physical offset or behind it."""
+        dropped = 0
+        while self.files and self.files[-1].count > 1:
+            file = self.files[-1]
+            dropped += file.cut(physical)
+            if file.count > 1 or len(self.files) == 1:
+                break
+            self.files.pop().delete()
+        return dropped
+
+    def remove_last(self) -> IndexFile:
+        """Delete the newest file; what it held must be indexed again from its begin_offset."""
+        file = self.files.pop()
+        file.delete()
+        return file
+
+    def remove_before(self, physical_minimum: int) -> int:
+        """Delete files, but never the last, whose messages are all gone; say how many."""
+        removed = 0
+        while len(self.files) > 1 and self.files[0].end_offset < physical_minimum:
+            self.files.pop(0).delete()
+            removed += 1
+        return removed
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+        self.files.clear()

@@ -1,0 +1,115 @@
+"""Files of a fixed size: written with pwrite, read through a read-only mapping.
+
+Java writes through the mapping too. A store to a mapped page of a sparse file on a full disk ends a
+process with SIGBUS, and in CPython that cannot be caught; pwrite says ENOSPC instead, and writes a
+batch in one call with no page fault. The kernel keeps file and mapping the same (docs/decisions/).
+"""
+
+import mmap
+import os
+from pathlib import Path
+
+_CREATED_MODE = 0o644
+
+
+class MappedFile:
+    """One file of a log. Its full length is there, as a hole, from its creation."""
+
+    __slots__ = ("_map", "_view", "descriptor", "end", "path", "size", "start")
+
+    def __init__(self, path: Path, start: int, size: int) -> None:
+        self.path = path
+        self.start = start
+        self.end = start + size
+        self.size = size
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
+        self._map: mmap.mmap | None = None
+        self._view: memoryview | None = None
+        if os.fstat(self.descriptor).st_size != size:
+            os.ftruncate(self.descriptor, size)
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file as memory. Slices of it stay valid when the file is closed or deleted."""
+        if self._view is None:
+            self._map = mmap.mmap(self.descriptor, self.size, prot=mmap.PROT_READ)
+            self._view = memoryview(self._map)
+        return self._view
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        """Write all of data at a position in the file. Raises OSError, having written a part."""
+        written = os.pwrite(self.descriptor, data, position)
+        while written < len(data):
+            data = memoryview(data)[written:]
+            position += written
+            written = os.pwrite(self.descriptor, data, position)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read with a system call, which lets other threads run while the disk is waited for."""
+        return os.pread(self.descriptor, size, position)
+
+    def clear_after(self, position: int) -> None:
+        """Make everything from a position on a hole again; needs no space on the disk."""
+        os.ftruncate(self.descriptor, position)
+        os.ftruncate(self.descriptor, self.size)
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk. Raises OSError if it is not."""
+        os.fdatasync(self.descriptor)
+
+    def modified_at(self) -> float:
+        """Seconds since 1970 of the last write."""
+        return os.fstat(self.descriptor).st_mtime
+
+    def close(self) -> None:
+        """Close the file. Idempotent. The memory goes when the last slice of it goes."""
+        self._view = None
+        self._map = None
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def delete(self) -> None:
+        """Close the file and take it off the disk."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+class DescriptorCache:
+    """Open files of consume queues: at most so many at once, the least used closed first.
+
+    A broker with ten thousand topics has more queue files than a process may hold open.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._open: dict[Path, int] = {}  # in the order of use, the newest last
+
+    def open(self, path: Path, size: int | None = None) -> int:
+        """The descriptor of a file, good until the next call.
+
+        ``size`` creates a missing file with that length; without it FileNotFoundError is raised.
+        """
+        descriptor = self._open.pop(path, None)
+        if descriptor is None:
+            if size is None:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            else:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
+                if os.fstat(descriptor).st_size != size:
+                    os.ftruncate(descriptor, size)
+            if len(self._open) >= self._capacity:
+                os.close(self._open.pop(next(iter(self._open))))
+        self._open[path] = descriptor
+        return descriptor
+
+    def forget(self, path: Path) -> None:
+        """Close a file that is about to be deleted."""
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()

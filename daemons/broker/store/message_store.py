@@ -1,0 +1,356 @@
+"""The store as the rest of the broker sees it.
+
+It is composed of parts that each do one thing; this module starts them in order and stops them in
+reverse, and answers questions about what is stored. Messages come in through `appender`.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.checkpoint import Checkpoint
+from mq.daemons.broker.store.checkpointer import Checkpointer
+from mq.daemons.broker.store.cleaning import Cleaner, used_ratio
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
+from mq.daemons.broker.store.flush import Flusher
+from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
+from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+_LEVEL_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class MessageStore:
+    """The messages of one broker.
+
+    ``config`` gives the settings in force. ``store_host`` is the broker's address and port as
+    records hold it. Used as an async context manager: entering recovers and starts, leaving stops.
+    """
+
+    def __init__(self, config: Callable[[], MessageStoreConfig], store_host: bytes) -> None:
+        settings = config()
+        self._config = config
+        self._store_host = store_host
+        self.root = Path(settings.store_path_root_dir)
+        self.log = CommitLog(
+            self._commit_log_folders(settings), settings.mapped_file_size_commit_log
+        )
+        self.queues = Queues(
+            layout.consume_queue_path(self.root),
+            -(-settings.mapped_file_size_consume_queue // layout.ENTRY_SIZE) * layout.ENTRY_SIZE,
+        )
+        self.key_index: Index | None = None
+        if settings.message_index_enable:
+            self.key_index = Index(
+                layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
+            )
+        self.report = Report()
+        self.boot_timestamp = time.time_ns() // 1_000_000
+        self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
+        self._unindexed: list[tuple[str, tuple[str, ...], int, int]] = []
+        self._lock = -1
+        self._parts = AsyncExitStack()
+
+    def _commit_log_folders(self, settings: MessageStoreConfig) -> list[Path]:
+        if not settings.store_path_commit_log:
+            return [layout.commit_log_path(self.root)]
+        return [Path(part) for part in settings.store_path_commit_log.split(",") if part]
+
+    # starting and stopping ------------------------------------------------------------------
+
+    async def __aenter__(self) -> "MessageStore":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Lock, load, recover, and begin to take messages.
+
+        Raises StoreLocked, StoreLoadError or OSError; nothing of the store is open then.
+        """
+        try:
+            self._take_lock()
+            self._recover()
+            await self._start_parts()
+        except BaseException:
+            await self.close()
+            raise
+
+    def _take_lock(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        path = self.root / layout.LOCK_FILE
+        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            raise StoreLocked(
+                f"{self.root} is in use by another broker: stop it, or set storePathRootDir"
+            ) from None
+        os.pwrite(self._lock, b"lock", 0)
+
+    def _recover(self) -> None:
+        self.log.load()
+        self.queues.load()
+        self._checkpoint.load()
+        if self.key_index is not None:
+            self.key_index.load()
+        delays = delay_levels(self._config().message_delay_level)
+        recovery = Recovery(
+            self.root, self.log, self.queues, self.key_index, self._checkpoint, delays
+        )
+        self.report = recovery.run()
+        log.info("%s", self.report.summary())
+
+    async def _start_parts(self) -> None:
+        settings = self._config()
+        self.appender = Appender(self.log, self._store_host)
+        self.appender.on_published = self._published
+        if self.log.position > self.log.minimum:
+            self.appender.last_timestamp = max(
+                self._checkpoint.message_timestamp, self._last_store_timestamp()
+            )
+        self.flusher = Flusher(self.log, self.appender, settings.sync_flush_timeout / 1000)
+        self._parts.push_async_callback(self.flusher.close)
+        if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            self.appender.await_flush = self.flusher.await_flush
+        self.checkpointer = Checkpointer(
+            self.log,
+            self.key_index,
+            self._checkpoint,
+            self.flusher,
+            settings.flush_interval_consume_queue / 1000,
+        )
+        self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
+        self.checkpointer.dirty.update(self.queues)
+        self._parts.push_async_callback(self.checkpointer.close)
+        self.cleaner = Cleaner(
+            self._config, self.root, self.log, self.queues, self.key_index, self.appender
+        )
+        self._mark_running()
+        # From here on a start that finds this file knows that the store was not closed.
+        self._parts.push_async_callback(self._stop_taking)
+
+    def _mark_running(self) -> None:
+        (self.root / layout.ABORT_FILE).write_bytes(boot_id())
+
+    async def _stop_taking(self) -> None:
+        self.appender.commit()
+        self.appender.refuse(
+            "stopped",
+            StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: it is being stopped"),
+        )
+
+    async def run(self) -> None:
+        """The store's own work, until cancelled: flush, write queues and checkpoint, clean."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._flush_log(), name="flush")
+            tasks.create_task(self.checkpointer.run(), name="checkpoint")
+            tasks.create_task(self.cleaner.run(), name="clean")
+
+    async def _flush_log(self) -> None:
+        while True:
+            await asyncio.sleep(self._config().flush_interval_commit_log / 1000)
+            self.flusher.start()
+            if self._unindexed:
+                self._index_rest()
+
+    async def close(self) -> None:
+        """Flush all and close. Idempotent."""
+        started = hasattr(self, "appender")
+        await self._parts.aclose()
+        clean = started and self.log.flushed == self.log.written and not self._unindexed
+        if self.key_index is not None:
+            self.key_index.close()
+        self.queues.close()
+        self.log.close()
+        if self._lock >= 0:
+            if clean:
+                (self.root / layout.ABORT_FILE).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    # what happens after an append -------------------------------------------------------------
+
+    def _published(self, batch: Batch) -> None:
+        self.checkpointer.dirty.update(batch.touched)
+        if batch.keyed and self.key_index is not None:
+            timestamp = batch.timestamp
+            self._unindexed += [
+                (topic, keys, physical, timestamp) for topic, keys, physical in batch.keyed
+            ]
+            self._index_rest()
+
+    def _index_rest(self) -> None:
+        """Index what has come. Without space for it no more messages are taken until there is."""
+        assert self.key_index is not None
+        put = self.key_index.put
+        done = 0
+        try:
+            for topic, keys, physical, timestamp in self._unindexed:
+                put(topic, keys, physical, timestamp)
+                done += 1
+        except OSError as error:
+            refusal = StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"store refused: the key index cannot be written: {error}",
+            )
+            log.error("%s", refusal)
+            self.appender.refuse("index", refusal)
+        else:
+            self.appender.accept("index")
+        del self._unindexed[:done]
+
+    # questions --------------------------------------------------------------------------------
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self.log.minimum
+
+    @property
+    def max_physical_offset(self) -> int:
+        return self.log.written
+
+    @property
+    def flushed_offset(self) -> int:
+        return self.log.flushed
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """A queue, made in memory where there is none yet."""
+        return self.queues.get_or_make(topic, queue_id)
+
+    def queues_of(self, topic: str) -> list[int]:
+        return [queue.queue_id for queue in self.queues.of_topic(topic)]
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """One past the last message that can be read, 0 for a queue that is not there."""
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.readable
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.minimum
+
+    def consume_queue_entry(
+        self, topic: str, queue_id: int, index: int
+    ) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code) of a message, or None."""
+        queue = self.queues.get(topic, queue_id)
+        return None if queue is None else queue.entry(index)
+
+    def message_store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """The store timestamp in ms of a message, -1 if it is not there."""
+        entry = self.consume_queue_entry(topic, queue_id, offset)
+        return -1 if entry is None else (self.log.store_timestamp(entry[0]) or -1)
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int:
+        return self.message_store_time(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """The queue offset of the message whose store timestamp is nearest, the earlier on a tie.
+
+        With all messages older it is the last one, not the end. 4.9.8 does the same
+        (ConsumeQueue.getOffsetInQueueByTime) but picks a file by its modification time first.
+        """
+        queue = self.queues.get(topic, queue_id)
+        if queue is None or queue.readable <= queue.minimum:
+            return 0
+        low, high = queue.minimum, queue.readable - 1
+        while low < high:  # the first message that is not older
+            middle = (low + high) // 2
+            if self.message_store_time(topic, queue_id, middle) < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        later = self.message_store_time(topic, queue_id, low) - timestamp
+        if later <= 0 or low == queue.minimum:
+            return low
+        earlier = timestamp - self.message_store_time(topic, queue_id, low - 1)
+        return low - 1 if earlier <= later else low
+
+    def record_at(self, physical: int) -> bytes | None:
+        """A whole record as it is stored, or None if none begins at that offset."""
+        if not self.log.minimum <= physical < self.readable_end:
+            return None
+        record = self.log.record_at(physical)
+        return None if record is None else bytes(record)
+
+    @property
+    def readable_end(self) -> int:
+        """With sync flush nothing behind the flushed offset is shown to anyone."""
+        return self.log.written if self.appender.await_flush is None else self.log.flushed
+
+    def query_by_key(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> tuple[int, int, list[bytes]]:
+        """(timestamp and offset of the newest indexed message, records that may have the key).
+
+        A hash stands for the key, so the asker compares. Records come in the order of the log.
+        """
+        index = self.key_index
+        if index is None:
+            return 0, 0, []
+        found = index.find(topic, key, max_num, begin, end)
+        records = [
+            record for physical in sorted(found) if (record := self.record_at(physical)) is not None
+        ]
+        return index.end_timestamp, max(index.end_offset, 0), records
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues and their files."""
+        self.checkpointer.dirty.difference_update(self.queues.of_topic(topic))
+        self.queues.delete_topic(topic)
+
+    def runtime_info(self) -> dict[str, str]:
+        """What the store adds to the answer of GET_BROKER_RUNTIME_INFO."""
+        log_ratio = self.cleaner.commit_log_ratio() / 100
+        queue_ratio = used_ratio(layout.consume_queue_path(self.root)) / 100
+        earliest = -1
+        if self.log.written > self.log.minimum:
+            earliest = self.log.store_timestamp(self.log.minimum) or -1
+        return {
+            "commitLogDiskRatio": str(log_ratio),
+            "consumeQueueDiskRatio": str(queue_ratio),
+            "commitLogMinOffset": str(self.log.minimum),
+            "commitLogMaxOffset": str(self.log.written),
+            "earliestMessageTimeStamp": str(earliest),
+            "dispatchBehindBytes": "0",
+            "remainHowManyDataToFlush": str(self.log.written - self.log.flushed),
+            "remainHowManyDataToCommit": "0",
+        }
+
+    def _last_store_timestamp(self) -> int:
+        newest = 0
+        for queue in self.queues:
+            entry = queue.entry(queue.readable - 1) if queue.readable > queue.minimum else None
+            if entry is not None and entry[0] > newest:
+                newest = entry[0]
+        return self.log.store_timestamp(newest)
+
+
+def delay_levels(text: str) -> dict[int, int]:
+    """Read messageDelayLevel ("1s 5s …") into milliseconds by level, which begin at 1.
+
+    Raises ValueError naming the part that is not a number and a unit of s, m, h or d.
+    """
+    levels = {}
+    for level, part in enumerate(text.split(), 1):
+        unit = _LEVEL_UNITS.get(part[-1:])
+        if unit is None or not part[:-1].isdigit():
+            raise ValueError(f"messageDelayLevel: {part} is not a number and one of s, m, h, d")
+        levels[level] = int(part[:-1]) * unit
+    return levels

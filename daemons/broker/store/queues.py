@@ -1,0 +1,94 @@
+"""All consume queues of a store, by topic and queue id."""
+
+import logging
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.protocol.names import IllegalName, check_topic
+
+log = logging.getLogger(__name__)
+
+_MOST_OPEN_FILES = 4096
+
+
+class Queues:
+    """The queues under ``root`` (the folder consumequeue), with files of ``file_size`` bytes."""
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        self._root = root
+        self._file_size = file_size
+        self._queues: dict[str, dict[int, ConsumeQueue]] = {}
+        # A quarter of what this process may open; connections and log files need the rest.
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.descriptors = DescriptorCache(max(16, min(soft // 4, _MOST_OPEN_FILES)))
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        for queues in self._queues.values():
+            yield from queues.values()
+
+    def load(self) -> None:
+        """Find the queues there are; folders with other names are left alone (as Java does)."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        for folder in self._root.iterdir():
+            if not folder.is_dir():
+                continue
+            for child in folder.iterdir():
+                if child.name.isascii() and child.name.isdigit() and child.is_dir():
+                    self.get_or_make(folder.name, int(child.name)).load()
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        queues = self._queues.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def get_or_make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made empty in memory if there is none. Its files come with its messages.
+
+        Raises IllegalName (a ValueError) for a topic that must not become a folder.
+        """
+        queues = self._queues.get(topic)
+        if queues is not None and (queue := queues.get(queue_id)) is not None:
+            return queue
+        check_folder_name(topic)
+        folder = self._root / topic / str(queue_id)
+        queue = ConsumeQueue(topic, queue_id, folder, self._file_size, self.descriptors)
+        self._queues.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def of_topic(self, topic: str) -> list[ConsumeQueue]:
+        """The queues of a topic by their ids."""
+        queues = self._queues.get(topic, {})
+        return [queues[queue_id] for queue_id in sorted(queues)]
+
+    def topics(self) -> list[str]:
+        return list(self._queues)
+
+    def folder(self, queue: ConsumeQueue) -> Path:
+        return self._root / queue.topic / str(queue.queue_id)
+
+    def delete_topic(self, topic: str) -> None:
+        """Take a topic's queues off the disk; its messages go with the log files they are in."""
+        queues = self._queues.pop(topic, None)
+        if queues is None:
+            return
+        for queue in queues.values():
+            queue.delete()
+        shutil.rmtree(self._root / topic, ignore_errors=True)
+
+    def close(self) -> None:
+        self.descriptors.close()
+
+
+def check_folder_name(topic: str) -> None:
+    """A topic name becomes a folder: what is not a name of the wire never reaches the disk.
+
+    5.x stores have retry topics of up to 255 bytes, so their length is not held against them.
+    """
+    if len(topic) <= 255:
+        check_topic(topic[:100])
+        check_topic(topic[-100:])
+    else:
+        raise IllegalName(f"a topic of {len(topic)} characters")

@@ -1,0 +1,166 @@
+"""Reading the log from one end to the other: for recovery, and for making queues and index
+again."""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.checksum import crc32
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.protocol.properties import PropertyKey
+from mq.protocol.tags import tags_code
+
+_START = struct.Struct(">iiiiiqqiq")  # up to and with the born timestamp
+_BODY_LENGTH_AT = layout.RECORD_HEAD.size - 4
+_CRC_MASK = 0x7FFFFFFF
+_TRANSACTION_MASK = 0xC
+_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+NOT_INDEXED_TRANSACTION = 0xC  # a rollback
+IN_NO_QUEUE = (0x4, 0xC)  # prepared and rollback
+
+
+class Record(NamedTuple):
+    """What queues and index need to know of a record."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical: int
+    size: int
+    sys_flag: int
+    store_timestamp: int
+    properties: str
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a consumer may see it: not the first or the withdrawn half of a transaction."""
+        return self.sys_flag & _TRANSACTION_MASK not in IN_NO_QUEUE
+
+
+class BadRecord(Exception):
+    """What is at an offset is not a record. The text says why."""
+
+
+class EndOfLog(Exception):
+    """Nothing was written at an offset."""
+
+
+def read_log(commit_log: CommitLog, start: int) -> Iterator[Record]:
+    """Yield the records from an offset on, each verified with its checksum.
+
+    ``commit_log.position`` follows: when this ends or raises, it is behind the last good record.
+
+    Raises BadRecord at the first one that is damaged.
+    """
+    commit_log.position = start
+    while (file := commit_log.file_at(commit_log.position)) is not None:
+        try:
+            for record in _read_file(file, commit_log.position - file.start):
+                commit_log.position = record.physical + record.size
+                yield record
+        except EndOfLog:
+            return
+        commit_log.position = file.end
+
+
+def _read_file(file: MappedFile, position: int) -> Iterator[Record]:
+    view = file.view
+    size = file.size
+    start_of_file = file.start
+    unpack = _START.unpack_from
+    while size - position >= layout.BLANK.size:
+        total, magic = layout.BLANK.unpack_from(view, position)
+        if magic == layout.MAGIC_BLANK:
+            if total != size - position:
+                raise BadRecord(f"a blank of {total} bytes where {size - position} are left")
+            return
+        if total == 0 and magic == 0:
+            raise EndOfLog
+        if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
+            raise BadRecord(f"magic {magic & 0xFFFFFFFF:#x} is not a record's")
+        if total < layout.RECORD_MINIMUM or total > size - position:
+            raise BadRecord(f"a size of {total} bytes")
+        _, _, crc, queue_id, _, queue_offset, physical, sys_flag, _ = unpack(view, position)
+        if physical != start_of_file + position:
+            raise BadRecord(f"it says that it belongs to offset {physical}")
+        yield _read_tail(
+            view, position, total, magic, crc, queue_id, queue_offset, physical, sys_flag
+        )
+        position += total
+    if size != position:
+        raise BadRecord("the file ends without a blank")
+
+
+def _read_tail(
+    view: memoryview,
+    position: int,
+    total: int,
+    magic: int,
+    crc: int,
+    queue_id: int,
+    queue_offset: int,
+    physical: int,
+    sys_flag: int,
+) -> Record:
+    """The part of a record whose place depends on its hosts and its body."""
+    end = position + total
+    timestamp_at = position + layout.STORE_TIMESTAMP_AT
+    at = position + _BODY_LENGTH_AT
+    if sys_flag & layout.SYS_FLAG_BORN_IPV6:
+        timestamp_at += layout.IPV6_EXTRA
+        at += layout.IPV6_EXTRA
+    if sys_flag & layout.SYS_FLAG_STORE_IPV6:
+        at += layout.IPV6_EXTRA
+    try:
+        (body_length,) = layout.INT.unpack_from(view, at)
+        body = at + 4
+        at = body + body_length
+        if body_length < 0 or at > end:
+            raise BadRecord(f"a body of {body_length} bytes in a record of {total}")
+        if crc32(view[body:at]) & _CRC_MASK != crc:
+            raise BadRecord("the checksum of its body is wrong")
+        if magic == layout.MAGIC_V1:
+            topic_length = view[at]
+            at += 1
+        else:
+            (topic_length,) = layout.SHORT.unpack_from(view, at)
+            at += 2
+        topic = str(view[at : at + topic_length], "utf-8")
+        at += topic_length
+        (properties_length,) = layout.SHORT.unpack_from(view, at)
+        at += 2
+        if at + properties_length != end or properties_length < 0:
+            raise BadRecord("its parts do not add up to its size")
+        properties = str(view[at:end], "utf-8", "replace")
+        (timestamp,) = layout.LONG.unpack_from(view, timestamp_at)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise BadRecord(f"its parts cannot be read: {error}") from None
+    return Record(topic, queue_id, queue_offset, physical, total, sys_flag, timestamp, properties)
+
+
+def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
+    """What a message can be found by: its unique id, then each of its keys."""
+    unique = properties.get(PropertyKey.UNIQUE_KEY)
+    keys = properties.get(PropertyKey.KEYS)
+    named = tuple(key for key in keys.split(" ") if key) if keys else ()
+    return (unique, *named) if unique else named
+
+
+def queue_tags_code(
+    topic: str, properties: dict[str, str], store_timestamp: int, delays: dict[int, int]
+) -> int:
+    """The tags code of a queue entry: the tag's hash, or for a delayed message when it is due.
+
+    ``delays`` are milliseconds by delay level. Source: CommitLog.checkMessageAndReturnSize.
+    """
+    if topic == _SCHEDULE_TOPIC and PropertyKey.DELAY_LEVEL in properties:
+        try:
+            level = int(properties[PropertyKey.DELAY_LEVEL])
+        except ValueError:
+            level = 0
+        if level > 0:
+            level = min(level, max(delays, default=0))
+            return store_timestamp + delays.get(level, 1000)
+    return tags_code(properties.get(PropertyKey.TAGS))

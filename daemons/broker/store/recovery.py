@@ -1,0 +1,329 @@
+"""Bringing a store back: after a clean stop, after kill -9, after a power cut, after Java.
+
+The commit log is the truth; queues and index are made from it again where they may be wrong. In
+order:
+
+ 1. Choose where to begin reading. Everything before that offset is known to be on disk in all three
+    places; where nothing is known, Java's rule decides by timestamps (`_start_by_timestamps`).
+ 2. Cut queues and index back to there, so that every entry from there on is made anew.
+ 3. Read records forward, verifying each. The first bad one is the end of the log: what follows is
+    moved to `damaged/` for a human, reported, and cut. Each good one is dispatched.
+ 4. Cut queue entries that point behind the end; fill in queues whose files turned out to disagree
+    with the log, by reading all of it once more for them.
+ 5. fsync what was read: it may have come from the page cache of a process that was killed.
+
+A record refused in step 3 was never acknowledged by a broker with sync flush unless the disk
+damaged it later. A queue entry is dispatched at the queue offset that its record says, so a message
+can neither be lost nor appear twice whatever the queue files said.
+"""
+
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.checkpoint import Checkpoint
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import Damage
+from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.queues import Queues, check_folder_name
+from mq.daemons.broker.store.records import (
+    BadRecord,
+    Record,
+    keys_of,
+    queue_tags_code,
+    read_log,
+)
+from mq.protocol.properties import decode
+
+log = logging.getLogger(__name__)
+
+# After a crash this much before the checkpoint is verified too, when the last file is not longer:
+# small stores are checked whole, and a start stays under two seconds with large ones.
+VERIFY_BACK = 128 * 1024 * 1024
+
+# No broker numbers queues or messages beyond these; what does is a flipped bit.
+MAX_QUEUE_ID = 1_000_000
+MAX_QUEUE_OFFSET = 1 << 48
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass
+class Report:
+    """What a recovery did."""
+
+    crashed: bool = False
+    machine_crashed: bool = False
+    start: int = 0  # physical offsets
+    end: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    damages: list[Damage] = field(default_factory=list)
+    rebuilt_queues: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        how = "a crash" if self.crashed else "a clean stop"
+        return (
+            f"recovered after {how}: read {self.records} records from offset {self.start} to "
+            f"{self.end} in {self.seconds:.2f} s, {len(self.damages)} damaged places"
+        )
+
+
+class Recovery:
+    """One run over a loaded store. ``delays`` are milliseconds by delay level."""
+
+    def __init__(
+        self,
+        root: Path,
+        commit_log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        checkpoint: Checkpoint,
+        delays: dict[int, int],
+    ) -> None:
+        self._root = root
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._checkpoint = checkpoint
+        self._delays = delays
+        self._suspect: set[ConsumeQueue] = set()
+        self._seen: set[ConsumeQueue] = set()
+        self.report = Report()
+
+    def run(self) -> Report:
+        """Do all of it. Raises OSError if the disk cannot be read or fsynced."""
+        began = time.monotonic()
+        report = self.report
+        abort = self._root / layout.ABORT_FILE
+        report.crashed = abort.exists()
+        report.machine_crashed = report.crashed and abort.read_bytes() != boot_id()
+        if not self._log.files:
+            self._forget_everything()
+        else:
+            report.start = self._choose_start()
+            self._cut_derived(report.start)
+            self._replay(report.start)
+        report.end = self._log.position
+        report.seconds = time.monotonic() - began
+        return report
+
+    def _forget_everything(self) -> None:
+        """Without a log, queues and index point to nothing (Java: recoverNormally, no files)."""
+        for queue in list(self._queues):
+            if queue.appended:
+                self._damaged(self._queues.folder(queue), 0, queue.appended * 20, "no commit log")
+            queue.delete()
+        if self._index is not None:
+            self._index.cut(0)
+        self._log.set_end(0)
+
+    # where to begin -------------------------------------------------------------------------
+
+    def _choose_start(self) -> int:
+        first = self._log.minimum
+        last = self._log.files[-1]
+        safe = self._checkpoint.safe_offset
+        if first <= safe <= last.end and (safe > 0 or first == 0):
+            if not self.report.crashed:
+                return safe
+            file = self._log.file_at(safe) or last
+            start = file.start if safe - file.start <= VERIFY_BACK else safe
+            return self._start_for_index(start)
+        if self.report.crashed:
+            return self._start_for_index(self._start_by_timestamps())
+        # A clean stop of a Java broker: all is on disk, and the queues tell up to where.
+        indexed = max((queue.last_physical_end() for queue in self._queues), default=0)
+        return indexed if first <= indexed <= last.end else first
+
+    def _start_by_timestamps(self) -> int:
+        """Java's rule (CommitLog.isMappedFileMatchedRecover): the newest file whose first record is
+        not younger than what the checkpoint vouches for; else the oldest."""
+        limit = self._checkpoint.minimum_timestamp
+        if self._index is not None:
+            limit = self._checkpoint.minimum_timestamp_with_index
+        for file in reversed(self._log.files):
+            self._log.written = file.end
+            timestamp = self._log.store_timestamp(file.start)
+            if 0 < timestamp <= limit:
+                return file.start
+        return self._log.minimum
+
+    def _start_for_index(self, start: int) -> int:
+        """Begin earlier if an index file has to be made again.
+
+        Its pages reach the disk in any order, so after the death of the machine, or of a Java
+        broker, which does not say whether the machine died, the file in use cannot be trusted.
+        Java drops it too, and with it the keys of all messages before the replayed part.
+        """
+        index = self._index
+        if index is None or not self.report.machine_crashed:
+            return start
+        while index.files and index.files[-1].end_offset >= start:
+            file = index.remove_last()
+            if self._log.minimum <= file.begin_offset < start:
+                start = self._log_file_start(file.begin_offset)
+        return start
+
+    def _log_file_start(self, offset: int) -> int:
+        file = self._log.file_at(offset)
+        return file.start if file is not None else self._log.minimum
+
+    # reading --------------------------------------------------------------------------------
+
+    def _cut_derived(self, start: int) -> None:
+        for queue in self._queues:
+            queue.cut(start)
+        if self._index is not None:
+            self._index.cut(start)
+
+    def _replay(self, start: int) -> None:
+        try:
+            for record in read_log(self._log, start):
+                self.report.records += 1
+                self._dispatch(record)
+        except BadRecord as error:
+            self._put_aside(self._log.position, str(error))
+        end = self._log.position
+        self._report_rest(end)
+        self._log.cut(end)
+        for queue in self._queues:
+            queue.cut(end)
+        self._rebuild_suspects()
+        for queue in self._queues:
+            queue.set_minimum(self._log.minimum)
+        if self._index is not None:
+            self._index.save_headers()
+        for file in self._log.files:
+            if file.end > start:
+                file.sync()
+
+    def _dispatch(self, record: Record) -> None:
+        why = _implausible(record)
+        if why:
+            self._damaged(self._root, record.physical, 0, why)
+            return
+        properties = decode(record.properties) if record.properties else {}
+        if record.is_queued:
+            queue = self._queues.get_or_make(record.topic, record.queue_id)
+            code = queue_tags_code(record.topic, properties, record.store_timestamp, self._delays)
+            entry = layout.ENTRY.pack(record.physical, record.size, code)
+            if queue not in self._seen:
+                self._seen.add(queue)
+                if queue.appended != record.queue_offset and not self._begins_here(queue, record):
+                    self._suspect.add(queue)
+            if queue not in self._suspect and not queue.restore(record.queue_offset, entry):
+                self._suspect.add(queue)
+        if self._index is not None and record.sys_flag & 0xC != 0xC:
+            keys = keys_of(properties)
+            if keys and record.physical > self._index.end_offset:
+                self._index.put(record.topic, keys, record.physical, record.store_timestamp)
+
+    def _begins_here(self, queue: ConsumeQueue, record: Record) -> bool:
+        """A queue whose older messages, if it had any, went with log files that are gone."""
+        return queue.appended == 0 and self.report.start == self._log.minimum
+
+    def _rebuild_suspects(self) -> None:
+        """Make queues again whose files disagree with the log, reading all of it."""
+        if not self._suspect:
+            return
+        names = sorted(f"{queue.topic}-{queue.queue_id}" for queue in self._suspect)
+        self.report.rebuilt_queues = names
+        log.warning("queue files disagree with the log and are made again: %s", ", ".join(names))
+        wanted = {(queue.topic, queue.queue_id) for queue in self._suspect}
+        for queue in self._suspect:
+            queue.delete()
+        end = self._log.position
+        for record in read_log(self._log, self._log.minimum):
+            if record.physical >= end:
+                break
+            if (record.topic, record.queue_id) in wanted and record.is_queued:
+                properties = decode(record.properties) if record.properties else {}
+                code = queue_tags_code(
+                    record.topic, properties, record.store_timestamp, self._delays
+                )
+                self._queues.get_or_make(record.topic, record.queue_id).restore(
+                    record.queue_offset,
+                    layout.ENTRY.pack(record.physical, record.size, code),
+                )
+        self._log.set_end(end)
+
+    # damage ---------------------------------------------------------------------------------
+
+    def _report_rest(self, end: int) -> None:
+        """Files behind the end hold nothing that can be reached: say so if they hold anything."""
+        for file in self._log.files:
+            if file.start > end and _data_end(file.descriptor, 0) > 0:
+                self._damaged(file.path, file.start, file.size, "the log ends before this file")
+                self._keep_file(file.path)
+
+    def _put_aside(self, offset: int, why: str) -> None:
+        file = self._log.file_at(offset)
+        if file is None:
+            return
+        within = offset - file.start
+        data_end = _data_end(file.descriptor, within)
+        self._damaged(file.path, offset, data_end - within, why)
+        folder = self._root / "damaged"
+        try:
+            folder.mkdir(exist_ok=True)
+            with open(folder / layout.file_name(offset), "wb") as copy:
+                position = within
+                while position < data_end:
+                    sent = os.sendfile(
+                        copy.fileno(), file.descriptor, position, data_end - position
+                    )
+                    if sent == 0:
+                        break
+                    position += sent
+        except OSError as error:
+            log.error("what was cut at %d could not be kept in %s: %s", offset, folder, error)
+
+    def _keep_file(self, path: Path) -> None:
+        folder = self._root / "damaged"
+        try:
+            folder.mkdir(exist_ok=True)
+            os.link(path, folder / path.name)
+        except OSError as error:
+            log.error("%s could not be kept in %s: %s", path, folder, error)
+
+    def _damaged(self, path: Path, offset: int, dropped: int, why: str) -> None:
+        damage = Damage(str(path), offset, dropped, why)
+        self.report.damages.append(damage)
+        log.error("%s", damage)
+
+
+def _implausible(record: Record) -> str:
+    """Why the part of a record that no checksum covers cannot be true, or ""."""
+    try:
+        check_folder_name(record.topic)
+    except ValueError as error:
+        return f"a record left out: {error}"
+    if not 0 <= record.queue_id <= MAX_QUEUE_ID:
+        return f"a record left out: queue id {record.queue_id}"
+    if not 0 <= record.queue_offset <= MAX_QUEUE_OFFSET:
+        return f"a record left out: queue offset {record.queue_offset}"
+    return ""
+
+
+def boot_id() -> bytes:
+    """What tells one boot of this machine from the next: b"" where the kernel does not say."""
+    try:
+        return BOOT_ID.read_bytes().strip()
+    except OSError:
+        return b""
+
+
+def _data_end(descriptor: int, position: int) -> int:
+    """One past the last byte of a file, from a position on, that is not in a hole."""
+    end = position
+    try:
+        while True:
+            data = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, data, os.SEEK_HOLE)
+    except OSError:  # ENXIO: only a hole is left
+        return end
