@@ -1,0 +1,42 @@
+"""What name servers know: brokers, clusters and settings."""
+
+from mq.protocol.bodies.mapping import TopicConfigAndMappingSerializeWrapper
+from mq.protocol.bodies.route import BrokerData
+from mq.protocol.bodies.schema import Body, field
+from mq.protocol.codes import SINCE_5
+
+
+class ClusterInfo(Body):
+    """Broker sets by name, and their names by cluster."""
+
+    broker_addr_table: dict[str, BrokerData] = field(factory=dict)
+    cluster_addr_table: dict[str, set[str]] = field(factory=dict)
+
+
+class KVTable(Body):
+    """The values of a namespace of a name server; of a broker its runtime info."""
+
+    table: dict[str, str] = field(factory=dict)
+
+
+class BrokerMemberGroup(Body, release=SINCE_5):
+    """The living members of a broker set."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = field(factory=dict)
+
+
+class GetBrokerMemberGroupResponseBody(Body, release=SINCE_5):
+    """What GET_BROKER_MEMBER_GROUP answers."""
+
+    broker_member_group: BrokerMemberGroup | None = None
+
+
+class RegisterBrokerBody(Body):
+    """The topics of a broker that registers, and its filter servers."""
+
+    topic_config_serialize_wrapper: TopicConfigAndMappingSerializeWrapper = field(
+        factory=TopicConfigAndMappingSerializeWrapper
+    )
+    filter_server_list: list[str] = field(factory=list)

@@ -1,0 +1,12 @@
+"""What several bodies hold."""
+
+from mq.protocol.bodies.schema import Body, field
+from mq.protocol.codes import SINCE_5
+
+
+class DataVersion(Body):
+    """The version of a table: the time in ms of its last change and how many there were."""
+
+    timestamp: int = 0
+    counter: int = 0
+    state_version: int | None = field(default=None, release=SINCE_5)

@@ -1,0 +1,37 @@
+"""Routes: where the queues of a topic are."""
+
+from mq.protocol.bodies.mapping import TopicQueueMappingInfo
+from mq.protocol.bodies.schema import Body, field
+from mq.protocol.codes import SINCE_5
+
+
+class QueueData(Body):
+    """The queues of a topic on one broker set."""
+
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+class BrokerData(Body):
+    """A broker set: the addresses of its members by broker id, 0 for the master."""
+
+    cluster: str = ""
+    broker_name: str = ""
+    broker_addrs: dict[int, str] = field(factory=dict)
+    zone_name: str | None = field(default=None, release=SINCE_5)
+    enable_acting_master: bool | None = field(default=None, release=SINCE_5)
+
+
+class TopicRouteData(Body):
+    """The route of a topic, as a name server answers it."""
+
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = field(factory=list)
+    broker_datas: list[BrokerData] = field(factory=list)
+    filter_server_table: dict[str, list[str]] = field(factory=dict)
+    topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = field(
+        default=None, release=SINCE_5
+    )
