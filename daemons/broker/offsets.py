@@ -1,0 +1,135 @@
+"""How far each group has consumed each queue, kept in config/consumerOffset.json.
+
+An offset is that of the next message to consume. It is lost if the broker is killed before the next
+save: its group then consumes some messages again, as with Java.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.protocol import fastjson
+
+log = logging.getLogger(__name__)
+
+SEPARATOR = "@"  # between topic and group in the keys of the file
+
+
+class ConsumerOffsets:
+    """Offsets by topic@group and queue id."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.table: dict[str, dict[int, int]] = read_with_backup(path, _decode) or {}
+        self._dirty = False
+        self._saving = asyncio.Lock()
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str = "") -> None:
+        """Take over an offset. One that goes back is taken too: a consumer may have been reset."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self.table.get(key)
+        if queues is None:
+            self.table[key] = {queue_id: offset}
+        else:
+            stored = queues.get(queue_id, -1)
+            if stored == offset:
+                return
+            if offset < stored:
+                log.warning("group %s: offset of %s queue %d goes back from %d to %d", group,
+                            topic, queue_id, stored, offset, extra={"peer": peer})  # fmt: skip
+            queues[queue_id] = offset
+        self._dirty = True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset, or -1 if the group has none for the queue."""
+        return self.table.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id, -1)
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """All offsets of a group in a topic, by queue id."""
+        return dict(self.table.get(f"{topic}{SEPARATOR}{group}", {}))
+
+    def topics_of_group(self, group: str) -> list[str]:
+        """Topics in which a group has offsets."""
+        end = SEPARATOR + group
+        return [key[: -len(end)] for key in self.table if key.endswith(end)]
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Groups that have offsets in a topic."""
+        start = topic + SEPARATOR
+        return [key[len(start) :] for key in self.table if key.startswith(start)]
+
+    def least_of_all_groups(
+        self, topic: str, min_offsets: dict[int, int], without: Iterable[str] = ()
+    ) -> dict[int, int]:
+        """By queue, the least offset of any group that still points at a stored message.
+
+        `min_offsets` are the first stored offsets by queue. Removes nothing, unlike
+        ConsumerOffsetManager.queryMinOffsetInAllGroup, which deletes the offsets of `without`.
+        """
+        excluded = set(without)
+        least: dict[int, int] = {}
+        for group in self.groups_of_topic(topic):
+            if group in excluded:
+                continue
+            for queue_id, offset in self.queues(group, topic).items():
+                if offset >= min_offsets.get(queue_id, 0):
+                    least[queue_id] = min(offset, least.get(queue_id, offset))
+        return least
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Let a group start in a topic where another one is."""
+        offsets = self.table.get(f"{topic}{SEPARATOR}{source}")
+        if offsets is not None:
+            self.table[f"{topic}{SEPARATOR}{target}"] = dict(offsets)
+            self._dirty = True
+
+    def remove_group(self, group: str) -> None:
+        """Forget the offsets of a group that was deleted."""
+        self._remove(key for key in list(self.table) if key.endswith(SEPARATOR + group))
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget the offsets in a topic that was deleted: a new one of that name starts at 0."""
+        self._remove(key for key in list(self.table) if key.startswith(topic + SEPARATOR))
+
+    def _remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            del self.table[key]
+            self._dirty = True
+            log.info("offsets of %s removed", key)
+
+    def encode(self) -> bytes:
+        """The file's content, indented as Java writes it."""
+        return fastjson.dumps_pretty({"offsetTable": self.table})
+
+    def encode_compact(self) -> bytes:
+        """The same on one line, as it travels to a slave (GET_ALL_CONSUMER_OFFSET)."""
+        return fastjson.dumps({"offsetTable": self.table})
+
+    async def save(self) -> None:
+        """Write the file if anything has changed; a failure is logged and tried again next time."""
+        async with self._saving:
+            if not self._dirty:
+                return
+            self._dirty = False
+            content = self.encode()
+            try:
+                await asyncio.to_thread(write_atomically, self._path, content)
+            except OSError as error:
+                self._dirty = True
+                log.error("consumer offsets cannot be saved: %s", error)
+
+
+def _decode(data: bytes) -> dict[str, dict[int, int]]:
+    content = fastjson.loads(data)
+    table = content.get("offsetTable") if isinstance(content, dict) else None
+    if not isinstance(table, dict):
+        raise ValueError("no offsetTable")
+    try:
+        return {
+            str(key): {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+            for key, queues in table.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError("the offsets are not numbers by queue") from None

@@ -1,0 +1,230 @@
+"""Which clients are there: producers and consumers by group, each with its connection.
+
+A client is known from its heartbeat until it unregisters, its connection closes, or it sends no
+heartbeat for the expiry time. Whenever the members or the subscriptions of a consumer group change,
+`on_change` is called with the group, so that its members are told to rebalance. Java tells them not
+when a member expires (ConsumerManager.scanNotActiveChannel); here they are told then too.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.group import NotifyConsumerIdsChangedRequestHeader
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """A member of a group; `last_seen` is of `time.time`, in seconds."""
+
+    channel: Channel
+    client_id: str
+    language: int
+    version: int
+    last_seen: float
+
+
+@dataclass(slots=True, eq=False)
+class ConsumerGroup:
+    """A consumer group that has members now."""
+
+    name: str
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
+    clients: dict[Channel, Client] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)  # by topic
+
+    def client_ids(self) -> list[str]:
+        return [client.client_id for client in self.clients.values()]
+
+    def find(self, client_id: str) -> Client | None:
+        """The member of that id."""
+        for client in self.clients.values():
+            if client.client_id == client_id:
+                return client
+        return None
+
+    def subscribe(self, subscriptions: list[SubscriptionData]) -> bool:
+        """Take over what a heartbeat subscribes to; returns whether topics came or went.
+
+        Of two members that disagree the newer subscription (subVersion) counts, whoever speaks
+        last (ConsumerGroupInfo.updateSubscription).
+        """
+        changed = False
+        topics = set()
+        for new in subscriptions:
+            if new.topic is None:
+                continue
+            topics.add(new.topic)
+            old = self.subscriptions.get(new.topic)
+            if old is None:
+                changed = True
+                log.info("group %s subscribes to %s", self.name, new.topic)
+            if old is None or new.sub_version > old.sub_version:
+                self.subscriptions[new.topic] = new
+        for topic in [t for t in self.subscriptions if t not in topics]:
+            del self.subscriptions[topic]
+            changed = True
+            log.info("group %s no longer subscribes to %s", self.name, topic)
+        return changed
+
+
+class Consumers:
+    """The consumer groups of a broker."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.groups: dict[str, ConsumerGroup] = {}
+        self.on_change: list[Callable[[ConsumerGroup], None]] = []
+
+    def register(self, name: str, client: Client, told: ConsumerData) -> bool:
+        """Take in what a heartbeat says of group `name`; returns whether the group has changed."""
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = ConsumerGroup(name)
+            log.info("group %s: first member %s", name, client.client_id)
+        channel = client.channel
+        group.consume_type = told.consume_type
+        group.message_model = told.message_model
+        group.consume_from_where = told.consume_from_where
+        known = group.clients.get(channel)
+        if known is not None and known.client_id != client.client_id:
+            log.warning(
+                "group %s: %s was %s on the same connection",
+                group.name,
+                client.client_id,
+                known.client_id,
+                extra={"peer": channel.remote},
+            )
+        group.clients[channel] = client
+        changed = group.subscribe(told.subscription_data_set) or known is None
+        if changed:
+            self._changed(group)
+        return changed
+
+    def unregister(self, name: str, channel: Channel) -> None:
+        """A member leaves one group."""
+        group = self.groups.get(name)
+        if group is not None and group.clients.pop(channel, None) is not None:
+            log.info("group %s: %s left", name, channel.remote)
+            self._changed(group)
+
+    def connection_lost(self, channel: Channel) -> None:
+        """A member's connection has closed: it leaves all its groups."""
+        for group in list(self.groups.values()):
+            if group.clients.pop(channel, None) is not None:
+                log.info("group %s: connection of %s closed", group.name, channel.remote)
+                self._changed(group)
+
+    def expire(self, timeout: float) -> None:
+        """Forget members without a heartbeat for `timeout` seconds and close their connections."""
+        oldest = self._clock() - timeout
+        for group in list(self.groups.values()):
+            silent = [c for c in group.clients.values() if c.last_seen < oldest]
+            for client in silent:
+                log.warning("group %s: %s is silent, removed", group.name, client.client_id)
+                del group.clients[client.channel]
+            if silent:
+                self._changed(group)
+            for client in silent:
+                client.channel.close()
+
+    def find(self, group: str, client_id: str) -> Client | None:
+        """A member by its id."""
+        known = self.groups.get(group)
+        return None if known is None else known.find(client_id)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What a group has subscribed to of a topic."""
+        known = self.groups.get(group)
+        return None if known is None else known.subscriptions.get(topic)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Names of the groups with members that subscribe to a topic."""
+        return [g.name for g in self.groups.values() if topic in g.subscriptions]
+
+    def _changed(self, group: ConsumerGroup) -> None:
+        if not group.clients:
+            self.groups.pop(group.name, None)
+            log.info("group %s: no members left", group.name)
+        for callback in self.on_change:
+            callback(group)
+
+
+def notify_members(group: ConsumerGroup) -> None:
+    """Tell every member that the group has changed; they rebalance."""
+    fields = NotifyConsumerIdsChangedRequestHeader(consumer_group=group.name).encode()
+    for channel in group.clients:
+        if not channel.closed:
+            channel.notify(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+
+
+class Producers:
+    """The producer groups of a broker."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.groups: dict[str, dict[Channel, Client]] = {}
+        self._turn = 0
+
+    def register(self, group: str, client: Client) -> None:
+        """Take in that a heartbeat names a group."""
+        clients = self.groups.setdefault(group, {})
+        if client.channel not in clients:
+            log.info("producer group %s: new member %s", group, client.client_id)
+        clients[client.channel] = client
+
+    def unregister(self, group: str, channel: Channel) -> None:
+        """A member leaves one group."""
+        clients = self.groups.get(group)
+        if clients is not None:
+            clients.pop(channel, None)
+            self._drop_if_empty(group)
+
+    def connection_lost(self, channel: Channel) -> None:
+        """A member's connection has closed: it leaves all its groups."""
+        for group, clients in list(self.groups.items()):
+            clients.pop(channel, None)
+            self._drop_if_empty(group)
+
+    def expire(self, timeout: float) -> None:
+        """Forget members without a heartbeat for `timeout` seconds and close their connections."""
+        oldest = self._clock() - timeout
+        for group, clients in list(self.groups.items()):
+            for client in [c for c in clients.values() if c.last_seen < oldest]:
+                log.warning("producer group %s: %s is silent, removed", group, client.client_id)
+                del clients[client.channel]
+                client.channel.close()
+            self._drop_if_empty(group)
+
+    def any_channel(self, group: str) -> Channel | None:
+        """A live connection of a group, of its members in turn; for a transaction check."""
+        channels = [c for c in self.groups.get(group, {}) if not c.closed]
+        if not channels:
+            return None
+        self._turn += 1
+        return channels[self._turn % len(channels)]
+
+    def members(self) -> Iterator[tuple[str, Client]]:
+        """Every group and member."""
+        for group, clients in self.groups.items():
+            for client in clients.values():
+                yield group, client
+
+    def _drop_if_empty(self, group: str) -> None:
+        if not self.groups.get(group, True):
+            del self.groups[group]

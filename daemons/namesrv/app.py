@@ -1,0 +1,77 @@
+"""A name server: its parts, started in order and stopped in reverse."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.listener import Listener
+from mq.daemons.namesrv.config import NamesrvSettings
+from mq.daemons.namesrv.handlers import handlers
+from mq.daemons.namesrv.kv import KvConfig
+from mq.daemons.namesrv.routes import Routes
+from mq.daemons.service import Tasks
+
+log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """A name server in this process: `async with NameServer(settings) as server`.
+
+    With `listenPort` 0 any free port is taken; `port` is the one that was. Raises OSError when it
+    cannot listen.
+    """
+
+    def __init__(self, settings: NamesrvSettings) -> None:
+        self.settings = settings
+        self.routes = Routes()
+        self.tasks: Tasks
+        self.listener: Listener
+        self._parts = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    @property
+    def address(self) -> str:
+        """host:port to reach it at from this machine."""
+        host = self.listener.host
+        return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
+            self.tasks = await parts.enter_async_context(Tasks())
+            server = self.settings.server
+            self.listener = Listener(
+                handlers(self.routes, kv, self.settings),
+                self.settings.listen_host(),
+                server.listen_port,
+                idle_seconds=server.server_channel_max_idle_time_seconds,
+                backlog=server.server_socket_backlog,
+            )
+            await parts.enter_async_context(self.listener)
+            self.tasks.spawn(self._expire(), "expiry of brokers")
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    def ready_text(self) -> str:
+        """The line that says that it serves, and where."""
+        return (
+            f"The Name Server boot success. serializeType=JSON, address "
+            f"{self.listener.host}:{self.port}"
+        )
+
+    def reload(self) -> None:
+        """Nothing here is read again: settings change by request."""
+        log.info("SIGHUP: a name server has no files to read again")
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.namesrv.scan_not_active_broker_interval / 1000)
+            self.routes.expire(self.settings.namesrv.broker_expired_timeout / 1000)

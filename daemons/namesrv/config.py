@@ -1,0 +1,117 @@
+"""Configuration of a name server: NamesrvConfig of 4.9.8, some 5.x names, and the listener."""
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.remoting_config import NettyServerConfig
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PORT = 9876
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class NamesrvConfig(Section):
+    """The name server itself."""
+
+    rocketmq_home: str | None = setting(
+        factory=lambda: os.environ.get("ROCKETMQ_HOME"),
+        doc="folder of the installation; not needed here",
+        effect=False,
+    )
+    kv_config_path: str = setting(
+        factory=lambda: str(Path.home() / "namesrv" / "kvConfig.json"),
+        doc="file of the key-value configuration",
+    )
+    config_store_path: str = setting(
+        factory=lambda: str(Path.home() / "namesrv" / "namesrv.properties"),
+        doc="file that changed settings are saved in; the one given with -c",
+    )
+    product_env_name: str = setting("center", "environment asked by clusterTest", effect=False)
+    cluster_test: bool = setting(
+        False, "ask another environment for routes that are missing here", effect=False
+    )
+    order_message_enable: bool = setting(
+        False, "add the queues of ordered topics to their routes", updatable=True
+    )
+    return_order_topic_config_to_broker: bool = setting(
+        True, "tell a broker the ordered topics when it registers (a 5.x name)", updatable=True
+    )
+    delete_topic_with_broker_registration: bool = setting(
+        False,
+        "forget topics that a broker no longer has when it registers (a 5.x name)",
+        updatable=True,
+    )
+    scan_not_active_broker_interval: int = setting(
+        5000, "pause between looks for silent brokers (a 5.x name)", unit="ms", long=True
+    )
+    broker_expired_timeout: int = setting(
+        120_000, "a broker that is silent for this long is forgotten", unit="ms", updatable=True
+    )
+    config_black_list: str = setting(
+        "configBlackList;configStorePath;kvConfigPath",
+        "settings, separated by ;, that may not be changed while the name server runs",
+    )
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        for name, value in (
+            ("scanNotActiveBrokerInterval", self.scan_not_active_broker_interval),
+            ("brokerExpiredTimeout", self.broker_expired_timeout),
+        ):
+            if value < 1:
+                raise ConfigError(f"{name}={value}: must be at least 1")
+
+
+class NamesrvSettings(Settings):
+    """The configuration of one name server; sections in the order in which Java prints them."""
+
+    section_names = ("namesrv", "server")
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.namesrv = NamesrvConfig()
+        self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, then `overrides` by property name; then the checks.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        if path is not None:
+            settings.apply(read_file(path))
+            settings.namesrv = settings.namesrv.replace(config_store_path=str(path))
+        settings.apply(overrides or {})
+        settings.check_sections({"namesrv": settings.namesrv, "server": settings.server})
+        return settings
+
+    def check_sections(self, sections: Mapping[str, Section]) -> None:
+        namesrv, server = sections["namesrv"], sections["server"]
+        assert isinstance(namesrv, NamesrvConfig)
+        assert isinstance(server, NettyServerConfig)
+        namesrv.check()
+        if not 0 <= server.listen_port <= 65535:
+            raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")
+
+    def listen_host(self) -> str:
+        """Where to listen: loopback unless bindAddress says otherwise, for nothing here checks
+        who asks."""
+        if not self.server.bind_address:
+            log.warning(
+                "listening on %s only: set bindAddress=0.0.0.0 to serve other hosts", LOOPBACK
+            )
+            return LOOPBACK
+        return self.server.bind_address

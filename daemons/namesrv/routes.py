@@ -1,0 +1,335 @@
+"""Which broker serves which topic: what brokers tell, and what clients are told.
+
+Everything is in memory and comes back with the next registrations after a restart. The tables and
+when they change follow RouteInfoManager of 4.9.8:
+
+- A broker is live from its registration until it unregisters, its connection closes, or it is
+  silent for the expiry time. Then its address goes; with its last address a broker name goes, and
+  with it that name's queues in every topic and, where it was the last, the topic and the cluster.
+- Topics are taken from masters only, and only when the data version differs from the last one
+  known, or at the first registration. A topic that a broker has deleted stays until it is deleted
+  here too or the broker name goes.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mq.protocol.bodies import (
+    BrokerData,
+    ClusterInfo,
+    DataVersion,
+    QueueData,
+    TopicConfig,
+    TopicList,
+    TopicQueueMappingInfo,
+    TopicRouteData,
+)
+from mq.protocol.flags import Permission, TopicSysFlag
+from mq.protocol.names import MASTER_ID
+
+log = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """What the tables need of a broker's connection: to be told apart, and to be closed."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What a broker tells about itself."""
+
+    cluster: str
+    broker_name: str
+    address: str
+    broker_id: int
+    ha_address: str
+    data_version: DataVersion
+    topics: dict[str, TopicConfig]
+    # None: the broker said nothing about filter servers; empty: it has none.
+    filter_servers: list[str] | None = None
+    # 5.x: logical queues of static topics by topic.
+    mappings: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
+    timeout: float | None = None  # seconds of silence after which this broker is dead; 5.x
+
+
+@dataclass
+class LiveBroker:
+    """A registered broker; times are of `time.monotonic`."""
+
+    last_seen: float
+    timeout: float | None
+    data_version: DataVersion
+    connection: Connection
+    ha_address: str
+
+
+class Routes:
+    """The tables of a name server."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
+        self.brokers: dict[str, BrokerData] = {}  # broker name -> its addresses by broker id
+        self.clusters: dict[str, dict[str, None]] = {}  # cluster -> broker names
+        self.live: dict[str, LiveBroker] = {}  # address -> what is known of it
+        self.filter_servers: dict[str, list[str]] = {}  # broker address -> filter servers
+        self.mappings: dict[
+            str, dict[str, TopicQueueMappingInfo]
+        ] = {}  # topic -> broker name -> 5.x mapping
+
+    # brokers --------------------------------------------------------------------------------
+
+    def register(
+        self, told: Registration, connection: Connection, *, drop_missing_topics: bool = False
+    ) -> tuple[str | None, str | None]:
+        """Take in a registration; for a slave returns its master's address and HA address."""
+        self.clusters.setdefault(told.cluster, {})[told.broker_name] = None
+        broker = self.brokers.get(told.broker_name)
+        if broker is None:
+            broker = BrokerData(cluster=told.cluster, broker_name=told.broker_name, broker_addrs={})
+            self.brokers[told.broker_name] = broker
+        # A slave that became master registers the same address under another id: an address
+        # stands at one id only.
+        for other_id in [i for i, a in broker.broker_addrs.items() if a == told.address]:
+            if other_id != told.broker_id:
+                del broker.broker_addrs[other_id]
+        former = broker.broker_addrs.get(told.broker_id)
+        broker.broker_addrs[told.broker_id] = told.address
+        if former != told.address and told.broker_id == MASTER_ID:
+            log.info("master of %s: %s -> %s", told.broker_name, former, told.address)
+
+        changed = former is None or self.is_changed(told.address, told.data_version)
+        if told.broker_id == MASTER_ID and changed:
+            self._take_topics(told, drop_missing_topics)
+        if told.address not in self.live:
+            log.info("broker registered: %s %s (HA %s)", told.broker_name, told.address,
+                     told.ha_address)  # fmt: skip
+        self.live[told.address] = LiveBroker(
+            self._clock(), told.timeout, told.data_version, connection, told.ha_address
+        )
+        if told.filter_servers:
+            self.filter_servers[told.address] = told.filter_servers
+        elif told.filter_servers is not None:
+            self.filter_servers.pop(told.address, None)
+        return self._master_of(told, broker)
+
+    def _master_of(self, told: Registration, broker: BrokerData) -> tuple[str | None, str | None]:
+        master = broker.broker_addrs.get(MASTER_ID)
+        if told.broker_id == MASTER_ID or master is None or master not in self.live:
+            return None, None
+        return master, self.live[master].ha_address
+
+    def _take_topics(self, told: Registration, drop_missing: bool) -> None:
+        new = changed = 0
+        for topic, config in told.topics.items():
+            queues = QueueData(
+                broker_name=told.broker_name,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=config.perm,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+            by_broker = self.topics.setdefault(topic, {})
+            former = by_broker.get(told.broker_name)
+            by_broker[told.broker_name] = queues
+            if former is None:
+                new += 1
+            elif former != queues:
+                changed += 1
+        if new or changed:
+            log.info("topics of %s: %d new, %d changed", told.broker_name, new, changed)
+        for topic, mapping in told.mappings.items():
+            self.mappings.setdefault(topic, {})[told.broker_name] = mapping
+        # One topic alone is the news of a change (registerIncrementBrokerData), not the whole.
+        if drop_missing and len(told.topics) > 1 and not told.mappings:
+            self._remove_queues(told.broker_name, keep=told.topics)
+
+    def is_changed(self, address: str, version: DataVersion) -> bool:
+        """Whether the topics of a broker differ from those known here."""
+        live = self.live.get(address)
+        return live is None or live.data_version != version
+
+    def data_version(self, address: str) -> DataVersion | None:
+        """The data version that a broker registered last."""
+        live = self.live.get(address)
+        return live.data_version if live is not None else None
+
+    def touch(self, address: str) -> None:
+        """A broker has shown that it lives."""
+        live = self.live.get(address)
+        if live is not None:
+            live.last_seen = self._clock()
+
+    def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
+        """A broker says that it stops."""
+        known = self.live.pop(address, None) is not None
+        log.info("broker unregistered: %s %s%s", broker_name, address,
+                 "" if known else " (not known)")  # fmt: skip
+        self.filter_servers.pop(address, None)
+        broker = self.brokers.get(broker_name)
+        if broker is None:
+            return
+        broker.broker_addrs.pop(broker_id, None)
+        if not broker.broker_addrs:
+            self._remove_name(broker_name)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """Forget the brokers that registered over a connection which is gone."""
+        for address in [a for a, live in self.live.items() if live.connection is connection]:
+            log.warning("broker %s lost: its connection closed", address)
+            self._remove_address(address)
+
+    def expire(self, timeout: float) -> list[str]:
+        """Forget brokers silent for `timeout` seconds, or their own; returns their addresses."""
+        now = self._clock()
+        expired = [
+            address
+            for address, live in self.live.items()
+            if now - live.last_seen > (timeout if live.timeout is None else live.timeout)
+        ]
+        for address in expired:
+            live = self.live[address]
+            log.warning("broker %s lost: silent for %.1f s", address, now - live.last_seen)
+            self._remove_address(address)
+            live.connection.close()
+        return expired
+
+    def _remove_address(self, address: str) -> None:
+        self.live.pop(address, None)
+        self.filter_servers.pop(address, None)
+        for broker_name, broker in list(self.brokers.items()):
+            for broker_id in [i for i, a in broker.broker_addrs.items() if a == address]:
+                del broker.broker_addrs[broker_id]
+                if not broker.broker_addrs:
+                    self._remove_name(broker_name)
+
+    def _remove_name(self, broker_name: str) -> None:
+        del self.brokers[broker_name]
+        for cluster in list(self.clusters):
+            self.clusters[cluster].pop(broker_name, None)
+            if not self.clusters[cluster]:
+                del self.clusters[cluster]
+        self._remove_queues(broker_name)
+
+    def _remove_queues(self, broker_name: str, keep: Iterable[str] = ()) -> None:
+        kept = set(keep)
+        for topic in [t for t, by_broker in self.topics.items() if broker_name in by_broker]:
+            if topic not in kept:
+                self._remove_queue(topic, broker_name)
+
+    def _remove_queue(self, topic: str, broker_name: str) -> None:
+        for table in (self.topics, self.mappings):
+            by_broker = table.get(topic)
+            if by_broker is not None:
+                by_broker.pop(broker_name, None)
+                if not by_broker:
+                    del table[topic]
+
+    # what is asked --------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Queues and addresses of a topic; None if nobody serves it."""
+        by_broker = self.topics.get(topic)
+        brokers = [self.brokers[name] for name in by_broker or () if name in self.brokers]
+        if by_broker is None or not brokers:
+            return None
+        filters = {
+            address: self.filter_servers[address]
+            for broker in brokers
+            for address in broker.broker_addrs.values()
+            if address in self.filter_servers
+        }
+        return TopicRouteData(
+            queue_datas=list(by_broker.values()),
+            broker_datas=brokers,
+            filter_server_table=filters,
+            topic_queue_mapping_by_broker=self.mappings.get(topic),
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """Every cluster, broker name and address."""
+        return ClusterInfo(
+            broker_addr_table=dict(self.brokers),
+            cluster_addr_table={cluster: set(names) for cluster, names in self.clusters.items()},
+        )
+
+    def all_topics(self) -> TopicList:
+        """Every topic."""
+        return TopicList(topic_list=set(self.topics))
+
+    def topics_of_cluster(self, cluster: str) -> TopicList:
+        """Topics with queues in a cluster; none for a cluster that is not known."""
+        names = self.clusters.get(cluster, {})
+        return TopicList(
+            topic_list={t for t, by_broker in self.topics.items() if by_broker.keys() & names}
+        )
+
+    def system_topics(self) -> TopicList:
+        """The topics named after clusters and brokers, and one broker that knows the others."""
+        names = set(self.clusters)
+        for brokers in self.clusters.values():
+            names.update(brokers)
+        address = None
+        for broker in self.brokers.values():
+            address = broker.broker_addrs[min(broker.broker_addrs)]
+            break
+        return TopicList(topic_list=names, broker_addr=address)
+
+    def topics_by_flag(self, wanted: int, mask: int) -> TopicList:
+        """Topics whose topicSysFlag under `mask` is `wanted`; one broker's word is enough."""
+        return TopicList(
+            topic_list={
+                topic
+                for topic, by_broker in self.topics.items()
+                if next(iter(by_broker.values())).topic_sys_flag & mask == wanted
+            }
+        )
+
+    def unit_topics(self) -> TopicList:
+        return self.topics_by_flag(TopicSysFlag.UNIT, TopicSysFlag.UNIT)
+
+    def unit_subscribed_topics(self) -> TopicList:
+        return self.topics_by_flag(TopicSysFlag.UNIT_SUB, TopicSysFlag.UNIT_SUB)
+
+    def unit_subscribed_only_topics(self) -> TopicList:
+        """Subscribed by units, but not topics of a unit themselves."""
+        return self.topics_by_flag(TopicSysFlag.UNIT_SUB, TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB)
+
+    # what an administrator changes ----------------------------------------------------------
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or in one cluster."""
+        if not cluster:
+            self.topics.pop(topic, None)
+            self.mappings.pop(topic, None)
+            return
+        for broker_name in list(self.clusters.get(cluster, ())):
+            self._remove_queue(topic, broker_name)
+
+    def add_topic(self, topic: str, queues: list[QueueData]) -> None:
+        """Take in one topic as a 5.x broker tells it alone; of unknown brokers nothing is kept."""
+        for queue in queues:
+            if queue.broker_name is not None and queue.broker_name in self.brokers:
+                self.topics.setdefault(topic, {})[queue.broker_name] = queue
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """No topic of a broker may be written; returns how many it has."""
+        return self._set_permission(broker_name, lambda perm: perm & ~Permission.WRITE)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        """Every topic of a broker may be read and written; returns how many it has."""
+        return self._set_permission(broker_name, lambda _: Permission.READ | Permission.WRITE)
+
+    def _set_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for by_broker in self.topics.values():
+            queues = by_broker.get(broker_name)
+            if queues is not None:
+                queues.perm = change(queues.perm)
+                count += 1
+        return count

@@ -1,0 +1,284 @@
+"""Running a daemon: the loop, signals, the service manager, the log, tasks and the exit status."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from mq.daemons.config import ConfigError
+
+log = logging.getLogger(__name__)
+
+# sysexits.h
+EX_OK = 0
+EX_SOFTWARE = 70
+EX_OSERR = 71
+EX_CONFIG = 78
+
+# A peer that misbehaves may fill the disk with log lines: one a second tells as much.
+PEER_LOG_INTERVAL = 1.0
+
+
+class Tasks:
+    """The tasks of a daemon. Each is kept; the first that fails is the failure of the daemon."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a task. It may end; if it raises, `failed` gets its exception."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            log.critical("task %s failed", task.get_name(), exc_info=error)
+            if not self.failed.done():
+                self.failed.set_exception(error)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait for its end. Idempotent."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not self.failed.done():
+            self.failed.cancel()
+        elif not self.failed.cancelled():
+            self.failed.exception()  # retrieved: the loop need not report it again
+
+
+class Daemon(Protocol):
+    """What `run` runs: started by entering, stopped by leaving."""
+
+    tasks: Tasks
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def ready_text(self) -> str:
+        """The line that says that the daemon serves, and where."""
+        ...
+
+    def reload(self) -> None:
+        """What SIGHUP asks for: read files again that may have changed."""
+        ...
+
+
+def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = "") -> int:
+    """Run a daemon until SIGTERM, SIGINT or a failure; returns the exit status.
+
+    `make` is called inside the loop. `log_format` is text or json; both default to the environment
+    (MQ_LOG_FORMAT, MQ_LOG_LEVEL).
+    """
+    configure_log(
+        log_format or os.environ.get("MQ_LOG_FORMAT", "text"),
+        log_level or os.environ.get("MQ_LOG_LEVEL", "INFO"),
+    )
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(make))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        log.info("uvloop is not installed: serving with asyncio's own loop, which is slower")
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(make: Callable[[], Daemon]) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _ask_to_stop, stop, number)
+    manager = ServiceManager()
+    try:
+        daemon = make()
+        async with daemon:
+            loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+            text = daemon.ready_text()
+            log.info("%s", text)
+            manager.ready(text)
+            status = await _wait(stop, daemon.tasks)
+            manager.stopping()
+        log.info("stopped")
+        return status
+    except ConfigError as error:
+        log.critical("%s", error)
+        return EX_CONFIG
+    except OSError as error:
+        log.critical("%s", error.strerror or error)
+        return EX_OSERR
+    except Exception:
+        log.critical("the daemon failed", exc_info=True)
+        return EX_SOFTWARE
+    finally:
+        manager.close()
+
+
+def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
+    if stop.is_set():  # asked twice: the operator does not want to wait for the graceful stop
+        log.critical("%s again: stopping at once", number.name)
+        os._exit(EX_SOFTWARE)
+    log.info("%s: stopping", number.name)
+    stop.set()
+
+
+async def _wait(stop: asyncio.Event, tasks: Tasks) -> int:
+    stopped = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((stopped, tasks.failed), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if stop.is_set():
+        return EX_OK
+    log.critical("stopping: a task of the daemon failed")
+    return EX_SOFTWARE
+
+
+class ServiceManager:
+    """systemd's notification protocol (sd_notify): readiness, stopping, and the watchdog."""
+
+    def __init__(self) -> None:
+        address = os.environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._timer: asyncio.TimerHandle | None = None
+        self._socket: socket.socket | None = None
+        if self._address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+    def ready(self, status: str) -> None:
+        self._send(f"READY=1\nSTATUS={status}")
+        if os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
+            microseconds = int(os.environ.get("WATCHDOG_USEC", "0"))
+            if microseconds > 0:
+                self._pat(microseconds / 1e6 / 2)
+
+    def stopping(self) -> None:
+        # The watchdog is still patted: a stop that hangs is a hang too.
+        self._send("STOPPING=1")
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _pat(self, interval: float) -> None:
+        # From the loop on purpose: what is watched is whether the loop still turns.
+        self._send("WATCHDOG=1")
+        self._timer = asyncio.get_running_loop().call_later(interval, self._pat, interval)
+
+    def _send(self, text: str) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendto(text.encode(), self._address)
+        except OSError as error:
+            log.warning("the service manager cannot be notified: %s", error.strerror)
+
+
+def configure_log(log_format: str, level: str) -> None:
+    """Log to standard output, as text or as one JSON object a line.
+
+    Raises:
+        ConfigError: there is no such format or level.
+    """
+    if log_format not in ("text", "json"):
+        raise ConfigError(f"log format {log_format}: expected text or json")
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigError(f"log level {level}: expected DEBUG, INFO, WARNING or ERROR")
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    handler.addFilter(PeerRateLimit())
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+
+
+class TextFormatter(logging.Formatter):
+    """`2025-01-31 12:00:00,123 INFO mq.daemons.namesrv.routes text`"""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (seconds since 1970), level, logger, text, and error if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {
+            "time": round(record.created, 3),
+            "level": record.levelname,
+            "logger": record.name,
+            "text": record.getMessage(),
+        }
+        peer = getattr(record, "peer", None)
+        if peer is not None:
+            entry["peer"] = peer
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+class PeerRateLimit(logging.Filter):
+    """Lets one record a second through for each peer, of those logged with `extra={"peer": …}`.
+
+    The next that passes says how many did not.
+    """
+
+    # Peers remembered at most; beyond that the oldest are forgotten, which only logs more.
+    LIMIT = 10_000
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._dropped: dict[str, int] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        peer = getattr(record, "peer", None)
+        if peer is None:
+            return True
+        now = self._clock()
+        if now - self._last.get(peer, -PEER_LOG_INTERVAL) < PEER_LOG_INTERVAL:
+            self._dropped[peer] = self._dropped.get(peer, 0) + 1
+            return False
+        if len(self._last) >= self.LIMIT:
+            oldest = next(iter(self._last))
+            del self._last[oldest]
+            self._dropped.pop(oldest, None)
+        self._last.pop(peer, None)
+        self._last[peer] = now
+        dropped = self._dropped.pop(peer, 0)
+        if dropped:
+            record.msg = f"{record.getMessage()} ({dropped} more from {peer} not logged)"
+            record.args = None
+        return True
