@@ -120,7 +120,9 @@ def _pretty(value: Any, newline: bytes) -> Iterator[bytes]:
 # --- reading what orjson refuses ---
 
 _BARE_INTEGER_KEY = re.compile(
-    rb'"[^"\\]*(?:\\.[^"\\]*)*"'  # text: skipped, whatever is in it
+    # Text, skipped whatever is in it. Without its end, too: else each quote of a text that never
+    # ends would be tried as the start of one, in time that grows with the square of the length.
+    rb'"[^"\\]*(?:\\.[^"\\]*)*"?'
     rb"|([{,]\s*)(-?\d+)(?=\s*:)",
     re.DOTALL,
 )
