@@ -11,7 +11,7 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -57,7 +57,7 @@ class Channel(asyncio.Protocol):
     # asyncio calls these ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's own are not instances of it
         self._transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER_LIMIT)
         sock = transport.get_extra_info("socket")
@@ -121,6 +121,12 @@ class Channel(asyncio.Protocol):
     def queue_frame(self, frame: bytes | memoryview) -> None:
         """Like send_frame, for a caller that sends many and calls flush itself."""
         self._out.append(frame)
+
+    def send_parts(self, parts: list[bytes | memoryview]) -> None:
+        """Send a frame that consists of several parts, without joining them twice."""
+        self._out += parts
+        if not self._reading:
+            self.flush()
 
     def flush(self) -> None:
         """Write what has been queued."""
@@ -249,7 +255,7 @@ class Listener:
         backlog: int = 1024,
     ) -> None:
         self.handlers = dict(handlers)
-        self.direct: dict[object, DirectHandler] = dict(direct or {})
+        self.direct: dict[object, DirectHandler] = {**(direct or {})}
         self.host = host
         self.port = port
         self.channels: set[Channel] = set()

@@ -51,7 +51,17 @@ class ReplySink(Protocol):
 class Batch:
     """What was appended in one turn of the loop."""
 
-    __slots__ = ("callbacks", "end", "keyed", "parts", "replies", "start", "timestamp", "touched")
+    __slots__ = (
+        "callbacks",
+        "end",
+        "keyed",
+        "parts",
+        "prompt_replies",
+        "replies",
+        "start",
+        "timestamp",
+        "touched",
+    )
 
     def __init__(self, start: int) -> None:
         self.start = start  # physical offsets of its first byte and behind its last
@@ -62,6 +72,7 @@ class Batch:
         self.touched: dict[ConsumeQueue, int] = {}
         self.keyed: list[tuple[str, tuple[str, ...], int]] = []  # topic, keys, physical offset
         self.replies: list[tuple[ReplySink, bytes]] = []
+        self.prompt_replies: list[tuple[ReplySink, bytes]] = []  # do not wait for an fsync
         self.callbacks: list[OnStored] = []
 
 
@@ -178,9 +189,13 @@ class Appender:
         """Let the message just appended be found by these keys."""
         self._batch.keyed.append((topic, keys, position))
 
-    def reply_when_stored(self, sink: ReplySink, frame: bytes) -> None:
-        """Send a reply frame once what was just appended is stored as the flush mode promises."""
-        self._batch.replies.append((sink, frame))
+    def reply_when_stored(self, sink: ReplySink, frame: bytes, promptly: bool = False) -> None:
+        """Send a reply frame once what was just appended is stored as the flush mode promises.
+
+        ``promptly`` is for a sender that said WAIT=false: written is enough for it.
+        """
+        batch = self._batch
+        (batch.prompt_replies if promptly else batch.replies).append((sink, frame))
 
     def call_when_stored(self, callback: OnStored) -> None:
         """Call back likewise, with None or with why the message was not stored."""
@@ -203,6 +218,9 @@ class Appender:
         self._log.position = self._log.written = batch.end
         for queue, end in batch.touched.items():
             queue.written = end
+        if batch.prompt_replies:
+            _send(batch.prompt_replies)
+            batch.prompt_replies.clear()
         if self.await_flush is None:
             self.publish(batch)
         else:
@@ -216,11 +234,7 @@ class Appender:
             queue.readable = end
             if queue.waiting:
                 woken.append(queue)
-        sinks = dict.fromkeys(sink for sink, _ in batch.replies)
-        for sink, frame in batch.replies:
-            sink.queue_frame(frame)
-        for sink in sinks:
-            sink.flush()
+        _send(batch.replies)
         for callback in batch.callbacks:
             callback(None)
         for queue in woken:
@@ -232,7 +246,7 @@ class Appender:
         """Tell the senders of a batch that it is not stored."""
         from mq.protocol.frame import decode, encode  # only ever needed here, where all is lost
 
-        for sink, frame in batch.replies:
+        for sink, frame in batch.replies + batch.prompt_replies:
             request = decode(frame[4:])
             sink.queue_frame(encode(request.reply(refusal.code, remark=refusal.remark)))
             sink.flush()
@@ -300,3 +314,13 @@ class Appender:
                 layout.RECORD_AFTER_STORE_HOST.pack(*values[12:]),
             )
         )
+
+
+def _send(replies: list[tuple[ReplySink, bytes]]) -> None:
+    """Send replies, those of one sink in one write."""
+    sinks = {}
+    for sink, frame in replies:
+        sink.queue_frame(frame)
+        sinks[sink] = None
+    for sink in sinks:
+        sink.flush()

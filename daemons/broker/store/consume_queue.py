@@ -141,6 +141,11 @@ class ConsumeQueue:
             return bytes(self._tail[start : start + count * _ENTRY_SIZE])
         return self._read_file(index, min(count, self._persisted - index))
 
+    def next_file_index(self, index: int) -> int:
+        """The first index of the file behind the one that an index is in."""
+        per_file = self._file_size // _ENTRY_SIZE
+        return min(index - index % per_file + per_file, self.readable)
+
     def entry(self, index: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
         raw = self.entries(index, 1)

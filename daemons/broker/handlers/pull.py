@@ -1,0 +1,410 @@
+"""PULL_MESSAGE: from a queue offset to records, in slices of the mapped log.
+
+The broker neither decodes nor copies what it sends: queue entries say where the records lie, and
+those that lie side by side go out as one slice. Which answer goes with which offset is in
+docs/protocol.md and follows DefaultMessageStore.getMessage and PullMessageProcessor.
+"""
+
+import asyncio
+import os
+import struct
+from collections.abc import Callable
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.long_polling import HeldPull
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.stats import BrokerStats, GroupCounter
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import DirectHandler, Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from mq.protocol.command import ONE_WAY, Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import Permission, PullSysFlag
+from mq.protocol.tags import TagExpression
+
+FOUND = int(ResponseCode.SUCCESS)
+NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
+
+_REMARKS = {
+    FOUND: "FOUND",
+    NOT_FOUND: "OFFSET_OVERFLOW_ONE",
+    RETRY: "NO_MATCHED_MESSAGE",
+    MOVED: "OFFSET_MOVED",
+}
+_PREFIX = struct.Struct(">II")
+_ENTRY_SIZE = layout.ENTRY_SIZE
+_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
+_COMMIT = PullSysFlag.COMMIT_OFFSET
+_SUSPEND = PullSysFlag.SUSPEND
+_REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
+
+# A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
+_MOST_SCANNED = 800
+# Expressions and queues remembered; beyond it all are forgotten and read again.
+_MOST_REMEMBERED = 10_000
+
+Found = tuple[int, int, list[tuple[int, int]], int, int]  # code, next offset, ranges, count, size
+
+
+class PullHandlers:
+    """Serves messages to consumers."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        store_config: Callable[[], MessageStoreConfig],
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+        stats: BrokerStats,
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._store = store
+        self._stats = stats
+        self._log = store.log
+        self._queues: dict[tuple[str, str], ConsumeQueue] = {}
+        self._expressions: dict[str, TagExpression] = {}
+        self._all = TagExpression.parse("*")
+        self._cold_reads: set[asyncio.Task[None]] = set()
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
+        topics.on_change.append(lambda _: self._queues.clear())
+        self.held = 0
+
+    def direct(self) -> dict[int, DirectHandler]:
+        return {RequestCode.PULL_MESSAGE: self.pull}
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.PULL_MESSAGE: self.pull_other}
+
+    async def close(self) -> None:
+        """Wait for reads from the disk that are under way."""
+        if self._cold_reads:
+            await asyncio.gather(*self._cold_reads, return_exceptions=True)
+
+    def pull(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
+        """A pull whose header came in JSON."""
+        self._pull(header, channel, may_hold=True)
+
+    def pull_other(self, command: Command, channel: Channel) -> None:
+        """A pull whose header came in RocketMQ's binary form."""
+        header: dict[str, object] = {
+            "opaque": command.opaque,
+            "flag": command.flag,
+            "extFields": dict(command.fields),
+        }
+        try:
+            self._pull(header, channel, may_hold=True)
+        except KeyError as error:
+            raise RemoteProtocolError(f"the header lacks the field {error}") from None
+        except (TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"a field of the header is malformed: {error}") from None
+
+    def _pull(self, header: dict[str, object], channel: Channel, may_hold: bool) -> None:
+        fields = header["extFields"]
+        assert isinstance(fields, dict)
+        topic = fields["topic"]
+        group = fields["consumerGroup"]
+        queue = self._queues.get((topic, fields["queueId"])) or self._find_queue(
+            topic, fields["queueId"], channel
+        )
+        offset = int(fields["queueOffset"])
+        maximum = int(fields["maxMsgNums"])
+        sys_flag = int(fields["sysFlag"])
+        known = self._groups.table.get(group)
+        if known is None or not known.consume_enable:
+            self._check_group(group)
+        expression = self._expression(fields, sys_flag, group, topic)
+        found = self._look_up(queue, offset, maximum, expression)
+        code, next_offset, ranges, count, size = found
+        if code == NOT_FOUND and may_hold and sys_flag & _SUSPEND:
+            self._hold(header, fields, channel, queue, offset, expression)
+        elif count and self._log.written - ranges[0][0] > self._warm_bytes:
+            self._read_cold(header, channel, queue, found, self._stats.group(topic, group))
+        else:
+            self._answer_warm(header, channel, queue, found, self._stats.group(topic, group))
+        if may_hold and sys_flag & _COMMIT:
+            self._offsets.commit(
+                group, topic, queue.queue_id, int(fields["commitOffset"]), channel.remote
+            )
+
+    # what to send ---------------------------------------------------------------------------------
+
+    def _look_up(
+        self, queue: ConsumeQueue, offset: int, maximum: int, expression: TagExpression
+    ) -> Found:
+        """The records for a pull: code, next offset, (physical offset, size) ranges, count,
+        size."""
+        end = queue.readable
+        if offset >= end or offset < queue.minimum:
+            return self._out_of_range(queue, offset, end)
+        config = self._store_config()
+        wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
+        most_bytes = config.max_transfer_bytes_on_message_in_memory
+        codes = expression.codes
+        scan = max(_MOST_SCANNED, wanted) if codes else wanted
+        entries = queue.entries(offset, max(scan, 1))
+        if not entries:  # the file with that entry is gone or damaged: go on with the next file
+            return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
+        written = self._log.written
+        minimum = self._log.minimum
+        ranges: list[tuple[int, int]] = []
+        start = length = count = size = scanned = 0
+        for physical, entry_size, code in layout.ENTRY.iter_unpack(entries):
+            if codes and code not in codes:
+                scanned += 1
+                continue
+            if physical < minimum or entry_size == 0x7FFFFFFF:  # its log file has been deleted
+                scanned += 1
+                continue
+            if count:
+                if count >= wanted or size + entry_size > most_bytes:
+                    break
+            elif written - physical > self._warm_bytes:
+                wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
+                most_bytes = config.max_transfer_bytes_on_message_in_disk
+            if physical == start + length:
+                length += entry_size
+            else:
+                if length:
+                    ranges.append((start, length))
+                start, length = physical, entry_size
+            count += 1
+            scanned += 1
+            size += entry_size
+        if length:
+            ranges.append((start, length))
+        return (FOUND if count else RETRY), offset + scanned, ranges, count, size
+
+    def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> Found:
+        if end == 0:
+            return (NOT_FOUND if offset == 0 else MOVED), 0, [], 0, 0
+        if offset == end:
+            return NOT_FOUND, offset, [], 0, 0
+        return MOVED, (queue.minimum if offset < queue.minimum else end), [], 0, 0
+
+    def _answer_warm(
+        self,
+        header: dict[str, object],
+        channel: Channel,
+        queue: ConsumeQueue,
+        found: Found,
+        counter: GroupCounter,
+    ) -> None:
+        code, next_offset, ranges, count, size = found
+        slices: list[bytes | memoryview] = []
+        for start, length in ranges:
+            part = self._log.view(start, length)
+            if part is None:  # its log file was deleted by age since the entry was read
+                code, slices, count, size = RETRY, [], 0, 0
+                break
+            slices.append(part)
+        self._answer(header, channel, queue, code, next_offset, slices, size)
+        if count:
+            counter.messages += count
+            counter.size += size
+            self._stats.found += 1
+            self._stats.transferred += count
+        else:
+            self._stats.missed += 1
+
+    def _answer(
+        self,
+        header: dict[str, object],
+        channel: Channel,
+        queue: ConsumeQueue,
+        code: int,
+        next_offset: int,
+        slices: list[bytes | memoryview],
+        size: int,
+    ) -> None:
+        flag = header["flag"]
+        assert isinstance(flag, int)
+        if flag & ONE_WAY:
+            return
+        reply = (
+            f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"0","nextBeginOffset":"'
+            f'{next_offset}","minOffset":"{queue.minimum}","maxOffset":"{queue.readable}"}},"flag":1,'
+            f'"language":"PYTHON","opaque":{header["opaque"]:d},"remark":"{_REMARKS[code]}"{_REPLY_END}'
+        ).encode()
+        length = len(reply)
+        channel.send_parts([_PREFIX.pack(4 + length + size, length) + reply, *slices])
+
+    # what is not for every pull
+    # --------------------------------------------------------------------
+
+    def _find_queue(self, topic: str, queue_text: str, channel: Channel) -> ConsumeQueue:
+        if not self._config().broker_permission & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config().broker_ip1}] pulling message is forbidden",
+            )
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        if not config.perm & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
+            )
+        queue_id = int(queue_text)
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
+                f"consumer:[{channel.remote}]",
+            )
+        queue = self._store.queue(topic, queue_id)
+        if len(self._queues) >= _MOST_REMEMBERED:
+            self._queues.clear()
+        self._queues[topic, queue_text] = queue
+        return queue
+
+    def _check_group(self, group: str) -> None:
+        config = self._groups.find(group)
+        if config is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist",
+            )
+        if not config.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+
+    def _expression(
+        self, fields: dict[str, str], sys_flag: int, group: str, topic: str
+    ) -> TagExpression:
+        """What the consumer wants: from the request itself, else from its heartbeats."""
+        if sys_flag & _SUBSCRIPTION:
+            text = fields.get("subscription") or "*"
+            kind = fields.get("expressionType")
+        else:
+            subscription = self._consumers.subscription(group, topic)
+            if subscription is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                    f"the consumer's subscription not exist: group {group} has sent no heartbeat "
+                    f"that names topic {topic}",
+                )
+            if subscription.sub_version < int(fields["subVersion"]):
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+                )
+            text, kind = subscription.sub_string or "*", subscription.expression_type
+        if text == "*":
+            return self._all
+        if kind and kind != "TAG":
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {kind}",
+            )
+        expression = self._expressions.get(text)
+        if expression is None:
+            try:
+                expression = TagExpression.parse(text)
+            except ValueError as error:
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            if len(self._expressions) >= _MOST_REMEMBERED:
+                self._expressions.clear()
+            self._expressions[text] = expression
+        return expression
+
+    def _hold(
+        self,
+        header: dict[str, object],
+        fields: dict[str, str],
+        channel: Channel,
+        queue: ConsumeQueue,
+        offset: int,
+        expression: TagExpression,
+    ) -> None:
+        config = self._config()
+        milliseconds = int(fields["suspendTimeoutMillis"])
+        if not config.long_polling_enable:
+            milliseconds = config.short_polling_time_mills
+        self.held += 1
+        pull = HeldPull(
+            header, channel, queue, offset, expression, milliseconds / 1000, self._wait_is_over
+        )
+        held = channel.attributes.get("held")
+        if held is None:
+            held = channel.attributes["held"] = set()
+            channel.on_close.append(_drop_held)
+        held.add(pull)
+
+    def _wait_is_over(self, pull: HeldPull) -> None:
+        self.held -= 1
+        pull.channel.attributes["held"].discard(pull)
+        try:
+            self._pull(pull.request, pull.channel, may_hold=False)
+        except Refused as refused:  # its topic or group was changed while it waited
+            opaque = pull.request["opaque"]
+            assert isinstance(opaque, int)
+            command = Command(RequestCode.PULL_MESSAGE, opaque=opaque)
+            pull.channel.reply(command, refused.code, remark=refused.remark)
+
+    def _read_cold(
+        self,
+        header: dict[str, object],
+        channel: Channel,
+        queue: ConsumeQueue,
+        found: Found,
+        counter: GroupCounter,
+    ) -> None:
+        """Read in a thread what is probably not in memory: the loop must not wait for a disk."""
+        task = asyncio.ensure_future(self._answer_cold(header, channel, queue, found, counter))
+        self._cold_reads.add(task)
+        task.add_done_callback(self._cold_reads.discard)
+
+    async def _answer_cold(
+        self,
+        header: dict[str, object],
+        channel: Channel,
+        queue: ConsumeQueue,
+        found: Found,
+        counter: GroupCounter,
+    ) -> None:
+        code, next_offset, ranges, count, size = found
+        files = [self._log.file_at(start) for start, _ in ranges]
+
+        def read() -> list[bytes | memoryview]:
+            parts: list[bytes | memoryview] = []
+            for file, (start, length) in zip(files, ranges, strict=True):
+                data = b"" if file is None else file.read(start - file.start, length)
+                if len(data) != length:
+                    raise OSError("short read")
+                parts.append(data)
+            return parts
+
+        try:
+            slices = await asyncio.to_thread(read)
+        except OSError:  # the file was deleted by age meanwhile
+            code, slices, count, size = RETRY, [], 0, 0
+        self._answer(header, channel, queue, code, next_offset, slices, size)
+        counter.messages += count
+        counter.size += size
+        self._stats.transferred += count
+
+
+def _drop_held(channel: Channel) -> None:
+    for pull in channel.attributes.pop("held", ()):
+        pull.drop()

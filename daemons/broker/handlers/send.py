@@ -1,0 +1,308 @@
+"""SEND_MESSAGE in its three forms: the hot path of the broker.
+
+A request of SEND_MESSAGE_V2 comes in as a parsed header and a body, and leaves as a record in the
+open batch of the store and a reply frame that the store sends when the record is safe. Nothing here
+waits, logs or builds an object per message. The letters are those of SendMessageRequestHeaderV2:
+
+    a producer group   b topic            c default topic   d default queues   e queue id
+    f system flag      g born timestamp   h flag            i properties       j reconsume times
+    k unit mode        l max reconsumes   m batch           n broker name
+"""
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.records import keys_of
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.broker.targets import SendTargets
+from mq.daemons.dispatch import DirectHandler, Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.batch import decode_batch
+from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from mq.protocol.command import ONE_WAY, Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import SysFlag
+from mq.protocol.properties import MAX_LENGTH, PropertyKey, decode, encode
+from mq.protocol.tags import tags_code
+
+_PREFIX = struct.Struct(">II")
+_SHORT = layout.SHORT
+_HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
+
+# The fields of SendMessageRequestHeader and the letters that stand for them in its second version.
+_LETTERS = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+}
+
+
+class SendHandlers:
+    """Takes messages from producers."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        store_config: Callable[[], MessageStoreConfig],
+        targets: SendTargets,
+        appender: Appender,
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._targets = targets
+        self._remembered = targets.remembered
+        self._appender = appender
+        self._host_text = appender.store_host.hex().upper()  # the first part of an offset id
+        self.refused = 0
+        self.configure()
+
+    def configure(self) -> None:
+        """Read the settings again that are used for every message."""
+        config = self._config()
+        self._max_body = self._store_config().max_message_size
+        self._cluster = f"{PropertyKey.CLUSTER}\x01{config.broker_cluster_name}"
+        self._no_properties = _field(self._cluster)
+        trace = "true" if config.trace_on else "false"
+        self._reply_start = (
+            f'{{"code":0,"extFields":{{"{PropertyKey.MSG_REGION}":"{config.region_id}",'
+            f'"{PropertyKey.TRACE_SWITCH}":"{trace}","msgId":"{self._host_text}'
+        )
+        self._accept_from = config.start_accept_send_request_time_stamp
+        self._targets.forget()
+
+    def direct(self) -> dict[int, DirectHandler]:
+        return {RequestCode.SEND_MESSAGE_V2: self.send, RequestCode.SEND_BATCH_MESSAGE: self.batch}
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send_v1,
+            RequestCode.SEND_MESSAGE_V2: self.send_other,
+            RequestCode.SEND_BATCH_MESSAGE: self.batch_other,
+        }
+
+    # the four ways in ---------------------------------------------------------------------------
+
+    def send(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
+        """A message in the second version of the header, in JSON."""
+        fields = header["extFields"]
+        opaque = header["opaque"]
+        if type(opaque) is not int:
+            raise TypeError("opaque")
+        assert isinstance(fields, dict)
+        if fields.get("m") == "true":
+            return self.batch(header, body, channel)
+        queue = self._remembered.get((fields["b"], fields["e"])) or self._find(fields, channel)
+        if len(body) > self._max_body:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a body of {len(body)} bytes is over the limit of {self._max_body} "
+                f"(maxMessageSize)",
+            )
+        text = fields.get("i")
+        sys_flag = int(fields["f"])
+        if sys_flag:
+            sys_flag = _checked(sys_flag)
+        keys: tuple[str, ...] = ()
+        code = 0
+        promptly = False
+        if text:
+            properties = decode(text)
+            if PropertyKey.DELAY_LEVEL in properties:
+                _refuse_delay(properties)
+            code = tags_code(properties.get(PropertyKey.TAGS))
+            keys = keys_of(properties)
+            promptly = properties.pop(PropertyKey.WAIT_STORE, "") == "false"
+            properties_field = _field(f"{encode(properties)}\x02{self._cluster}")
+        else:
+            properties_field = self._no_properties
+        appender = self._appender
+        try:
+            physical = appender.append(
+                queue,
+                body,
+                properties_field,
+                flag=int(fields["h"]),
+                sys_flag=sys_flag,
+                born_timestamp=int(fields["g"]),
+                born_host=channel.born_host,
+                reconsume_times=int(fields.get("j") or 0),
+                tags_code=code,
+            )
+        except StoreRefused as refusal:
+            self.refused += 1
+            raise Refused(refusal.code, refusal.remark) from None
+        if keys:
+            appender.index(queue.topic, keys, physical)
+        flag = header["flag"]
+        assert isinstance(flag, int)
+        if not flag & ONE_WAY:
+            reply = (
+                f'{self._reply_start}{physical:016X}","queueId":"{queue.queue_id}","queueOffset":"'
+                f'{queue.appended - 1}"}},"flag":1,"language":"PYTHON","opaque":{opaque}'
+                f"{_REPLY_END}"
+            ).encode()
+            size = len(reply)
+            appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
+        return None
+
+    def batch(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
+        """Several messages for one queue: all of them are stored, or none is."""
+        fields = header["extFields"]
+        opaque = header["opaque"]
+        if type(opaque) is not int:
+            raise TypeError("opaque")
+        assert isinstance(fields, dict)
+        queue = self._remembered.get((fields["b"], fields["e"])) or self._find(fields, channel)
+        if len(body) > self._max_body:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {len(body)} bytes is over the limit of {self._max_body} "
+                f"(maxMessageSize)",
+            )
+        common = decode(fields.get("i") or "")
+        if PropertyKey.DELAY_LEVEL in common or int(fields["f"]) & SysFlag.TRANSACTION_MASK:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch may be neither delayed nor transactional"
+            )
+        promptly = common.pop(PropertyKey.WAIT_STORE, "") == "false"
+        common[PropertyKey.CLUSTER] = self._config().broker_cluster_name
+        elements = []
+        total = 0
+        for element in decode_batch(body):
+            own = dict(element.properties)
+            elements.append((element, own, _field(encode({**own, **common}))))
+            total += layout.RECORD_MINIMUM + 2 * layout.IPV6_EXTRA + len(queue.topic_field)
+            total += len(element.body) + len(elements[-1][2])
+        if not elements:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
+        appender = self._appender
+        physicals = []
+        first_offset = 0
+        try:
+            appender.reserve(total)
+            first_offset = queue.appended
+            for element, own, field in elements:
+                physical = appender.append(
+                    queue,
+                    element.body,
+                    field,
+                    flag=element.flag,
+                    sys_flag=_checked(int(fields["f"])),
+                    born_timestamp=int(fields["g"]),
+                    born_host=channel.born_host,
+                    reconsume_times=int(fields.get("j") or 0),
+                    tags_code=tags_code(own.get(PropertyKey.TAGS)),
+                )
+                physicals.append(physical)
+                keys = keys_of(own)
+                if keys:
+                    appender.index(queue.topic, keys, physical)
+        except StoreRefused as refusal:
+            self.refused += 1
+            raise Refused(refusal.code, refusal.remark) from None
+        flag = header["flag"]
+        assert isinstance(flag, int)
+        if flag & ONE_WAY:
+            return
+        separator = f",{self._host_text}"
+        ids = separator.join(f"{physical:016X}" for physical in physicals)
+        reply = (
+            f'{self._reply_start}{ids}","queueId":"{queue.queue_id}","queueOffset":"'
+            f'{first_offset}"}},"flag":1,"language":"PYTHON","opaque":{opaque}{_REPLY_END}'
+        ).encode()
+        size = len(reply)
+        appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
+
+    def send_v1(self, command: Command, channel: Channel) -> None:
+        """A message in the first version of the header."""
+        fields = {_LETTERS.get(name, name): value for name, value in command.fields.items()}
+        self._indirect(self.send, command, fields, channel)
+
+    def send_other(self, command: Command, channel: Channel) -> None:
+        """A message whose header came in RocketMQ's binary form."""
+        self._indirect(self.send, command, command.fields, channel)
+
+    def batch_other(self, command: Command, channel: Channel) -> None:
+        self._indirect(self.batch, command, command.fields, channel)
+
+    def _indirect(
+        self,
+        handler: DirectHandler,
+        command: Command,
+        fields: Mapping[str, str],
+        channel: Channel,
+    ) -> None:
+        header: dict[str, object] = {
+            "opaque": command.opaque,
+            "flag": command.flag,
+            "extFields": dict(fields),
+        }
+        try:
+            handler(header, bytes(command.body), channel)
+        except KeyError as error:
+            raise RemoteProtocolError(f"the header lacks the field {error}") from None
+        except (TypeError, ValueError) as error:
+            raise RemoteProtocolError(f"a field of the header is malformed: {error}") from None
+
+    # the parts of it that are not for every message -----------------------------------------------
+
+    def _find(self, fields: Mapping[str, str], channel: Channel) -> ConsumeQueue:
+        if self._accept_from and time.time() * 1000 < self._accept_from:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "broker unable to service, until "
+                + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._accept_from / 1000)),
+            )
+        for name in ("a", "b", "c", "d", "e", "f", "g", "h"):
+            if name not in fields:
+                raise RemoteProtocolError(f"the header lacks the field {name}")
+        return self._targets.find(
+            fields["b"],
+            fields["e"],
+            fields["c"],
+            int(fields["d"]),
+            fields.get("k") == "true",
+            channel,
+        )
+
+
+def _field(properties: str) -> bytes:
+    """Properties as a record holds them, their length first. Raises Refused if they are too
+    long."""
+    raw = properties.encode()
+    if len(raw) > MAX_LENGTH:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"properties of {len(raw)} bytes are over the limit of {MAX_LENGTH}",
+        )
+    return _SHORT.pack(len(raw)) + raw
+
+
+def _checked(sys_flag: int) -> int:
+    """The system flag of a request as it is stored: which address families the hosts have is for us
+    to say."""
+    if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED:
+        raise Refused(ResponseCode.NO_PERMISSION, "this broker does not take transaction messages")
+    return sys_flag & ~_HOST_FLAGS & 0x7FFFFFFF
+
+
+def _refuse_delay(properties: Mapping[str, str]) -> None:
+    if properties[PropertyKey.DELAY_LEVEL] != "0":
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "this broker does not take delayed messages")

@@ -1,0 +1,109 @@
+"""Which queue a send goes to, and whether it may: checked once, remembered until topics change."""
+
+import random
+from collections.abc import Callable
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import Refused
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.bodies import TopicConfig
+from mq.protocol.codes import ResponseCode
+from mq.protocol.flags import Permission, TopicSysFlag
+
+# Queues remembered at most. A peer can make up queue ids only within a topic's number of queues, so
+# this bounds what brokers with very many topics keep, not what a hostile peer can do.
+MOST_REMEMBERED = 100_000
+
+
+class SendTargets:
+    """Queues by the topic and queue id of a request, both as they stand in its header."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        topics: Topics,
+        groups: Groups,
+        store: MessageStore,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self.remembered: dict[tuple[str, str], ConsumeQueue] = {}
+        topics.on_change.append(lambda _: self.forget())
+
+    def forget(self) -> None:
+        """Check every queue again: a topic or the configuration has changed."""
+        self.remembered.clear()
+
+    def find(
+        self,
+        topic: str,
+        queue_text: str,
+        default_topic: str,
+        default_queues: int,
+        unit_mode: bool,
+        channel: Channel,
+    ) -> ConsumeQueue:
+        """The queue that a message is to be put in; a new topic is made if that is allowed.
+
+        Raises Refused with the codes and texts of AbstractSendMessageProcessor.msgCheck.
+        """
+        self._check_broker(topic)
+        try:
+            names.check_topic(topic)
+        except names.IllegalName as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if topic in names.NOT_SENDABLE_TOPICS:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        config = self._topic(topic, default_topic, default_queues, unit_mode, channel)
+        queue_id = int(queue_text)
+        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, topic {topic} has "
+                f"{config.write_queue_nums} queues to write. Producer: {channel.remote}",
+            )
+        if queue_id < 0:  # any will do, and another each time: not remembered
+            return self._store.queue(topic, random.randrange(max(config.write_queue_nums, 1)))
+        queue = self._store.queue(topic, queue_id)
+        if len(self.remembered) >= MOST_REMEMBERED:
+            self.remembered.clear()
+        self.remembered[topic, queue_text] = queue
+        return queue
+
+    def _check_broker(self, topic: str) -> None:
+        known = self._topics.get(topic)
+        if not self._config().broker_permission & Permission.WRITE and known and known.order:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config().broker_ip1}] sending message is forbidden",
+            )
+
+    def _topic(
+        self,
+        topic: str,
+        default_topic: str,
+        default_queues: int,
+        unit_mode: bool,
+        channel: Channel,
+    ) -> TopicConfig:
+        retry = topic.startswith(names.RETRY_PREFIX)
+        sys_flag = (TopicSysFlag.UNIT_SUB if retry else TopicSysFlag.UNIT) if unit_mode else 0
+        config = self._topics.create_for_send(
+            topic, default_topic, default_queues, sys_flag, channel.remote
+        )
+        if config is None and retry:
+            config = self._topics.create_internal(topic, 1, sys_flag=sys_flag)
+        if config is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        return config
