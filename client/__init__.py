@@ -1,1 +1,42 @@
-"""The asyncio client: sessions, admin calls, producers and consumers."""
+"""The asyncio client: sessions, admin calls, producers and consumers.
+
+What most programs need can be imported from here; it is loaded when it is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin as Admin
+    from mq.client.blocking import BlockingSession as BlockingSession
+    from mq.client.consumer import Consumer as Consumer
+    from mq.client.errors import BrokerError as BrokerError
+    from mq.client.errors import MQError as MQError
+    from mq.client.producer import Producer as Producer
+    from mq.client.producer import SendResult as SendResult
+    from mq.client.producer import SendStatus as SendStatus
+    from mq.client.pull_consumer import PullConsumer as PullConsumer
+    from mq.client.session import Session as Session
+
+_MODULE_OF = {
+    "Admin": "admin",
+    "BlockingSession": "blocking",
+    "BrokerError": "errors",
+    "Consumer": "consumer",
+    "MQError": "errors",
+    "Producer": "producer",
+    "PullConsumer": "pull_consumer",
+    "SendResult": "producer",
+    "SendStatus": "producer",
+    "Session": "session",
+}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"mq.client.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value

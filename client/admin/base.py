@@ -1,0 +1,98 @@
+"""What the groups of administrative calls share."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
+
+from mq.client.caller import Caller
+from mq.client.errors import BadAnswer, RouteNotFound
+from mq.client.routes import any_broker
+from mq.protocol.bodies import TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.schema import Header
+from mq.protocol.names import MASTER_ID
+
+T = TypeVar("T")
+F = TypeVar("F")
+
+_SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
+
+
+def read(decode: Callable[[F], T], encoded: F, address: str) -> T:
+    """Decode a part of an answer. Raises BadAnswer, naming `address`, if it cannot be read."""
+    try:
+        return decode(encoded)
+    except RemoteProtocolError as error:
+        raise BadAnswer(address, str(error)) from None
+
+
+class AdminBase:
+    """Asks through a session."""
+
+    def __init__(self, session: Caller, *, timeout: float | None = None) -> None:
+        """`timeout` in seconds per request; by default the session's."""
+        self.session = session
+        self.timeout = timeout
+
+    async def _ask(
+        self,
+        address: str,
+        request: Header | RequestCode,
+        body: bytes = b"",
+        *,
+        accept: Collection[int] = _SUCCESS,
+        timeout: float | None = None,
+    ) -> Command:
+        seconds = timeout or self.timeout
+        return await self.session.call(address, _command(request, body), seconds, accept=accept)
+
+    async def _ask_name_server(
+        self, request: Header | RequestCode, body: bytes = b""
+    ) -> tuple[Command, str]:
+        response = await self.session.call_name_server(_command(request, body), self.timeout)
+        return response, "name server"
+
+    async def _brokers_of(self, topic: str) -> list[str]:
+        """One address per broker name in the route of `topic`, a master where there is one."""
+        route = await self.session.route(topic)
+        found = []
+        for broker in sorted(route.broker_datas, key=lambda broker: broker.broker_name):
+            address = _master_or_any(broker.broker_addrs)
+            if address is not None:
+                found.append(address)
+        if not found:
+            raise RouteNotFound(topic, "its route has no broker")
+        return found
+
+    async def _any_broker_of(self, topic: str) -> str:
+        route: TopicRouteData = await self.session.route(topic)
+        address = any_broker(route)
+        if address is None:
+            raise RouteNotFound(topic, "its route has no broker")
+        return address
+
+
+def _master_or_any(addresses: Mapping[int, str]) -> str | None:
+    return addresses.get(MASTER_ID) or next(iter(addresses.values()), None)
+
+
+def _command(request: Header | RequestCode, body: bytes) -> Command:
+    if isinstance(request, Header):
+        return Command(request.REQUESTS[0], request.encode(), body)
+    return Command(request, None, body)
+
+
+def parse_config(body: bytes | memoryview) -> dict[str, str]:
+    """Read the "key=value" lines that a daemon tells its configuration with."""
+    lines = bytes(body).decode("utf-8", "replace").splitlines()
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {key.strip(): value.strip() for key, equals, value in pairs if equals}
+
+
+def format_config(changes: Mapping[str, str]) -> bytes:
+    """Write "key=value" lines. Raises ValueError for a line break, which would smuggle in a key."""
+    for key, value in changes.items():
+        if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
+            raise ValueError(f"not a configuration key and value of one line: {key!r}={value!r}")
+    return "".join(f"{key}={value}\n" for key, value in changes.items()).encode()

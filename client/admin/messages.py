@@ -1,0 +1,112 @@
+"""Administrative calls about single messages."""
+
+from mq.client.admin.base import AdminBase, read
+from mq.client.errors import ClientError
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from mq.protocol.message import StoredMessage, decode_record, decode_records
+from mq.protocol.message_id import decode_offset_id, unique_id_time
+from mq.protocol.names import UNIQUE_KEY_QUERY
+
+_END_OF_TIME = 2**63 - 1  # Long.MAX_VALUE: no upper limit
+_MAX_PER_BROKER = 32
+_FOUND_OR_NOT = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)))
+
+
+class MessageAdmin(AdminBase):
+    """Find stored messages by where they lie, by key or by id. Times are ms since 1970."""
+
+    async def view_message(self, address: str, offset: int) -> StoredMessage:
+        """The message at a position of the commit log of the broker at `address`.
+
+        Raises RemoteSystemError when no message begins there, as Java's broker says it.
+        """
+        response = await self._ask(address, ViewMessageRequestHeader(offset=offset))
+        return read(decode_record, response.body, address)
+
+    async def find_by_offset_id(self, message_id: str) -> StoredMessage:
+        """The message of an offset id ("host, port, position" in hex), asked of that very host.
+
+        Raises ClientError if it is none.
+        """
+        try:
+            place = decode_offset_id(message_id)
+        except ValueError as error:
+            raise ClientError(str(error)) from None
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        return await self.view_message(f"{host}:{place.port}", place.offset)
+
+    async def query_message(
+        self,
+        address: str,
+        topic: str,
+        key: str,
+        max_count: int = _MAX_PER_BROKER,
+        begin: int = 0,
+        end: int = _END_OF_TIME,
+        *,
+        unique: bool = False,
+    ) -> list[StoredMessage]:
+        """What the index of the broker at `address` finds for `key`; with `unique`, a unique id.
+
+        The index knows keys by their hash: others with the same hash may be among the messages.
+        """
+        header = QueryMessageRequestHeader(
+            topic=topic, key=key, max_num=max_count, begin_timestamp=begin, end_timestamp=end
+        )
+        fields = header.encode()
+        if unique:
+            fields[UNIQUE_KEY_QUERY] = "true"
+        command = Command(RequestCode.QUERY_MESSAGE, fields)
+        response = await self.session.call(address, command, self.timeout, accept=_FOUND_OR_NOT)
+        if response.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        return read(decode_records, response.body, address)
+
+    async def find_by_key(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = _MAX_PER_BROKER,
+        begin: int = 0,
+        end: int = _END_OF_TIME,
+    ) -> list[StoredMessage]:
+        """The messages of `topic` that have `key`, of all its brokers, oldest first.
+
+        `max_count` is per broker. Empty when there is none.
+        """
+        found = await self._query_everywhere(topic, key, max_count, begin, end, unique=False)
+        return [message for message in found if key in message.keys and message.topic == topic]
+
+    async def find_by_unique_id(
+        self, topic: str, message_id: str, *, now: float | None = None
+    ) -> list[StoredMessage]:
+        """The messages of `topic` with that unique id, oldest first.
+
+        More than one where a producer has tried again. `now` (seconds since 1970) helps to tell
+        the month that the id was made in, which it does not say; without it all times are searched.
+        """
+        begin = 0
+        if now is not None:
+            try:
+                begin = int(unique_id_time(message_id, now) * 1000) - 1000
+            except ValueError as error:
+                raise ClientError(str(error)) from None
+        found = await self._query_everywhere(
+            topic, message_id, _MAX_PER_BROKER, begin, _END_OF_TIME, unique=True
+        )
+        return [message for message in found if message.message_id == message_id]
+
+    async def _query_everywhere(
+        self, topic: str, key: str, max_count: int, begin: int, end: int, *, unique: bool
+    ) -> list[StoredMessage]:
+        parts = await self.session.all(
+            [
+                self.query_message(address, topic, key, max_count, begin, end, unique=unique)
+                for address in await self._brokers_of(topic)
+            ]
+        )
+        found = [message for part in parts for message in part]
+        found.sort(key=lambda message: message.store_timestamp)
+        return found

@@ -1,0 +1,163 @@
+"""A session for short commands: one request after the other on plain sockets, no event loop.
+
+Its methods are coroutines so that callers are written once for both kinds of session, but they
+block instead of suspending. `run` drives such a coroutine to its end.
+"""
+
+import socket
+import time
+from collections.abc import Coroutine, Iterable, Sequence
+from itertools import count
+from typing import Any, Self, TypeVar
+
+from mq.client.caller import Caller, parse_address
+from mq.client.errors import BadAnswer, ClientError, ConnectError, RequestTimeout, reason_of
+from mq.protocol.command import ONE_WAY, Command
+from mq.protocol.connection import Connection
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.frame import encode
+
+T = TypeVar("T")
+
+_CHUNK = 256 * 1024  # bytes asked of the socket at a time
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that only ever awaits a BlockingSession, and return its result.
+
+    Raises what the coroutine raises; ClientError if it waits for an event loop.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise ClientError("this needs an event loop: use Session and asyncio.run")
+
+
+class _Wire:
+    """One connection, one request at a time."""
+
+    def __init__(self, address: str, deadline: float) -> None:
+        self.address = address
+        self._connection = Connection()
+        endpoint = parse_address(address)
+        try:
+            self._socket = socket.create_connection(endpoint, _left(deadline))
+        except TimeoutError:
+            raise ConnectError(address, "no connection in time") from None
+        except OSError as error:
+            raise ConnectError(address, reason_of(error)) from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, command: Command, deadline: float) -> None:
+        self._socket.settimeout(_left(deadline))
+        try:
+            self._socket.sendall(encode(command))
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise ConnectError(self.address, reason_of(error)) from None
+
+    def response(self, opaque: int, deadline: float) -> Command:
+        while True:
+            self._socket.settimeout(_left(deadline))
+            try:
+                data = self._socket.recv(_CHUNK)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise ConnectError(self.address, reason_of(error)) from None
+            if not data:
+                raise ConnectError(self.address, "the peer closed the connection")
+            try:
+                for command in self._connection.receive(data):
+                    if command.is_response and command.opaque == opaque:
+                        return command
+            except RemoteProtocolError as error:
+                raise BadAnswer(self.address, str(error)) from None
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _left(deadline: float) -> float:
+    """Seconds until the deadline; raises TimeoutError when it has passed."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class BlockingSession(Caller):
+    """A session without an event loop; use it in a `with` block, drive it with `run`.
+
+    It keeps one connection per address, ignores what brokers push, and does not refresh routes by
+    itself.
+    """
+
+    def __init__(self, namesrv: str | Sequence[str], *, timeout: float = 3.0) -> None:
+        super().__init__(namesrv, timeout=timeout)
+        self._wires: dict[str, _Wire] = {}
+        self._opaques = count(1)
+
+    async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
+        seconds = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        command.opaque = next(self._opaques)
+        try:
+            wire = self._wires.get(address)
+            if wire is None:
+                wire = self._wires[address] = _Wire(address, deadline)
+            wire.send(command, deadline)
+            return wire.response(command.opaque, deadline)
+        except TimeoutError:
+            self._drop(address)
+            raise RequestTimeout(address, seconds, command.code) from None
+        except (ConnectError, BadAnswer):
+            self._drop(address)
+            raise
+
+    async def invoke_oneway(self, address: str, command: Command) -> None:
+        command.flag |= ONE_WAY
+        command.opaque = next(self._opaques)
+        deadline = time.monotonic() + self.timeout
+        try:
+            wire = self._wires.get(address)
+            if wire is None:
+                wire = self._wires[address] = _Wire(address, deadline)
+            wire.send(command, deadline)
+        except TimeoutError:
+            self._drop(address)
+            raise RequestTimeout(address, self.timeout, command.code) from None
+        except ConnectError:
+            self._drop(address)
+            raise
+
+    async def all(self, coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        waiting = list(coroutines)
+        results = []
+        try:
+            while waiting:
+                results.append(await waiting.pop(0))
+        finally:
+            for coroutine in waiting:  # after an error: Python complains of any never awaited
+                coroutine.close()
+        return results
+
+    def _drop(self, address: str) -> None:
+        wire = self._wires.pop(address, None)
+        if wire is not None:
+            wire.close()
+
+    def close(self) -> None:
+        """Close every connection. Safe to call again."""
+        for address in list(self._wires):
+            self._drop(address)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

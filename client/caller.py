@@ -1,0 +1,211 @@
+"""What every session can do, whichever way it does its I/O.
+
+`Session` waits on an event loop. `BlockingSession` blocks on a socket inside its coroutines, so
+that a short command needs no event loop at all (importing asyncio takes longer than the command).
+Everything above them (`Admin`, `PullConsumer`) is written once, against `Caller`.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from math import inf
+from typing import Any, NamedTuple, TypeVar
+
+from mq.client.errors import (
+    ClientError,
+    ConnectError,
+    MQError,
+    RequestTimeout,
+    RouteNotFound,
+    for_code,
+)
+from mq.client.routes import broker_address, decode_route
+from mq.protocol.bodies import TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.names import MASTER_ID
+
+T = TypeVar("T")
+
+_SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
+# Java's clients ask for a route again after this long (ClientConfig.pollNameServerInterval).
+ROUTE_SECONDS = 30.0
+
+
+class Endpoint(NamedTuple):
+    """Where to connect: a host name or address, and a port."""
+
+    host: str
+    port: int
+
+
+def parse_address(address: str) -> Endpoint:
+    """Split "host:port"; an IPv6 host may stand in brackets.
+
+    Raises ClientError if it is not an address.
+    """
+    host, colon, port = address.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ClientError(f"{address!r} is not host:port")
+    return Endpoint(host, int(port))
+
+
+def parse_name_servers(namesrv: str | Sequence[str]) -> tuple[str, ...]:
+    """Split a list as NAMESRV_ADDR has it, "host:port;host:port" (or commas).
+
+    Raises ClientError if there is none, or one that is not host:port.
+    """
+    parts = namesrv.replace(",", ";").split(";") if isinstance(namesrv, str) else namesrv
+    addresses = tuple(part.strip() for part in parts if part.strip())
+    if not addresses:
+        raise ClientError("no name server given")
+    for address in addresses:
+        parse_address(address)
+    return addresses
+
+
+class Caller(ABC):
+    """Sends requests to brokers and name servers, and knows the routes of topics."""
+
+    def __init__(self, namesrv: str | Sequence[str], *, timeout: float = 3.0) -> None:
+        """`timeout` in seconds is for one request, connecting included, unless told otherwise.
+
+        Raises ClientError for addresses that are none.
+        """
+        self.name_servers = parse_name_servers(namesrv)
+        self.timeout = timeout
+        self._routes: dict[str, tuple[TopicRouteData, float]] = {}
+        self._chosen_name_server = 0
+
+    @abstractmethod
+    async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
+        """Send a request to "host:port" and return the response, whatever its code.
+
+        Raises:
+            ConnectError: no connection, or it broke before the answer came.
+            RequestTimeout: no answer within `timeout` seconds.
+            BadAnswer: the peer sent bytes that are no command.
+        """
+
+    @abstractmethod
+    async def invoke_oneway(self, address: str, command: Command) -> None:
+        """Send a request that nobody answers. Raises ConnectError as far as that is seen."""
+
+    @abstractmethod
+    async def all(self, coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+        """Await them all, side by side where the session can, and return their results in order.
+
+        Raises the first error of any of them.
+        """
+
+    async def call(
+        self,
+        address: str,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        accept: Collection[int] = _SUCCESS,
+    ) -> Command:
+        """`invoke` that raises the BrokerError of each response code not in `accept`."""
+        response = await self.invoke(address, command, timeout)
+        if response.code not in accept:
+            raise for_code(response.code, response.remark, address)
+        return response
+
+    async def invoke_name_server(self, command: Command, timeout: float | None = None) -> Command:
+        """Send a request to a name server: the one that answered last, else the next in turn.
+
+        Raises ConnectError or RequestTimeout of the last one tried when none answers.
+        """
+        count = len(self.name_servers)
+        start = self._chosen_name_server
+        last: MQError = ClientError("no name server given")
+        for step in range(count):
+            index = (start + step) % count
+            try:
+                response = await self.invoke(self.name_servers[index], command, timeout)
+            except (ConnectError, RequestTimeout) as error:
+                last = error
+                continue
+            self._chosen_name_server = index
+            return response
+        raise last
+
+    async def call_name_server(
+        self,
+        command: Command,
+        timeout: float | None = None,
+        *,
+        accept: Collection[int] = _SUCCESS,
+    ) -> Command:
+        """`invoke_name_server` that raises the BrokerError of a code not in `accept`."""
+        response = await self.invoke_name_server(command, timeout)
+        if response.code not in accept:
+            address = self.name_servers[self._chosen_name_server]
+            raise for_code(response.code, response.remark, address)
+        return response
+
+    async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> TopicRouteData:
+        """Return the route of `topic`, asked for again when it is older than `max_age` seconds.
+
+        While no name server answers, a route that is known already stays good.
+
+        Raises:
+            RouteNotFound: the name server does not know the topic.
+            ConnectError, RequestTimeout: no name server answers and no route is known.
+        """
+        known = self._routes.get(topic)
+        if known is not None and time.monotonic() < known[1] + max_age:
+            return known[0]
+        try:
+            return await self._fetch_route(topic)
+        except (ConnectError, RequestTimeout):
+            if known is None:
+                raise
+            return known[0]
+
+    async def _fetch_route(self, topic: str) -> TopicRouteData:
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        response = await self.invoke_name_server(request)
+        address = self.name_servers[self._chosen_name_server]
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            self._routes.pop(topic, None)
+            raise RouteNotFound(topic)
+        if response.code != ResponseCode.SUCCESS:
+            raise for_code(response.code, response.remark, address)
+        route = decode_route(response.body, address)
+        self._routes[topic] = (route, time.monotonic())
+        return route
+
+    def known_route(self, topic: str) -> TopicRouteData | None:
+        """The route of `topic` if it has been asked for already; for paths that cannot wait."""
+        known = self._routes.get(topic)
+        return None if known is None else known[0]
+
+    def known_brokers(self, *, replicas: bool = False) -> set[str]:
+        """The addresses of the masters of every route that is known, and of `replicas` if asked."""
+        return {
+            address
+            for route, _ in self._routes.values()
+            for broker in route.broker_datas
+            for broker_id, address in broker.broker_addrs.items()
+            if replicas or broker_id == MASTER_ID
+        }
+
+    def outdate_route(self, topic: str) -> None:
+        """Ask again the next time: a broker has just proved that the route may be old."""
+        known = self._routes.get(topic)
+        if known is not None:
+            self._routes[topic] = (known[0], -inf)
+
+    async def master_address(self, topic: str, broker_name: str) -> str:
+        """Return the address of the master called `broker_name` in the route of `topic`.
+
+        Raises RouteNotFound if the route has no such broker, and what `route` raises.
+        """
+        address = broker_address(await self.route(topic), broker_name)
+        if address is None:
+            raise RouteNotFound(topic, f"no broker {broker_name} in its route")
+        return address

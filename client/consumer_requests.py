@@ -1,0 +1,99 @@
+"""What brokers ask of a consumer, and its answers."""
+
+import time
+from typing import TYPE_CHECKING
+
+from mq.client.running_info import describe_consumer
+from mq.protocol.bodies import (
+    ConsumeMessageDirectlyResult,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.group import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    NotifyConsumerIdsChangedRequestHeader,
+)
+from mq.protocol.headers.offset import ResetOffsetRequestHeader
+from mq.protocol.message import decode_record
+
+if TYPE_CHECKING:
+    from mq.client.consumer import Consumer
+
+
+class ConsumerRequests:
+    """Answers for one consumer (ClientRemotingProcessor)."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self._consumer = consumer
+
+    def register(self) -> None:
+        """Let the consumer's session bring these requests here."""
+        on_request = self._consumer.session.on_request
+        on_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
+        on_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offset)
+        on_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
+        on_request(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
+        on_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
+
+    def _members_changed(self, request: Command, address: str) -> None:
+        header = NotifyConsumerIdsChangedRequestHeader.decode(request.fields)
+        if header.consumer_group == self._consumer.group:
+            self._consumer.reader.wake()
+
+    async def _reset_offset(self, request: Command, address: str) -> None:
+        header = ResetOffsetRequestHeader.decode(request.fields)
+        if header.group == self._consumer.group:
+            offsets = ResetOffsetBody.decode(request.body).offset_table
+            await self._consumer.reader.reset(
+                {queue: to for queue, to in offsets.items() if queue.topic == header.topic}
+            )
+
+    def _status(self, request: Command, address: str) -> Command:
+        header = GetConsumerStatusRequestHeader.decode(request.fields)
+        table = {
+            queue: held.commit_offset
+            for queue, held in self._consumer.reader.held.items()
+            if queue.topic == header.topic and header.group == self._consumer.group
+        }
+        return request.reply(0, None, GetConsumerStatusBody(message_queue_table=table).encode())
+
+    def _running_info(self, request: Command, address: str) -> Command:
+        header = GetConsumerRunningInfoRequestHeader.decode(request.fields)
+        consumer = self._consumer
+        if header.consumer_group != consumer.group:
+            return self._not_here(request, header.consumer_group)
+        info = describe_consumer(
+            name_servers=consumer.session.name_servers,
+            started=consumer.started,
+            ordered=consumer.ordered,
+            concurrency=consumer.concurrency,
+            subscriptions=consumer.subscriptions.data.values(),
+            held=consumer.reader.held,
+            figures=consumer.reader.figures,
+            stacks=header.jstack_enable,
+        )
+        return request.reply(0, None, info.encode())
+
+    async def _consume_directly(self, request: Command, address: str) -> Command:
+        header = ConsumeMessageDirectlyResultRequestHeader.decode(request.fields)
+        if header.consumer_group != self._consumer.group:
+            return self._not_here(request, header.consumer_group)
+        message = decode_record(request.body)
+        started = time.monotonic()
+        outcome, remark = await self._consumer.consume_directly(message)
+        result = ConsumeMessageDirectlyResult(
+            order=self._consumer.ordered,
+            auto_commit=True,
+            consume_result=outcome,
+            remark=remark,
+            spent_time_mills=int((time.monotonic() - started) * 1000),
+        )
+        return request.reply(0, None, result.encode())
+
+    def _not_here(self, request: Command, group: str) -> Command:
+        remark = f"The Consumer Group <{group}> not exist in this consumer"
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -1,0 +1,79 @@
+"""Heartbeats: how brokers know who belongs to which group."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mq.client.errors import MQError
+from mq.client.session import Session
+from mq.protocol.bodies import HeartbeatData
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.group import UnregisterClientRequestHeader
+
+HEARTBEAT_SECONDS = 30.0  # as Java's clients; a broker forgets a client after 120 s of silence
+
+log = logging.getLogger(__name__)
+
+
+class Heartbeats:
+    """Tells every broker of the session's routes, again and again, who this client is."""
+
+    def __init__(
+        self, session: Session, describe: Callable[[], HeartbeatData], *, replicas: bool
+    ) -> None:
+        """`describe` makes the body. With `replicas` those of a broker hear it too."""
+        self._session = session
+        self._describe = describe
+        self._replicas = replicas
+        self._greeted: set[str] = set()
+
+    async def beat(self) -> None:
+        """Send one heartbeat to each broker; one that fails is logged and tried the next time."""
+        addresses = self._session.known_brokers(replicas=self._replicas)
+        await asyncio.gather(*(self._greet(address) for address in addresses))
+
+    async def greet_new(self) -> None:
+        """Send a heartbeat to the brokers that have not had one yet."""
+        addresses = self._session.known_brokers(replicas=self._replicas) - self._greeted
+        await asyncio.gather(*(self._greet(address) for address in addresses))
+
+    async def _greet(self, address: str) -> None:
+        command = Command(RequestCode.HEART_BEAT, None, self._describe().encode())
+        try:
+            await self._session.call(address, command)
+        except MQError as error:
+            self._greeted.discard(address)
+            log.warning("heartbeat failed: %s", error)
+        else:
+            self._greeted.add(address)
+
+    async def run(self) -> None:
+        """Beat every 30 seconds until cancelled."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await self.beat()
+
+    async def unregister(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        """Tell the brokers that have heard of us that this group has lost this client."""
+        greeted = self._greeted
+        self._greeted = set()
+        header = UnregisterClientRequestHeader(
+            client_id=self._session.client_id,
+            producer_group=producer_group,
+            consumer_group=consumer_group,
+        )
+        commands = {
+            address: Command(RequestCode.UNREGISTER_CLIENT, header.encode()) for address in greeted
+        }
+        results = await asyncio.gather(
+            *(self._session.call(address, command) for address, command in commands.items()),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, MQError):
+                log.warning("unregistering failed: %s", result)  # it will be missed after 120 s
+            elif isinstance(result, BaseException):
+                raise result

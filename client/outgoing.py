@@ -1,0 +1,136 @@
+"""From a message to the request that sends it. No I/O."""
+
+import time
+from collections.abc import Sequence
+
+from mq.client.errors import ClientError
+from mq.protocol.batch import check_batch, encode_batch
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.compression import CompressionType, compress
+from mq.protocol.message import Message
+from mq.protocol.message_id import UniqueIdMaker
+from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX, check_topic
+from mq.protocol.properties import PropertyKey
+from mq.protocol.properties import encode as encode_properties
+
+# The broker's default limit (maxMessageSize); it refuses more, this says so before sending.
+MAX_BODY = 4 * 1024 * 1024
+DEFAULT_QUEUES = 4  # of a topic that a broker creates on the first message to it
+_COMPRESSION_LEVEL = 5  # as Java's producers
+_COMPRESSION = CompressionType.ZLIB
+
+
+class Draft:
+    """A message, or a batch, ready to go to any queue of its topic, more than once if need be."""
+
+    __slots__ = ("_body", "_code", "_fields", "ids", "topic")
+
+    def __init__(
+        self, topic: str, ids: str, code: RequestCode, fields: dict[str, str], body: bytes
+    ) -> None:
+        self.topic = topic
+        self.ids = ids  # the unique ids, joined by commas
+        self._code = code
+        self._fields = fields
+        self._body = body
+
+    def command(self, queue: MessageQueue) -> Command:
+        """The request that sends it to `queue`."""
+        fields = {**self._fields, "e": str(queue.queue_id), "n": queue.broker_name}
+        return Command(self._code, fields, self._body)
+
+
+def draft(group: str, message: Message, next_id: UniqueIdMaker, compress_over: int) -> Draft:
+    """Make a message ready to send; it keeps the unique id that it gets here.
+
+    Raises:
+        ClientError: the body is over 4 MiB.
+        IllegalName: of the topic.
+        ValueError: the properties are too long.
+    """
+    _check(message)
+    unique_id = message.system.get(PropertyKey.UNIQUE_KEY)
+    if unique_id is None:
+        unique_id = message.system[PropertyKey.UNIQUE_KEY] = next_id()
+    body = bytes(message.body)
+    sys_flag = 0
+    if len(body) >= compress_over:
+        body = compress(body, _COMPRESSION, _COMPRESSION_LEVEL)
+        sys_flag = _COMPRESSION.sys_flag
+    if message.topic.startswith(RETRY_PREFIX):
+        return _draft_retry(group, message, unique_id, sys_flag, body)
+    fields = _fields(group, message.topic, sys_flag, message.flag, message.encode_properties())
+    return Draft(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, fields, body)
+
+
+def _draft_retry(group: str, message: Message, unique_id: str, sys_flag: int, body: bytes) -> Draft:
+    """To a retry topic two properties travel in the header (sendKernelImpl of Java's producer)."""
+    properties = message.all_properties()
+    reconsume_times = properties.pop(PropertyKey.RECONSUME_TIME, "0")
+    max_reconsume_times = properties.pop(PropertyKey.MAX_RECONSUME_TIMES, None)
+    text = encode_properties(properties)
+    fields = _fields(group, message.topic, sys_flag, message.flag, text)
+    fields["j"] = reconsume_times
+    if max_reconsume_times is not None:
+        fields["l"] = max_reconsume_times
+    return Draft(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, fields, body)
+
+
+def draft_batch(group: str, messages: Sequence[Message], next_id: UniqueIdMaker) -> Draft:
+    """Make messages ready to be sent as one batch; each keeps the unique id that it gets here.
+
+    Raises:
+        ClientError: a body, or all of them together, are over 4 MiB.
+        IllegalName: of the topic.
+        ValueError: they cannot go together, or properties are too long.
+    """
+    check_batch(messages)
+    ids = []
+    for message in messages:
+        _check(message)
+        if PropertyKey.UNIQUE_KEY not in message.system:
+            message.system[PropertyKey.UNIQUE_KEY] = next_id()
+        ids.append(message.system[PropertyKey.UNIQUE_KEY])
+    body = encode_batch(messages)
+    if len(body) > MAX_BODY:
+        raise ClientError(f"a batch of {len(body)} bytes is over the limit of {MAX_BODY}: split it")
+    first = messages[0]
+    # The broker gives these to each message, after those that the message has itself.
+    wait = "true" if first.wait_store_ok else "false"
+    properties = encode_properties({PropertyKey.WAIT_STORE: wait})
+    fields = _fields(group, first.topic, 0, 0, properties)
+    fields["m"] = "true"
+    return Draft(first.topic, ",".join(ids), RequestCode.SEND_BATCH_MESSAGE, fields, body)
+
+
+def _check(message: Message) -> None:
+    check_topic(message.topic)
+    if len(message.body) > MAX_BODY:
+        raise ClientError(
+            f"a message body of {len(message.body)} bytes is over the limit of {MAX_BODY}"
+        )
+
+
+def _fields(group: str, topic: str, sys_flag: int, flag: int, properties: str) -> dict[str, str]:
+    """The fields of SendMessageRequestHeaderV2 but for the queue; by hand, it is the hot path.
+
+    tests/client/test_outgoing.py holds them to the header.
+    """
+    return {
+        "a": group,
+        "b": topic,
+        "c": DEFAULT_TOPIC,
+        "d": _DEFAULT_QUEUES_TEXT,
+        "f": str(sys_flag),
+        "g": str(int(time.time() * 1000)),
+        "h": str(flag),
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
+
+
+_DEFAULT_QUEUES_TEXT = str(DEFAULT_QUEUES)

@@ -1,0 +1,332 @@
+"""Sending messages.
+
+`Producer.submit` is the hot path: no task, no await, one future per message. `Producer.send` adds
+what cannot be had without waiting: fetching a route, and trying another broker.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from itertools import count
+from typing import NamedTuple, Self
+
+from mq.client.caller import Caller
+from mq.client.errors import (
+    ClientError,
+    ConnectError,
+    MQError,
+    RequestTimeout,
+    RouteNotFound,
+    for_code,
+)
+from mq.client.heartbeat import Heartbeats
+from mq.client.outgoing import DEFAULT_QUEUES, Draft, draft, draft_batch
+from mq.client.routes import broker_address, write_queues
+from mq.client.session import Session
+from mq.protocol.bodies import (
+    HeartbeatData,
+    MessageQueue,
+    ProducerData,
+    TopicRouteData,
+)
+from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.flags import Permission
+from mq.protocol.headers.send import SendMessageResponseHeader
+from mq.protocol.message import Message
+from mq.protocol.message_id import UniqueIdMaker
+from mq.protocol.names import DEFAULT_TOPIC, check_group, check_topic
+
+COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
+
+
+class SendStatus(StrEnum):
+    """How safe a message is that the broker has taken."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class SendResult(NamedTuple):
+    """Where a message went. Of a batch: the ids of all, joined by commas, and the first offset."""
+
+    status: SendStatus
+    message_id: str  # the unique id
+    offset_message_id: str  # says which host has it where in its log
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None
+
+
+#: Chooses a queue for a message among those of its topic.
+Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+
+
+class _Target:
+    """Where the messages of one topic go, worked out once per route."""
+
+    __slots__ = ("_turns", "addresses", "queues", "route", "until")
+
+    def __init__(
+        self, topic: str, route: TopicRouteData, queues: list[MessageQueue], until: float
+    ) -> None:
+        self.route = route
+        self.until = until  # when to look for a better route; of the loop's clock
+        self.addresses = {
+            name: address
+            for name in {queue.broker_name for queue in queues}
+            if (address := broker_address(route, name)) is not None
+        }
+        self.queues = [queue for queue in queues if queue.broker_name in self.addresses]
+        if not self.queues:
+            raise RouteNotFound(topic, "no queue of it can be written to")
+        self._turns = count(time.time_ns() % len(self.queues))
+
+    def next(self, avoid: str | None = None) -> MessageQueue:
+        """The next queue in turn; one of another broker than `avoid` if there is one."""
+        queues = self.queues
+        for _ in queues:
+            queue = queues[next(self._turns) % len(queues)]
+            if queue.broker_name != avoid:
+                return queue
+        return queue
+
+
+class Producer:
+    """Sends messages. An async context manager.
+
+        async with Producer("127.0.0.1:9876", "orders") as producer:
+            result = await producer.send(Message("Orders", b"...", keys=["42"]))
+
+    `send` raises, besides what each method says: BrokerError (the broker refused), ConnectError,
+    RequestTimeout (the message may have been stored), BadAnswer, RouteNotFound, ClientError (a
+    body over 4 MiB, a closed producer), IllegalName (of the topic), ValueError (properties that are
+    too long for a record).
+    """
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str = "mq_producer",
+        *,
+        timeout: float = 3.0,
+        retries: int = 2,
+        compress_over: int = COMPRESS_OVER,
+    ) -> None:
+        """`session` is the addresses of name servers, or an open session to share.
+
+        `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`.
+        Raises IllegalName for the group, ClientError for addresses that are none.
+        """
+        self.group = check_group(group)
+        self.timeout = timeout
+        self.retries = retries
+        self.compress_over = compress_over
+        self._owns_session = not isinstance(session, Caller)
+        self.session = session if isinstance(session, Session) else Session(session)
+        self._targets: dict[str, _Target] = {}
+        self._heartbeats = Heartbeats(self.session, self._describe, replicas=False)
+        self._next_id: UniqueIdMaker | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Get ready to send. Safe to call again."""
+        await self.session.open()
+        if self._next_id is None:
+            host = self.session.client_id.partition("@")[0]
+            self._next_id = UniqueIdMaker(host, os.getpid(), time.time)
+            self._beating = self.session.keep_task(self._heartbeats.run())
+
+    async def close(self) -> None:
+        """Say good-bye to the brokers, and close the session if it is this producer's own."""
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+            self._next_id = None
+            await self._heartbeats.unregister(producer_group=self.group)
+        if self._owns_session:
+            await self.session.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        selector: Selector | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send a message and return where it was stored.
+
+        It goes to `queue`, or to the one that `selector` chooses, or else to the next in turn; only
+        then another broker is tried when one fails. All tries carry the same unique id.
+        """
+        target = await self.prepare(message.topic)
+        if selector is not None:
+            queue = selector(target, message)
+        return await self._send(self._draft(message), queue, timeout)
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        queue: MessageQueue | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send messages of one topic in one request; they get offsets one after the other.
+
+        Raises ValueError if there is none, if topics or `wait_store_ok` differ, or for a delayed
+        message: the broker would refuse them.
+        """
+        batch = draft_batch(self.group, list(messages), self._ids())
+        await self.prepare(batch.topic)
+        return await self._send(batch, queue, timeout)
+
+    async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
+        """Send a message that no broker answers: it may be lost without an error."""
+        await self.prepare(message.topic)
+        target = self._target(message.topic)
+        chosen = queue or target.next()
+        command = self._draft(message).command(chosen)
+        await self.session.invoke_oneway(self._address(target, chosen), command)
+
+    def submit(
+        self, message: Message, queue: MessageQueue | None = None
+    ) -> "asyncio.Future[SendResult]":
+        """Send a message without waiting and without a second try; the future has the result.
+
+        For many messages in flight. The caller bounds how many. `prepare` the topic first.
+        """
+        target = self._target(message.topic)
+        chosen = queue or target.next()
+        return self._submit(target, self._draft(message), chosen, self.timeout)
+
+    async def prepare(self, topic: str) -> Sequence[MessageQueue]:
+        """Have the route of `topic` ready for `submit`; returns the queues that can be written to.
+
+        A topic that no name server knows goes where brokers create topics as they are sent to.
+        """
+        known = self._targets.get(topic)
+        now = asyncio.get_running_loop().time()
+        if known is not None and now < known.until:
+            return known.queues
+        check_topic(topic)
+        try:
+            route = await self.session.route(topic)
+            queues = write_queues(topic, route)
+        except RouteNotFound:
+            try:
+                route = await self.session.route(DEFAULT_TOPIC)
+            except RouteNotFound:
+                raise RouteNotFound(topic) from None
+            queues = _queues_to_create(topic, route)
+        if known is None or known.route is not route:
+            self._targets[topic] = known = _Target(topic, route, queues, 0)
+            self.session.keep_task(self._heartbeats.greet_new())
+        known.until = now + 1.0
+        return known.queues
+
+    def _target(self, topic: str) -> _Target:
+        target = self._targets.get(topic)
+        if target is None:
+            raise ClientError(f"topic {topic} is not prepared")
+        return target
+
+    def _address(self, target: _Target, queue: MessageQueue) -> str:
+        address = target.addresses.get(queue.broker_name)
+        if address is None:
+            raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
+        return address
+
+    async def _send(
+        self, outgoing: Draft, queue: MessageQueue | None, timeout: float | None
+    ) -> SendResult:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self.timeout if timeout is None else timeout)
+        tries = 1 if queue is not None else 1 + self.retries
+        failed: str | None = None
+        while True:
+            target = self._target(outgoing.topic)
+            chosen = queue or target.next(avoid=failed)
+            tries -= 1
+            try:
+                return await self._submit(target, outgoing, chosen, deadline - loop.time())
+            except MQError as error:
+                if isinstance(error, ConnectError | RequestTimeout) or error.retriable:
+                    self._outdate(outgoing.topic)
+                if not error.retriable or not tries or loop.time() >= deadline:
+                    raise
+                failed = chosen.broker_name
+            await self.prepare(outgoing.topic)
+
+    def _outdate(self, topic: str) -> None:
+        """A broker has failed: look for a fresh route before the next message."""
+        self.session.outdate_route(topic)
+        target = self._targets.get(topic)
+        if target is not None:
+            target.until = 0
+
+    def _submit(
+        self, target: _Target, outgoing: Draft, queue: MessageQueue, seconds: float
+    ) -> "asyncio.Future[SendResult]":
+        address = self._address(target, queue)
+        ids = outgoing.ids
+
+        def read(response: Command) -> SendResult:
+            status = _STATUS.get(response.code)
+            if status is None:
+                raise for_code(response.code, response.remark, address)
+            header = SendMessageResponseHeader.decode(response.fields)
+            return SendResult(
+                status,
+                ids,
+                header.msg_id,
+                MessageQueue(queue.topic, queue.broker_name, header.queue_id),
+                header.queue_offset,
+                header.transaction_id,
+            )
+
+        return self.session.request(address, outgoing.command(queue), seconds, read)
+
+    def _draft(self, message: Message) -> Draft:
+        return draft(self.group, message, self._ids(), self.compress_over)
+
+    def _ids(self) -> UniqueIdMaker:
+        if self._next_id is None:
+            raise ClientError("the producer is not open: use `async with`")
+        return self._next_id
+
+    def _describe(self) -> HeartbeatData:
+        return HeartbeatData(
+            client_id=self.session.client_id,
+            producer_data_set=[ProducerData(group_name=self.group)],
+            consumer_data_set=[],
+        )
+
+
+def _queues_to_create(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """The queues that brokers will make of `topic`, given the route of the default topic."""
+    return [
+        MessageQueue(topic, queues.broker_name, queue_id)
+        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
+        if queues.perm & Permission.WRITE
+        for queue_id in range(min(DEFAULT_QUEUES, queues.read_queue_nums))
+    ]

@@ -1,0 +1,262 @@
+"""Reading queues at will: by queue and offset, without a group's bookkeeping unless asked for."""
+
+from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from mq.client.admin.offsets import OffsetAdmin
+from mq.client.caller import Caller
+from mq.client.errors import BadAnswer, RouteNotFound, for_code
+from mq.client.offsets import OffsetStore
+from mq.client.routes import broker_address, read_queues
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import PullSysFlag
+from mq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from mq.protocol.message import StoredMessage, decode_records
+from mq.protocol.names import MASTER_ID, TOOLS_CONSUMER_GROUP, check_group
+from mq.protocol.tags import TagExpression
+
+if TYPE_CHECKING:
+    from mq.client.session import Session
+
+DEFAULT_MAX_COUNT = 32  # messages per pull; a broker gives no more unless it is set to
+
+
+class PullStatus(StrEnum):
+    """What became of a pull."""
+
+    FOUND = "FOUND"
+    NO_NEW = "NO_NEW_MSG"  # nothing at that offset yet
+    NO_MATCHED = "NO_MATCHED_MSG"  # nothing that the expression lets through; go on
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"  # outside the queue; `next_offset` is inside
+
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): PullStatus.FOUND,
+    int(ResponseCode.PULL_NOT_FOUND): PullStatus.NO_NEW,
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY): PullStatus.NO_MATCHED,
+    int(ResponseCode.PULL_OFFSET_MOVED): PullStatus.OFFSET_ILLEGAL,
+}
+
+
+class PullResult(NamedTuple):
+    """What a pull brought, and where to go on."""
+
+    status: PullStatus
+    messages: list[StoredMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int  # the replica to ask the next time; 0 is the master
+
+
+class Puller:
+    """Pulls for one group, each queue from the replica that the broker has suggested last."""
+
+    def __init__(self, session: Caller, group: str) -> None:
+        self._session = session
+        self.group = group
+        self._suggested: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        tags: TagExpression | None,
+        *,
+        max_count: int = DEFAULT_MAX_COUNT,
+        wait: float = 0.0,
+        commit_offset: int | None = None,
+        subscription: str | None = None,
+        expression_type: str | None = None,
+        sub_version: int = 0,
+    ) -> PullResult:
+        """Ask for messages of `queue` from `offset` on.
+
+        `wait` seconds is how long the broker may hold the request until a message comes.
+        `subscription` goes with the request; without it the broker takes the one of the group's
+        heartbeat. What `tags` do not match is left out here too, because the broker compares
+        hashes only. `commit_offset` also commits, on the way.
+
+        Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
+        """
+        route = await self._session.route(queue.topic)
+        broker_id = self._suggested.get(queue, MASTER_ID)
+        address = broker_address(route, queue.broker_name, broker_id, exact=False)
+        if address is None:
+            raise RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
+        flags = PullSysFlag.SUSPEND if wait > 0 else 0
+        if subscription is not None:
+            flags |= PullSysFlag.SUBSCRIPTION
+        # Only a master keeps offsets (DefaultMQPushConsumerImpl and PullAPIWrapper agree).
+        if commit_offset and address == broker_address(route, queue.broker_name):
+            flags |= PullSysFlag.COMMIT_OFFSET
+        header = PullMessageRequestHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_count,
+            sys_flag=flags,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=int(wait * 1000),
+            subscription=subscription,
+            sub_version=sub_version,
+            expression_type=expression_type,
+        )
+        command = Command(RequestCode.PULL_MESSAGE, header.encode())
+        response = await self._session.invoke(address, command, self._session.timeout + wait)
+        result = _read_result(response, queue, tags, address)
+        self._suggested[queue] = result.suggested_broker_id
+        return result
+
+
+def _read_result(
+    response: Command, queue: MessageQueue, tags: TagExpression | None, address: str
+) -> PullResult:
+    status = _STATUS.get(response.code)
+    if status is None:
+        raise for_code(response.code, response.remark, address)
+    messages: list[StoredMessage] = []
+    try:
+        header = PullMessageResponseHeader.decode(response.fields)
+        if status is PullStatus.FOUND:
+            messages = decode_records(response.body)
+    except RemoteProtocolError as error:
+        raise BadAnswer(address, str(error)) from None
+    if tags is not None and tags.tags:
+        messages = [message for message in messages if tags.matches(message.tags)]
+    for message in messages:
+        message.broker_name = queue.broker_name
+    return PullResult(
+        status,
+        messages,
+        header.next_begin_offset,
+        header.min_offset,
+        header.max_offset,
+        header.suggest_which_broker_id,
+    )
+
+
+class PullConsumer:
+    """Reads queues by offset. An async context manager.
+
+    It works with a session of its own, given name servers, or with one that it is given and leaves
+    open. It is a member of no group: it sends no heartbeats, and offsets are committed for its
+    group only when asked.
+    """
+
+    def __init__(
+        self, session: Caller | str | Sequence[str], group: str = TOOLS_CONSUMER_GROUP
+    ) -> None:
+        """`session` is a session, or the addresses of name servers.
+
+        Raises IllegalName for the group, ClientError for addresses that are none.
+        """
+        check_group(group)
+        self._own: Session | None = None
+        if not isinstance(session, Caller):
+            # Only here: a command with a session of its own kind must not pay for asyncio.
+            from mq.client.session import Session as OwnSession
+
+            session = self._own = OwnSession(session)
+        self.session = session
+        self._puller = Puller(session, group)
+        self._admin = OffsetAdmin(session)
+        self._offsets = OffsetStore(session, group)
+
+    async def __aenter__(self) -> Self:
+        if self._own is not None:
+            await self._own.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the session if it is this consumer's own. Safe to call again."""
+        if self._own is not None:
+            await self._own.close()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` that can be read, in order. Raises RouteNotFound."""
+        return read_queues(topic, await self.session.route(topic))
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        expression: str = "*",
+        *,
+        max_count: int = DEFAULT_MAX_COUNT,
+        wait: float = 0.0,
+        expression_type: str = "TAG",
+    ) -> PullResult:
+        """Ask for messages of `queue` from `offset` on.
+
+        `expression` is "*", tags as "a || b", or what `expression_type` ("TAG", "SQL92") reads.
+        `wait` seconds is how long the broker may hold the request until a message comes.
+
+        Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
+        """
+        tags = TagExpression.parse(expression) if expression_type == "TAG" else None
+        return await self._puller.pull(
+            queue,
+            offset,
+            tags,
+            max_count=max_count,
+            wait=wait,
+            subscription=expression,
+            expression_type=expression_type,
+        )
+
+    async def read(
+        self,
+        queue: MessageQueue,
+        begin: int | None = None,
+        end: int | None = None,
+        expression: str = "*",
+    ) -> AsyncIterator[StoredMessage]:
+        """Yield the messages of `queue` with offsets from `begin` up to, not including, `end`.
+
+        By default from the oldest to the newest at the time of the call. Never waits for more.
+        """
+        offset = await self.min_offset(queue) if begin is None else begin
+        stop = await self.max_offset(queue) if end is None else end
+        while offset < stop:
+            result = await self.pull(queue, offset, expression)
+            for message in result.messages:
+                if message.queue_offset < stop:
+                    yield message
+            if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
+                return
+            offset = result.next_offset
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message of `queue` that is kept."""
+        return await self._admin.min_offset(await self._master(queue), queue.topic, queue.queue_id)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the next message of `queue` will get."""
+        return await self._admin.max_offset(await self._master(queue), queue.topic, queue.queue_id)
+
+    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
+        """The offset of the first message of `queue` stored at `timestamp` (ms) or later."""
+        address = await self._master(queue)
+        return await self._admin.search_offset(address, queue.topic, queue.queue_id, timestamp)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on in `queue`; None if it never committed there."""
+        return await self._offsets.committed(queue)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Let the group go on at `offset` of `queue`. Raises what went wrong at the broker."""
+        self._offsets.update(queue, offset)
+        for error in await self._offsets.commit([queue]):
+            raise error
+
+    async def _master(self, queue: MessageQueue) -> str:
+        return await self.session.master_address(queue.topic, queue.broker_name)

@@ -1,0 +1,83 @@
+"""From the route of a topic to its queues and brokers. No I/O."""
+
+from mq.client.errors import BadAnswer
+from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import Permission
+from mq.protocol.names import MASTER_ID
+
+
+def decode_route(body: bytes | memoryview, address: str) -> TopicRouteData:
+    """Read the body of a route. Raises BadAnswer, naming `address`, if it is none."""
+    try:
+        return TopicRouteData.decode(body)
+    except RemoteProtocolError as error:
+        raise BadAnswer(address, str(error)) from None
+
+
+def write_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """The queues that a producer may send to, in order.
+
+    An order configuration ("broker:count;broker:count") overrides the queues of the brokers.
+    Else: those of each writable broker whose master is alive (MQClientInstance,
+    topicRouteData2TopicPublishInfo).
+    """
+    if route.order_topic_conf:
+        return [
+            MessageQueue(topic, name, queue_id)
+            for name, count in _order_parts(route.order_topic_conf)
+            for queue_id in range(count)
+        ]
+    masters = {broker.broker_name for broker in route.broker_datas if 0 in broker.broker_addrs}
+    return [
+        MessageQueue(topic, queues.broker_name, queue_id)
+        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
+        if queues.perm & Permission.WRITE and queues.broker_name in masters
+        for queue_id in range(queues.write_queue_nums)
+    ]
+
+
+def _order_parts(text: str) -> list[tuple[str, int]]:
+    parts = []
+    for part in text.split(";"):
+        name, _, count = part.partition(":")
+        if name and count.isdigit():
+            parts.append((name, int(count)))
+    return parts
+
+
+def read_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """The queues that a consumer may read, in order (topicRouteData2TopicSubscribeInfo)."""
+    return [
+        MessageQueue(topic, queues.broker_name, queue_id)
+        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
+        if queues.perm & Permission.READ
+        for queue_id in range(queues.read_queue_nums)
+    ]
+
+
+def broker_address(
+    route: TopicRouteData, broker_name: str, broker_id: int = MASTER_ID, *, exact: bool = True
+) -> str | None:
+    """The address of a broker in the route; None if the route has it not.
+
+    With `exact` False any other broker of that name will do where `broker_id` is missing: good
+    for reading (MQClientInstance.findBrokerAddressInSubscribe).
+    """
+    for broker in route.broker_datas:
+        if broker.broker_name == broker_name:
+            address = broker.broker_addrs.get(broker_id)
+            if address is None and not exact:
+                address = next(iter(broker.broker_addrs.values()), None)
+            return address
+    return None
+
+
+def any_broker(route: TopicRouteData) -> str | None:
+    """The address of some broker of the route, a master if there is one."""
+    fallback = None
+    for broker in route.broker_datas:
+        if MASTER_ID in broker.broker_addrs:
+            return broker.broker_addrs[MASTER_ID]
+        fallback = fallback or next(iter(broker.broker_addrs.values()), None)
+    return fallback

@@ -1,0 +1,79 @@
+"""Sending back a message that a group could not consume, so that it sees it again later."""
+
+import logging
+
+from mq.client.errors import MQError
+from mq.client.producer import Producer
+from mq.client.session import Session
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from mq.protocol.message import Message, StoredMessage
+from mq.protocol.names import CLIENT_INNER_PRODUCER_GROUP, retry_topic
+from mq.protocol.properties import RESERVED, PropertyKey
+
+log = logging.getLogger(__name__)
+
+_FIRST_DELAY_LEVEL = 3  # 10 s with the broker's default levels; one level more for each try
+
+
+async def send_back(
+    session: Session,
+    group: str,
+    queue: MessageQueue,
+    message: StoredMessage,
+    *,
+    delay_level: int,
+    max_reconsume_times: int,
+) -> None:
+    """Let the broker that `message` came from, in `queue`, deliver it to `group` again.
+
+    When that broker cannot, a copy goes to the group's retry topic wherever that is writable
+    (DefaultMQPushConsumerImpl.sendMessageBack). Raises what sending that raises.
+    """
+    header = ConsumerSendMsgBackRequestHeader(
+        offset=message.physical_offset,
+        group=group,
+        delay_level=delay_level,
+        origin_msg_id=message.message_id,
+        origin_topic=message.topic,
+        unit_mode=False,
+        max_reconsume_times=max_reconsume_times,
+    )
+    command = Command(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
+    try:
+        address = await session.master_address(queue.topic, queue.broker_name)
+        await session.call(address, command)
+    except MQError as error:
+        log.warning("group %s: %s is copied to be retried: %s", group, message.message_id, error)
+        await _send_copy(session, group, message, max_reconsume_times)
+
+
+async def _send_copy(
+    session: Session, group: str, message: StoredMessage, max_reconsume_times: int
+) -> None:
+    copy = retry_copy(group, message, max_reconsume_times)
+    async with Producer(session, CLIENT_INNER_PRODUCER_GROUP) as producer:
+        await producer.send(copy)
+
+
+def retry_copy(group: str, message: StoredMessage, max_reconsume_times: int) -> Message:
+    """The copy of `message` for the retry topic of `group`."""
+    properties = dict(message.properties)
+    properties.pop(PropertyKey.TRANSACTION_PREPARED, None)
+    copy = Message(
+        retry_topic(group),
+        message.body,
+        properties={name: text for name, text in properties.items() if name not in RESERVED},
+        flag=message.flag,
+    )
+    copy.system = {name: text for name, text in properties.items() if name in RESERVED}
+    copy.system |= {
+        PropertyKey.RETRY_TOPIC: message.topic,
+        PropertyKey.RECONSUME_TIME: str(message.reconsume_times + 1),
+        PropertyKey.MAX_RECONSUME_TIMES: str(max_reconsume_times),
+        PropertyKey.DELAY_LEVEL: str(_FIRST_DELAY_LEVEL + message.reconsume_times),
+    }
+    copy.system.setdefault(PropertyKey.ORIGIN_MESSAGE_ID, message.message_id)
+    return copy
