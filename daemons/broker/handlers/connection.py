@@ -1,0 +1,94 @@
+"""Who is connected."""
+
+from collections.abc import Iterable
+
+from mq.daemons.broker.registry import Client, Consumers, Producers
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.group import (
+    GetConsumerConnectionListRequestHeader,
+    GetProducerConnectionListRequestHeader,
+)
+
+
+def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
+    """The table of this subject."""
+
+    def consumer_connections(command: Command, channel: Channel) -> Command:
+        """The members of a consumer group and what it subscribes to."""
+        header = GetConsumerConnectionListRequestHeader.decode(command.fields)
+        group = consumers.groups.get(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"the consumer group[{header.consumer_group}] not online",
+            )
+        body = ConsumerConnection(
+            connection_set=_connections(group.clients.values()),
+            subscription_table=group.subscriptions,
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return command.reply(body=body.encode())
+
+    def producer_connections(command: Command, channel: Channel) -> Command:
+        """The members of a producer group."""
+        header = GetProducerConnectionListRequestHeader.decode(command.fields)
+        clients = producers.groups.get(header.producer_group)
+        if clients is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
+            )
+        body = ProducerConnection(connection_set=_connections(clients.values()))
+        return command.reply(body=body.encode())
+
+    def all_producers(command: Command, channel: Channel) -> Command:
+        """Every producer by group."""
+        table: dict[str, list[ProducerInfo]] = {}
+        for group, client in producers.members():
+            table.setdefault(group, []).append(
+                ProducerInfo(
+                    client_id=client.client_id,
+                    # With the slash: Java writes the text of a socket address.
+                    remote_ip=f"/{client.channel.remote}",
+                    language=_language(client.language),
+                    version=client.version,
+                    last_update_timestamp=int(client.last_seen * 1000),
+                )
+            )
+        return command.reply(body=ProducerTableInfo(data=table).encode())
+
+    return {
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: consumer_connections,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: producer_connections,
+        RequestCode.GET_ALL_PRODUCER_INFO: all_producers,
+    }
+
+
+def _connections(clients: Iterable[Client]) -> list[Connection]:
+    return [
+        Connection(
+            client_id=client.client_id,
+            client_addr=client.channel.remote,
+            language=_language(client.language),
+            version=client.version,
+        )
+        for client in clients
+    ]
+
+
+def _language(number: int) -> LanguageCode:
+    try:
+        return LanguageCode(number)
+    except ValueError:
+        return LanguageCode.OTHER

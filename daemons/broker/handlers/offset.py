@@ -1,0 +1,143 @@
+"""Offsets: of queues, by position and time, and of the groups that consume them."""
+
+import os
+from collections.abc import Callable
+
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+
+def handlers(
+    store_config: Callable[[], MessageStoreConfig], offsets: ConsumerOffsets, store: MessageStore
+) -> dict[int, Handler]:
+    """The table of this subject."""
+    about_queues = QueueOffsetHandlers(store)
+    about_groups = GroupOffsetHandlers(store_config, offsets, store)
+    return {
+        RequestCode.GET_MAX_OFFSET: about_queues.max_offset,
+        RequestCode.GET_MIN_OFFSET: about_queues.min_offset,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: about_queues.by_time,
+        RequestCode.GET_EARLIEST_MSG_STORETIME: about_queues.earliest_store_time,
+        RequestCode.QUERY_CONSUMER_OFFSET: about_groups.query,
+        RequestCode.UPDATE_CONSUMER_OFFSET: about_groups.update,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: about_groups.all_offsets,
+    }
+
+
+class QueueOffsetHandlers:
+    """Offsets of a queue."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def max_offset(self, command: Command, channel: Channel) -> Command:
+        """The offset that the next message will get."""
+        header = GetMaxOffsetRequestHeader.decode(command.fields)
+        offset = self._store.max_offset(header.topic, header.queue_id)
+        return command.reply(fields=GetMaxOffsetResponseHeader(offset=offset).encode())
+
+    def min_offset(self, command: Command, channel: Channel) -> Command:
+        """The offset of the first message still stored."""
+        header = GetMinOffsetRequestHeader.decode(command.fields)
+        offset = self._store.min_offset(header.topic, header.queue_id)
+        return command.reply(fields=GetMinOffsetResponseHeader(offset=offset).encode())
+
+    def by_time(self, command: Command, channel: Channel) -> Command:
+        """The offset of the message stored at a time."""
+        header = SearchOffsetRequestHeader.decode(command.fields)
+        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp)
+        return command.reply(fields=SearchOffsetResponseHeader(offset=offset).encode())
+
+    def earliest_store_time(self, command: Command, channel: Channel) -> Command:
+        """When the first message still stored was stored; -1 if there is none."""
+        header = GetEarliestMsgStoretimeRequestHeader.decode(command.fields)
+        timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
+        fields = GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp).encode()
+        return command.reply(fields=fields)
+
+
+class GroupOffsetHandlers:
+    """Offsets of groups."""
+
+    def __init__(
+        self,
+        store_config: Callable[[], MessageStoreConfig],
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+    ) -> None:
+        self._store_config = store_config
+        self._offsets = offsets
+        self._store = store
+        self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def update(self, command: Command, channel: Channel) -> Command:
+        """A group has come this far."""
+        header = UpdateConsumerOffsetRequestHeader.decode(command.fields)
+        if self._offsets.query(header.consumer_group, header.topic, header.queue_id) < 0:
+            try:  # the names become a key of the file; those that are in it have been checked
+                names.check_topic(header.topic)
+                names.check_group(header.consumer_group)
+            except names.IllegalName as error:
+                raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            if header.queue_id < 0:
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"queueId {header.queue_id} is negative")
+        self._offsets.commit(
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+            channel.remote,
+        )
+        return command.reply()
+
+    def query(self, command: Command, channel: Channel) -> Command:
+        """How far a group has come; a new group of a young queue has come to 0."""
+        header = QueryConsumerOffsetRequestHeader.decode(command.fields)
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset < 0:
+            if header.set_zero_if_not_found is False or not self._is_young(
+                header.topic, header.queue_id
+            ):
+                raise Refused(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                )
+            offset = 0
+        return command.reply(fields=QueryConsumerOffsetResponseHeader(offset=offset).encode())
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue still begins at 0 with a message that counts as in memory.
+
+        Then a group that is new to it gets everything, wherever it wants to begin
+        (ConsumerManageProcessor.queryConsumerOffset, checkInDiskByConsumeOffset).
+        """
+        if self._store.min_offset(topic, queue_id) > 0:
+            return False
+        entry = self._store.consume_queue_entry(topic, queue_id, 0)
+        if entry is None:
+            return True
+        ratio = self._store_config().access_message_in_memory_max_ratio
+        return self._store.max_physical_offset - entry[0] <= self._memory * ratio // 100
+
+    def all_offsets(self, command: Command, channel: Channel) -> Command:
+        """Every group's offsets, as a slave copies them."""
+        return command.reply(body=self._offsets.encode_compact())

@@ -1,0 +1,94 @@
+"""Finding messages: by offset, by key, and through the entries of a queue."""
+
+from collections.abc import Callable
+
+from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.query import (
+    QueryConsumeQueueRequestHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from mq.protocol.names import UNIQUE_KEY_QUERY
+
+# Java sends up to one file of entries, 300,000. One answer here stays far below the frame limit.
+MOST_ENTRIES = 10_000
+
+
+def handlers(
+    store_config: Callable[[], MessageStoreConfig], consumers: Consumers, store: MessageStore
+) -> dict[int, Handler]:
+    """The table of this subject."""
+
+    def view(command: Command, channel: Channel) -> Command:
+        """The record at an offset of the commit log."""
+        header = ViewMessageRequestHeader.decode(command.fields)
+        record = store.record_at(header.offset)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
+            )
+        return command.reply(body=record)
+
+    def by_key(command: Command, channel: Channel) -> Command:
+        """Records that may have a key: the index knows its hash only, so the asker compares."""
+        header = QueryMessageRequestHeader.decode(command.fields)
+        config = store_config()
+        wanted = header.max_num
+        if command.fields.get(UNIQUE_KEY_QUERY) == "true":
+            wanted = config.default_query_max_num
+        wanted = max(0, min(wanted, config.max_msgs_num_batch))
+        timestamp, offset, records = store.query_by_key(
+            header.topic, header.key, wanted, header.begin_timestamp, header.end_timestamp
+        )
+        fields = QueryMessageResponseHeader(
+            index_last_update_timestamp=timestamp, index_last_update_phyoffset=offset
+        ).encode()
+        if not records:
+            return command.reply(
+                ResponseCode.QUERY_NOT_FOUND,
+                fields,
+                remark="can not find message, maybe time range not correct",
+            )
+        return command.reply(fields=fields, body=b"".join(records))
+
+    def queue_entries(command: Command, channel: Channel) -> Command:
+        """Entries of a consume queue from an index on."""
+        header = QueryConsumeQueueRequestHeader.decode(command.fields)
+        topic, queue_id = header.topic or "", header.queue_id
+        if queue_id not in store.queues_of(topic):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        body = QueryConsumeQueueResponseBody(
+            max_queue_index=store.max_offset(topic, queue_id),
+            min_queue_index=store.min_offset(topic, queue_id),
+        )
+        if header.consumer_group is not None:
+            body.subscription_data = consumers.subscription(header.consumer_group, topic)
+            if body.subscription_data is None:
+                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+        for index in range(header.index, header.index + min(header.count, MOST_ENTRIES)):
+            entry = store.consume_queue_entry(topic, queue_id, index)
+            if entry is None:
+                break
+            physical_offset, size, tags_code = entry
+            body.queue_data.append(
+                ConsumeQueueData(
+                    physic_offset=physical_offset, physic_size=size, tags_code=tags_code
+                )
+            )
+        if not body.queue_data:
+            return command.reply(remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")
+        return command.reply(body=body.encode())
+
+    return {
+        RequestCode.VIEW_MESSAGE_BY_ID: view,
+        RequestCode.QUERY_MESSAGE: by_key,
+        RequestCode.QUERY_CONSUME_QUEUE: queue_entries,
+    }

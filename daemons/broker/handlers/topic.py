@@ -1,0 +1,186 @@
+"""Topics: create, change, delete, list, and what is in them."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mq.daemons.broker.config import BrokerRole, BrokerSettings
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.bodies import (
+    MessageQueue,
+    TopicConfig,
+    TopicFilterType,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+
+log = logging.getLogger(__name__)
+
+# A queue costs a folder, a file and memory in every broker. Java has no limit; the largest topic it
+# makes itself has 1024.
+MOST_QUEUES = 65536
+
+SLAVE_REMARK = (
+    "Can't modify topic or subscription group from slave broker, please execute it from master "
+    "broker."
+)
+
+
+def handlers(
+    settings: BrokerSettings, topics: Topics, offsets: ConsumerOffsets, store: MessageStore
+) -> dict[int, Handler]:
+    """The table of this subject."""
+    about = TopicHandlers(settings, topics, offsets, store)
+    return {
+        RequestCode.UPDATE_AND_CREATE_TOPIC: about.update,
+        RequestCode.DELETE_TOPIC_IN_BROKER: about.delete,
+        RequestCode.GET_ALL_TOPIC_CONFIG: about.all_topics,
+        RequestCode.GET_TOPIC_CONFIG: about.one_topic,
+        RequestCode.GET_TOPIC_STATS_INFO: about.stats,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: about.system_topics,
+    }
+
+
+def check_master(settings: BrokerSettings) -> None:
+    """Refuse a change on a slave: it has what its master has."""
+    if settings.store.broker_role is BrokerRole.SLAVE:
+        raise Refused(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
+
+
+@contextmanager
+def saving() -> Iterator[None]:
+    """Refuse, with its cause, a change that cannot be saved."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error.strerror}"
+        ) from None
+
+
+class TopicHandlers:
+    """The topics of this broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        store: MessageStore,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._store = store
+
+    def update(self, command: Command, channel: Channel) -> Command:
+        """Create a topic or change it."""
+        check_master(self._settings)
+        header = CreateTopicRequestHeader.decode(command.fields)
+        self._check_name(header.topic)
+        for name, count in (
+            ("readQueueNums", header.read_queue_nums),
+            ("writeQueueNums", header.write_queue_nums),
+        ):
+            if not 0 <= count <= MOST_QUEUES:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"{name}={count}: expected 0 to {MOST_QUEUES}"
+                )
+        filter_type = TopicFilterType.__members__.get(header.topic_filter_type)
+        if filter_type is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topicFilterType={header.topic_filter_type}: expected SINGLE_TAG or MULTI_TAG",
+            )
+        if not 0 <= header.perm <= 15:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"perm={header.perm}: expected 0 to 15")
+        known = self._topics.get(header.topic)
+        log.info("%s creates or changes topic %s", channel.remote, header.topic)
+        changed = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            # The name servers say which topics are ordered, not this request: it would hold
+            # until the next registration only.
+            order=known.order if known is not None else False,
+        )
+        with saving():
+            self._topics.update(changed)
+        return command.reply()
+
+    def delete(self, command: Command, channel: Channel) -> Command:
+        """Delete a topic with its queues and the offsets in it."""
+        check_master(self._settings)
+        header = DeleteTopicRequestHeader.decode(command.fields)
+        self._check_name(header.topic)
+        log.info("%s deletes topic %s", channel.remote, header.topic)
+        with saving():
+            self._topics.delete(header.topic)
+        self._store.delete_topic(header.topic)
+        # Java keeps them: a topic made again under that name would then be consumed from where
+        # the old one was left, not from its beginning.
+        self._offsets.remove_topic(header.topic)
+        return command.reply()
+
+    def all_topics(self, command: Command, channel: Channel) -> Command:
+        """Every topic with its configuration."""
+        return command.reply(body=self._topics.wrapper().encode())
+
+    def one_topic(self, command: Command, channel: Channel) -> Command:
+        """The configuration of one topic, as 5.x tools ask for it."""
+        header = GetTopicConfigRequestHeader.decode(command.fields)
+        return command.reply(body=self._known(header.topic).encode())
+
+    def stats(self, command: Command, channel: Channel) -> Command:
+        """First and last offset of each queue, and when its last message came."""
+        header = GetTopicStatsInfoRequestHeader.decode(command.fields)
+        config = self._known(header.topic)
+        table = {}
+        for queue_id in range(config.write_queue_nums):
+            least = max(0, self._store.min_offset(header.topic, queue_id))
+            most = max(0, self._store.max_offset(header.topic, queue_id))
+            last = (
+                self._store.message_store_time(header.topic, queue_id, most - 1) if most > 0 else 0
+            )
+            queue = MessageQueue(header.topic, self._settings.broker.broker_name, queue_id)
+            table[queue] = TopicOffset(
+                min_offset=least, max_offset=most, last_update_timestamp=last
+            )
+        return command.reply(body=TopicStatsTable(offset_table=table).encode())
+
+    def system_topics(self, command: Command, channel: Channel) -> Command:
+        """The topics that users may not create or change."""
+        return command.reply(body=TopicList(topic_list=set(self._topics.system_names)).encode())
+
+    def _known(self, topic: str) -> TopicConfig:
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
+    def _check_name(self, topic: str) -> None:
+        try:
+            names.check_topic(topic)
+        except names.IllegalName as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if self._topics.is_system(topic):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic."
+            )
