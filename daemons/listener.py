@@ -255,7 +255,10 @@ class Listener:
         backlog: int = 1024,
     ) -> None:
         self.handlers = dict(handlers)
-        self.direct: dict[object, DirectHandler] = {**(direct or {})}
+        # Any object may be asked for: a header's code is checked by looking it up.
+        self.direct: dict[object, DirectHandler] = {
+            code: handler for code, handler in (direct or {}).items()
+        }
         self.host = host
         self.port = port
         self.channels: set[Channel] = set()

@@ -41,7 +41,10 @@ _REMARKS = {
     MOVED: "OFFSET_MOVED",
 }
 _PREFIX = struct.Struct(">II")
-_ENTRY_SIZE = layout.ENTRY_SIZE
+_iterate = layout.ENTRY.iter_unpack
+_identity = layout.RECORD_IDENTITY.unpack_from
+_identity_size = layout.RECORD_IDENTITY.size
+_MAGIC = layout.MAGIC_V1
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
@@ -132,7 +135,7 @@ class PullHandlers:
             self._check_group(group)
         expression = self._expression(fields, sys_flag, group, topic)
         found = self._look_up(queue, offset, maximum, expression)
-        code, next_offset, ranges, count, size = found
+        code, _, ranges, count, _ = found
         if code == NOT_FOUND and may_hold and sys_flag & _SUSPEND:
             self._hold(header, fields, channel, queue, offset, expression)
         elif count and self._log.written - ranges[0][0] > self._warm_bytes:
@@ -162,23 +165,39 @@ class PullHandlers:
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
             return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
-        written = self._log.written
-        minimum = self._log.minimum
+        log = self._log
+        written = log.written
+        minimum = log.minimum
         ranges: list[tuple[int, int]] = []
-        start = length = count = size = scanned = 0
-        for physical, entry_size, code in layout.ENTRY.iter_unpack(entries):
+        start = length = count = size = 0
+        index = offset - 1
+        queue_id = queue.queue_id
+        file_start = file_end = -1
+        for physical, entry_size, code in _iterate(entries):
+            index += 1
             if codes and code not in codes:
-                scanned += 1
                 continue
             if physical < minimum or entry_size == 0x7FFFFFFF:  # its log file has been deleted
-                scanned += 1
                 continue
             if count:
                 if count >= wanted or size + entry_size > most_bytes:
+                    index -= 1
                     break
             elif written - physical > self._warm_bytes:
                 wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
                 most_bytes = config.max_transfer_bytes_on_message_in_disk
+            if not file_start <= physical < file_end:
+                file = log.file_at(physical)
+                if file is not None:
+                    file_start, file_end, view = file.start, file.end, file.view
+            # Never hand out bytes that are not this very message: an entry may be damaged.
+            if not file_start <= physical <= file_end - _identity_size or _identity(
+                view, physical - file_start
+            ) != (entry_size, _MAGIC, queue_id, index):
+                true_entry = self._store.consume_queue_entry(queue.topic, queue_id, index)
+                if true_entry is None:
+                    continue
+                physical, entry_size, _ = true_entry
             if physical == start + length:
                 length += entry_size
             else:
@@ -186,11 +205,10 @@ class PullHandlers:
                     ranges.append((start, length))
                 start, length = physical, entry_size
             count += 1
-            scanned += 1
             size += entry_size
         if length:
             ranges.append((start, length))
-        return (FOUND if count else RETRY), offset + scanned, ranges, count, size
+        return (FOUND if count else RETRY), index + 1, ranges, count, size
 
     def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> Found:
         if end == 0:
@@ -286,9 +304,7 @@ class PullHandlers:
                 f"subscription group [{group}] does not exist",
             )
         if not config.consume_enable:
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
-            )
+            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
 
     def _expression(
         self, fields: dict[str, str], sys_flag: int, group: str, topic: str

@@ -186,7 +186,7 @@ class SendHandlers:
         elements = []
         total = 0
         for element in decode_batch(body):
-            own = dict(element.properties)
+            own = decode(str(element.properties, "utf-8"))
             elements.append((element, own, _field(encode({**own, **common}))))
             total += layout.RECORD_MINIMUM + 2 * layout.IPV6_EXTRA + len(queue.topic_field)
             total += len(element.body) + len(elements[-1][2])
@@ -201,7 +201,7 @@ class SendHandlers:
             for element, own, field in elements:
                 physical = appender.append(
                     queue,
-                    element.body,
+                    bytes(element.body),
                     field,
                     flag=element.flag,
                     sys_flag=_checked(int(fields["f"])),

@@ -318,7 +318,7 @@ class Appender:
 
 def _send(replies: list[tuple[ReplySink, bytes]]) -> None:
     """Send replies, those of one sink in one write."""
-    sinks = {}
+    sinks: dict[ReplySink, None] = {}
     for sink, frame in replies:
         sink.queue_frame(frame)
         sinks[sink] = None

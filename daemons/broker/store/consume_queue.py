@@ -230,6 +230,17 @@ class ConsumeQueue:
         del self._tail[(self.written - self._persisted) * _ENTRY_SIZE :]
         self.appended = self.written
 
+    def mend(self, index: int, entry: bytes) -> None:
+        """Replace a damaged entry. Raises OSError."""
+        if index >= self._persisted:
+            start = (index - self._persisted) * _ENTRY_SIZE
+            self._tail[start : start + _ENTRY_SIZE] = entry
+            return
+        position = index * _ENTRY_SIZE
+        start = self._files[bisect_right(self._files, position) - 1]
+        descriptor = self._descriptors.open(self._folder / layout.file_name(start))
+        os.pwrite(descriptor, entry, position - start)
+
     @property
     def persisted(self) -> int:
         """One past the last entry that is in a file."""

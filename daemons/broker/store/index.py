@@ -141,7 +141,7 @@ class IndexFile:
 
     def cut(self, physical: int) -> int:
         """Take back the items of messages at a physical offset or behind it; say how many."""
-        dropped = 0
+        dropped = -self._find_uncounted()
         while self.count > 1:
             hashed, offset, _, previous = _ITEM.unpack_from(
                 self._map, self._item_at(self.count - 1)
@@ -153,13 +153,24 @@ class IndexFile:
             self.used_slots -= previous == 0
             self.count -= 1
             dropped += 1
-        if dropped and self.count > 1:
+        if self.count > 1:
             _, offset, seconds, _ = _ITEM.unpack_from(self._map, self._item_at(self.count - 1))
             self.end_offset = offset
             self.end_timestamp = self.begin_timestamp + seconds * 1000
-        if dropped:
-            self.save_header()
-        return dropped
+        self.save_header()
+        return max(dropped, 0)
+
+    def _find_uncounted(self) -> int:
+        """Count the items that were put when the process died before it could count them."""
+        found = 0
+        while self.count < self._capacity:
+            hashed, offset, _, _ = _ITEM.unpack_from(self._map, self._item_at(self.count))
+            slot = _HEADER.size + _SLOT.size * (max(hashed, 0) % self._slots)
+            if (hashed, offset) == (0, 0) or _SLOT.unpack_from(self._map, slot)[0] < self.count:
+                break
+            self.count += 1
+            found += 1
+        return found
 
     def sync(self) -> None:
         """Wait until the file is on the disk. Raises OSError. For a thread: it lets the GIL go."""

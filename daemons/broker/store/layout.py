@@ -55,6 +55,8 @@ RECORD_START = struct.Struct(
     "i"  # magic
     "i"  # CRC-32 of the stored body, its sign bit cleared
 )
+# Of RECORD_HEAD, what tells whose record it is: size, magic, queue id, queue offset.
+RECORD_IDENTITY = struct.Struct(">ii4xi4xq")
 # A record up to its body when both hosts are IPv4 addresses.
 RECORD_HEAD = struct.Struct(
     ">i"  # total size

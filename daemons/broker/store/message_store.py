@@ -24,11 +24,15 @@ from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
+
+# A run of damaged entries longer than this, five pages of a file, is mended by the next start.
+MOST_DAMAGED = 1024
 
 _LEVEL_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -213,6 +217,7 @@ class MessageStore:
             self.appender.refuse("index", refusal)
         else:
             self.appender.accept("index")
+        self.key_index.save_headers()
         del self._unindexed[:done]
 
     # questions --------------------------------------------------------------------------------
@@ -250,7 +255,44 @@ class MessageStore:
     ) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of a message, or None."""
         queue = self.queues.get(topic, queue_id)
-        return None if queue is None else queue.entry(index)
+        entry = None if queue is None else queue.entry(index)
+        if queue is None or entry is None:
+            return None
+        if not self.is_true_entry(queue, index, entry[0], entry[1]):
+            return self.repair_entry(queue, index)
+        return entry
+
+    def is_true_entry(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
+        """Whether the log has at an offset the very message that an entry promises."""
+        head = self.log.view(physical, layout.RECORD_IDENTITY.size)
+        if head is None:
+            return False
+        found_size, magic, queue_id, offset = layout.RECORD_IDENTITY.unpack(head)
+        return (found_size, queue_id, offset) == (size, queue.queue_id, index) and magic in (
+            layout.MAGIC_V1,
+            layout.MAGIC_V2,
+        )
+
+    def repair_entry(self, queue: ConsumeQueue, index: int) -> tuple[int, int, int] | None:
+        """Find the message of a damaged queue entry in the log, and mend the entry.
+
+        It lies behind the message of the nearest true entry before it, so little has to be read.
+        None if the message is not there any more.
+        """
+        start = self.log.minimum
+        for before in range(index - 1, max(index - MOST_DAMAGED, queue.minimum) - 1, -1):
+            entry = queue.entry(before)
+            if entry and self.is_true_entry(queue, before, entry[0], entry[1]):
+                start = entry[0] + entry[1]
+                break
+        delays = delay_levels(self._config().message_delay_level)
+        entry = find_entry(self.log, start, queue.topic, queue.queue_id, index, delays)
+        if entry is None:
+            log.error("%r: entry %d is damaged and its message is not in the log", queue, index)
+            return None
+        log.error("%r: entry %d was damaged; mended from the log", queue, index)
+        queue.mend(index, layout.ENTRY.pack(*entry))
+        return entry
 
     def message_store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """The store timestamp in ms of a message, -1 if it is not there."""

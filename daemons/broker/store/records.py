@@ -9,7 +9,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checksum import crc32
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import MappedFile
-from mq.protocol.properties import PropertyKey
+from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.tags import tags_code
 
 _START = struct.Struct(">iiiiiqqiq")  # up to and with the born timestamp
@@ -48,21 +48,41 @@ class EndOfLog(Exception):
 
 
 def read_log(commit_log: CommitLog, start: int) -> Iterator[Record]:
-    """Yield the records from an offset on, each verified with its checksum.
-
-    ``commit_log.position`` follows: when this ends or raises, it is behind the last good record.
+    """Yield the records from an offset on, each verified with its checksum, up to where none is.
 
     Raises BadRecord at the first one that is damaged.
     """
-    commit_log.position = start
-    while (file := commit_log.file_at(commit_log.position)) is not None:
+    position = start
+    while (file := commit_log.file_at(position)) is not None:
         try:
-            for record in _read_file(file, commit_log.position - file.start):
-                commit_log.position = record.physical + record.size
-                yield record
+            yield from _read_file(file, position - file.start)
         except EndOfLog:
             return
-        commit_log.position = file.end
+        position = file.end
+
+
+def find_entry(
+    commit_log: CommitLog,
+    start: int,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    delays: dict[int, int],
+) -> tuple[int, int, int] | None:
+    """What the queue entry of a message should be, looked for in the log from an offset on."""
+    try:
+        for record in read_log(commit_log, start):
+            if record.topic != topic or record.queue_id != queue_id:
+                continue
+            if record.queue_offset >= queue_offset:
+                if record.queue_offset > queue_offset:
+                    return None
+                properties = decode(record.properties)
+                code = queue_tags_code(topic, properties, record.store_timestamp, delays)
+                return record.physical, record.size, code
+    except BadRecord:
+        return None
+    return None
 
 
 def _read_file(file: MappedFile, position: int) -> Iterator[Record]:

@@ -106,8 +106,13 @@ class Recovery:
             self._forget_everything()
         else:
             report.start = self._choose_start()
+            known_end = max(
+                self._checkpoint.safe_offset,
+                max((queue.last_physical_end() for queue in self._queues), default=0),
+            )
             self._cut_derived(report.start)
             self._replay(report.start)
+            self._report_missing(known_end)
         report.end = self._log.position
         report.seconds = time.monotonic() - began
         return report
@@ -163,11 +168,11 @@ class Recovery:
         index = self._index
         if index is None or not self.report.machine_crashed:
             return start
-        while index.files and index.files[-1].end_offset >= start:
-            file = index.remove_last()
-            if self._log.minimum <= file.begin_offset < start:
-                start = self._log_file_start(file.begin_offset)
-        return start
+        if not index.files:
+            return start
+        file = index.remove_last()
+        begin = file.begin_offset if file.count > 1 else max(index.end_offset, 0)
+        return min(start, self._log_file_start(max(begin, self._log.minimum)))
 
     def _log_file_start(self, offset: int) -> int:
         file = self._log.file_at(offset)
@@ -182,13 +187,14 @@ class Recovery:
             self._index.cut(start)
 
     def _replay(self, start: int) -> None:
+        end = start
         try:
             for record in read_log(self._log, start):
                 self.report.records += 1
+                end = record.physical + record.size
                 self._dispatch(record)
         except BadRecord as error:
-            self._put_aside(self._log.position, str(error))
-        end = self._log.position
+            self._put_aside(end, str(error))
         self._report_rest(end)
         self._log.cut(end)
         for queue in self._queues:
@@ -260,6 +266,14 @@ class Recovery:
             if file.start > end and _data_end(file.descriptor, 0) > 0:
                 self._damaged(file.path, file.start, file.size, "the log ends before this file")
                 self._keep_file(file.path)
+
+    def _report_missing(self, known_end: int) -> None:
+        """A log that ends in zeros looks whole; queues and checkpoint may know that it is not."""
+        end = self._log.position
+        if end < known_end and not any(damage.offset == end for damage in self.report.damages):
+            path = self._log.files[-1].path
+            why = "queues or checkpoint know of messages that the log does not have"
+            self._damaged(path, end, known_end - end, why)
 
     def _put_aside(self, offset: int, why: str) -> None:
         file = self._log.file_at(offset)

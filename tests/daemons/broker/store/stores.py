@@ -1,0 +1,101 @@
+"""Small stores for tests: files of a few kilobytes, so that rolling and cutting happen at once."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
+
+HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
+LOG_FILE = 4096
+QUEUE_FILE = 400  # 20 entries
+
+T = TypeVar("T")
+
+
+def settings(root: Path, **changes: Any) -> MessageStoreConfig:
+    return MessageStoreConfig(
+        store_path_root_dir=str(root),
+        mapped_file_size_commit_log=changes.pop("log_file", LOG_FILE),
+        mapped_file_size_consume_queue=changes.pop("queue_file", QUEUE_FILE),
+        max_hash_slot_num=changes.pop("slots", 50),
+        max_index_num=changes.pop("items", 100),
+        flush_disk_type=changes.pop("flush", FlushDiskType.ASYNC_FLUSH),
+        **changes,
+    )
+
+
+def with_store(root: Path, work: Callable[[MessageStore], Awaitable[T]], **changes: Any) -> T:
+    """Open a store, do something with it, close it."""
+    config = settings(root, **changes)
+
+    async def run() -> T:
+        async with MessageStore(lambda: config, HOST) as store:
+            return await work(store)
+
+    return asyncio.run(run())
+
+
+async def put(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    *bodies: bytes,
+    properties: bytes = b"",
+    keys: tuple[str, ...] = (),
+    tags_code: int = 0,
+) -> list[int]:
+    """Append messages and wait until they are stored; returns their physical offsets.
+
+    Raises StoreRefused as the store does.
+    """
+    loop = asyncio.get_running_loop()
+    stored: asyncio.Future[None] = loop.create_future()
+
+    def done(refusal: StoreRefused | None) -> None:
+        if refusal is None:
+            stored.set_result(None)
+        else:
+            stored.set_exception(refusal)
+
+    physicals = []
+    for body in bodies:
+        physical = store.appender.append(
+            store.queue(topic, queue_id),
+            body,
+            len(properties).to_bytes(2, "big") + properties,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=1_700_000_000_000,
+            born_host=HOST,
+            tags_code=tags_code,
+        )
+        if keys:
+            store.appender.index(topic, keys, physical)
+        physicals.append(physical)
+    store.appender.call_when_stored(done)
+    await stored
+    return physicals
+
+
+def bodies(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
+    """The bodies of all readable messages of a queue, in order."""
+    found = []
+    for offset in range(store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)):
+        entry = store.consume_queue_entry(topic, queue_id, offset)
+        assert entry is not None
+        record = store.record_at(entry[0])
+        assert record is not None and len(record) == entry[1]
+        size = int.from_bytes(record[84:88], "big")
+        found.append(record[88 : 88 + size])
+    return found
+
+
+def crashed_copy(store: MessageStore, target: Path) -> Path:
+    """What a kill -9 at this moment would leave, in another folder."""
+    shutil.copytree(store.root, target)
+    return target

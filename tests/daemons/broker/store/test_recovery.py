@@ -1,0 +1,241 @@
+"""Stores that were killed or damaged, and what a start makes of them."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import FlushDiskType
+from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
+
+
+async def fill(store: MessageStore, count: int = 60, start: int = 0) -> None:
+    """Messages m0… in two queues of one topic, each with a key, over several log files."""
+    for number in range(start, count):
+        await put(
+            store,
+            "orders",
+            number % 2,
+            b"m%d" % number + b"." * 100,
+            properties=b"KEYS\x01k%d" % number,
+            keys=(f"k{number}",),
+        )
+
+
+def body(number: int) -> bytes:
+    return b"m%d" % number + b"." * 100
+
+
+def expected(count: int, queue_id: int) -> list[bytes]:
+    return [body(number) for number in range(count) if number % 2 == queue_id]
+
+
+def log_file_of(root: Path, offset: int) -> Path:
+    return root / "commitlog" / layout.file_name(offset - offset % 4096)
+
+
+def damaged_copy(tmp_path: Path, count: int = 60) -> tuple[Path, list[int]]:
+    """A killed store with `count` messages, and where its records begin.
+
+    A checkpoint was taken after two thirds of them.
+    """
+    target = tmp_path / "crashed"
+
+    async def work(store: MessageStore) -> list[int]:
+        await fill(store, count * 2 // 3)
+        await store.checkpointer.checkpoint()
+        await fill(store, count, start=count * 2 // 3)
+        crashed_copy(store, target)
+        starts = []
+        for queue_id in (0, 1):
+            for offset in range(store.max_offset("orders", queue_id)):
+                entry = store.consume_queue_entry("orders", queue_id, offset)
+                assert entry is not None
+                starts.append(entry[0])
+        return sorted(starts)
+
+    return target, with_store(tmp_path / "store", work)
+
+
+async def all_bodies(store: MessageStore) -> list[list[bytes]]:
+    return [bodies(store, "orders", queue_id) for queue_id in (0, 1)]
+
+
+def test_a_clean_stop_keeps_every_message_and_reads_nothing_again(tmp_path: Path) -> None:
+    with_store(tmp_path, fill)
+
+    async def check(store: MessageStore) -> None:
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+        assert not store.report.crashed
+        assert store.report.records == 0
+
+    with_store(tmp_path, check)
+    assert not (tmp_path / layout.ABORT_FILE).exists()
+
+
+def test_a_killed_store_has_every_message_once_and_finds_it_by_key(tmp_path: Path) -> None:
+    crashed, _ = damaged_copy(tmp_path)
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.crashed and not store.report.machine_crashed
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+        for number in range(60):
+            _, _, records = store.query_by_key("orders", f"k{number}", 32, 0, 1 << 62)
+            assert [body(number) in record for record in records] == [True]
+        await put(store, "orders", 0, b"after")
+
+    with_store(crashed, check)
+
+    async def check_again(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [*expected(60, 0), b"after"]
+
+    with_store(crashed, check_again)
+
+
+def test_a_crash_of_the_machine_makes_the_index_again(tmp_path: Path) -> None:
+    crashed, _ = damaged_copy(tmp_path)
+    (crashed / layout.ABORT_FILE).write_bytes(b"another boot")
+    (index_file,) = (crashed / "index").iterdir()
+    index_file.write_bytes(bytes(index_file.stat().st_size))  # its pages never reached the disk
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed
+        for number in range(60):
+            _, _, records = store.query_by_key("orders", f"k{number}", 32, 0, 1 << 62)
+            assert [body(number) in record for record in records] == [True]
+
+    with_store(crashed, check)
+
+
+@pytest.mark.parametrize("cut", [8, 50, 91, 120])
+def test_a_record_cut_short_is_dropped_and_reported(tmp_path: Path, cut: int) -> None:
+    crashed, starts = damaged_copy(tmp_path)
+    path = log_file_of(crashed, starts[-1])
+    with open(path, "r+b") as file:
+        file.truncate(starts[-1] % 4096 + cut)
+        file.truncate(4096)
+
+    async def check(store: MessageStore) -> None:
+        assert store.max_physical_offset == starts[-1]
+        (damage,) = store.report.damages
+        assert damage.offset == starts[-1] and damage.path == str(path)
+        assert await all_bodies(store) == [expected(59, 0), expected(59, 1)]
+
+    with_store(crashed, check)
+    assert (crashed / "damaged" / layout.file_name(starts[-1])).exists()
+
+
+def test_a_flipped_bit_in_a_body_ends_the_log_there_and_keeps_what_was_cut(tmp_path: Path) -> None:
+    crashed, starts = damaged_copy(tmp_path)
+    path = log_file_of(crashed, starts[40])
+    data = bytearray(path.read_bytes())
+    data[starts[40] % 4096 + 95] ^= 0x10
+    path.write_bytes(data)
+
+    async def check(store: MessageStore) -> None:
+        assert store.max_physical_offset == starts[40]
+        assert "checksum" in store.report.damages[0].why
+        assert await all_bodies(store) == [expected(40, 0), expected(40, 1)]
+        await put(store, "orders", 0, b"new")
+        assert bodies(store, "orders", 0)[-1] == b"new"
+
+    with_store(crashed, check)
+    kept = (crashed / "damaged" / layout.file_name(starts[40])).read_bytes()
+    assert kept.startswith(bytes(data[starts[40] % 4096 : starts[40] % 4096 + 200]))
+
+
+def test_messages_that_only_the_queues_still_know_are_reported(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> list[int]:
+        await fill(store, 10)
+        await store.checkpointer.checkpoint()
+        crashed_copy(store, tmp_path / "crashed")
+        return [entry[0] for n in range(5) if (entry := store.queue("orders", 1).entry(n))]
+
+    starts = with_store(tmp_path / "store", work)
+    with open(log_file_of(tmp_path / "crashed", 0), "r+b") as file:
+        file.truncate(starts[-1])
+        file.truncate(4096)
+
+    async def check(store: MessageStore) -> None:
+        (damage,) = store.report.damages
+        assert damage.offset == starts[-1] and "know of messages" in damage.why
+        assert await all_bodies(store) == [expected(10, 0), expected(9, 1)]
+
+    with_store(tmp_path / "crashed", check)
+
+
+@pytest.mark.parametrize("what", ["missing", "zeros", "noise", "truncated", "flipped"])
+def test_damaged_queue_files_are_made_again_from_the_log(tmp_path: Path, what: str) -> None:
+    crashed, _ = damaged_copy(tmp_path)
+    path = crashed / "consumequeue" / "orders" / "0" / layout.file_name(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    good = path.read_bytes() if path.exists() else bytes(400)
+    if what == "missing":
+        path.unlink(missing_ok=True)
+    elif what == "truncated":
+        path.write_bytes(good[:130])
+    elif what == "flipped":
+        path.write_bytes(good[:7] + bytes([good[7] ^ 0xFF]) + good[8:])
+    else:
+        path.write_bytes(bytes(400) if what == "zeros" else bytes(range(1, 201)) * 2)
+
+    async def check(store: MessageStore) -> None:
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+
+    with_store(crashed, check)
+
+
+def test_a_torn_checkpoint_only_costs_time(tmp_path: Path) -> None:
+    crashed, _ = damaged_copy(tmp_path)
+    (crashed / layout.CHECKPOINT_FILE).write_bytes(b"\xff" * 100)
+
+    async def check(store: MessageStore) -> None:
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+
+    with_store(crashed, check)
+
+
+def test_with_sync_flush_nothing_is_readable_before_the_fsync(tmp_path: Path) -> None:
+    async def check(store: MessageStore) -> None:
+        appended = asyncio.ensure_future(put(store, "orders", 0, b"one"))
+        await asyncio.sleep(0)
+        store.appender.commit()
+        assert store.max_physical_offset > store.flushed_offset
+        assert store.max_offset("orders", 0) == 0
+        (physical,) = await appended
+        assert store.flushed_offset == store.max_physical_offset
+        assert store.max_offset("orders", 0) == 1
+        assert store.record_at(physical) is not None
+
+    with_store(tmp_path, check, flush=FlushDiskType.SYNC_FLUSH)
+
+
+def test_a_store_in_use_cannot_be_locked_by_another_process(tmp_path: Path) -> None:
+    script = (
+        "import fcntl, sys\n"
+        "file = open(sys.argv[1], 'r+b')\n"
+        "try:\n    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)\n"
+        "except OSError:\n    sys.exit(3)\n"
+    )
+
+    async def check(store: MessageStore) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, str(tmp_path / "lock")
+        )
+        assert await process.wait() == 3
+
+    with_store(tmp_path, check)
+
+
+def test_a_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path) -> None:
+    with_store(tmp_path, fill)
+
+    async def nothing(store: MessageStore) -> None:
+        raise AssertionError
+
+    with pytest.raises(StoreLoadError, match="mappedFileSizeCommitLog"):
+        with_store(tmp_path, nothing, log_file=8192)
