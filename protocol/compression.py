@@ -98,7 +98,7 @@ def _decompress_zstd(body: bytes | memoryview, limit: int) -> bytes:
         size = zstandard.frame_content_size(body)
         if size > limit:
             raise _too_large("zstd", limit)
-        if size >= 0:
+        if size > 0:
             return decompressor.decompress(body, allow_extra_data=False)
         # The frame does not say its size: find out whether it is within the limit first.
         left = limit + 1

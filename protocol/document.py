@@ -1,0 +1,175 @@
+"""The tables of docs/protocol.md, made from the declarations: `python -m mq.protocol.document`.
+
+Run from the root of the project it replaces all that follows MARK in docs/protocol.md; the prose
+before it is written by hand. A test fails when the committed file is stale.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from importlib import import_module
+from pathlib import Path
+from types import GenericAlias, UnionType
+from typing import Any
+
+from mq.protocol import bodies, headers
+from mq.protocol.bodies.schema import Body, BodyField
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from mq.protocol.headers.schema import Field, Header
+
+MARK = "<!-- generated from here on: python -m mq.protocol.document -->\n"
+PATH = Path("docs/protocol.md")
+
+_KINDS = {"text": "text", "i32": "i32", "i64": "i64", "bool": "bool", "float": "float"}
+
+
+def tables() -> str:
+    """All tables, as Markdown."""
+    return "\n".join((*_codes(), *_headers(), *_bodies()))
+
+
+def write(path: Path = PATH) -> None:
+    """Put the tables in the document at `path`, behind MARK."""
+    prose, mark, _ = path.read_text(encoding="utf-8").partition(MARK)
+    if not mark:
+        raise SystemExit(f"{path} has no line {MARK!r}: it marks where the tables go")
+    path.write_text(prose + MARK + tables(), encoding="utf-8")
+
+
+def _codes() -> Iterator[str]:
+    yield "\n## Request codes\n"
+    with_header = headers.HEADERS
+    requests = (
+        (str(int(code)), code.name, _header_name(with_header.get(code)), code.release or "all")
+        for code in RequestCode
+    )
+    yield from _table(("code", "name", "header", "releases"), requests)
+    yield "\n## Response codes\n"
+    aliases: dict[int, list[str]] = {}
+    for name, response in ResponseCode.__members__.items():
+        if name != response.name:
+            aliases.setdefault(response, []).append(f"{name} (5.x)")
+    responses = (
+        (str(int(code)), ", ".join([code.name, *aliases.get(code, [])]), code.release or "all")
+        for code in ResponseCode
+    )
+    yield from _table(("code", "name", "releases"), responses)
+    yield "\n## Language codes\n"
+    yield from _table(("code", "name"), ((str(int(code)), code.name) for code in LanguageCode))
+
+
+def _header_name(header: type[Header] | None) -> str:
+    return header.__name__ if header else ""
+
+
+def _headers() -> Iterator[str]:
+    yield "\n## Headers"
+    yield "\nA name in **bold** must be there; of others the default is shown, if it is not null.\n"
+    for subject, names in headers.SUBJECTS.items():
+        if subject == "schema":
+            continue
+        module = import_module(f"mq.protocol.headers.{subject}")
+        yield f"\n### mq.protocol.headers.{subject}\n\n{module.__doc__}\n"
+        yield from _table(
+            ("header", "of", "fields"),
+            (_header_row(header) for header in _in_order(module, names)),
+        )
+
+
+def _header_row(header: type[Header]) -> tuple[str, ...]:
+    parts = [f"request {_code_text(code)}" for code in header.REQUESTS]
+    parts += [f"answer to {_code_text(code)}" for code in header.ANSWERS]
+    release = f" ({header.RELEASE})" if header.RELEASE else ""
+    base = header.__mro__[1]
+    inherited = [] if base is Header else [f"*those of {base.__name__}*"]
+    own = [_field_text(f) for f in header.FIELDS if f.name in header.__annotations__]
+    return (
+        f"**{header.__name__}**{release}: {header.__doc__}",
+        "<br>".join(parts),
+        ", ".join(own + inherited),
+    )
+
+
+def _code_text(code: RequestCode) -> str:
+    return f"{code.name} ({int(code)})"
+
+
+def _field_text(field: Field) -> str:
+    name = f"**{field.wire}**" if field.required else field.wire
+    text = f"{name} {_KINDS[field.kind]}"
+    if field.default is not None:
+        text += f" = {str(field.default).lower()}"
+    if field.wire not in (field.name, _camel(field.name)):
+        text += f" [{field.name}]"
+    return text + (f" ({field.release})" if field.release else "")
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def _bodies() -> Iterator[str]:
+    yield "\n## Bodies"
+    yield "\nEach field has a default; it is shown if it is neither null nor empty.\n"
+    for subject, names in bodies.SUBJECTS.items():
+        module = import_module(f"mq.protocol.bodies.{subject}")
+        if subject == "schema":
+            continue
+        yield f"\n### mq.protocol.bodies.{subject}\n\n{module.__doc__}\n"
+        classes = _in_order(module, names)
+        if subject == "enums":
+            rows = (_enum_row(enum) for enum in classes)
+        else:
+            rows = (_body_row(body) for body in classes)
+        yield from _table(("body", "fields"), rows)
+
+
+def _enum_row(enum: type[Enum]) -> tuple[str, ...]:
+    return f"**{enum.__name__}**: {enum.__doc__}", ", ".join(enum.__members__)
+
+
+def _body_row(body: type[Body]) -> tuple[str, ...]:
+    release = f" ({body.RELEASE})" if body.RELEASE else ""
+    base = body.__mro__[1]
+    inherited = [] if base is Body else [f"*those of {base.__name__}*"]
+    own = [_body_field_text(f) for f in body.FIELDS if f.name in body.__annotations__]
+    return f"**{body.__name__}**{release}: {body.__doc__}", ", ".join(own + inherited)
+
+
+def _body_field_text(field: BodyField) -> str:
+    text = f"{field.wire} {type_text(field.annotation)}"
+    default = field.default
+    if isinstance(default, Enum):
+        text += f" = {default.name}"
+    elif default not in (None, "", 0, False):
+        text += f" = {str(default).lower()}"
+    return text + (f" ({field.release})" if field.release else "")
+
+
+def type_text(annotation: Any) -> str:
+    """A type as people write it: `dict[text, list[QueueData]]`."""
+    if isinstance(annotation, UnionType):
+        return type_text(annotation.__args__[0])
+    if isinstance(annotation, GenericAlias):
+        arguments = ", ".join(map(type_text, annotation.__args__))
+        return f"{annotation.__origin__.__name__}[{arguments}]"
+    return "text" if annotation is str else str(annotation.__name__)
+
+
+def _in_order(module: Any, names: Iterable[str]) -> list[Any]:
+    """The classes of a module in the order in which it has them."""
+    order = list(vars(module))
+    return [getattr(module, name) for name in sorted(names, key=order.index)]
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace(chr(10), ' ') for cell in row)} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else PATH)
