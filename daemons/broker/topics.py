@@ -2,7 +2,7 @@
 
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version, is on the disk before it can be seen, and
-is told to `on_change` with the name of the topic, so that the name servers learn of it.
+is told to `on_change` with the name of the topic, empty for all, so that name servers learn of it.
 """
 
 import logging
@@ -186,6 +186,7 @@ class Topics:
     def next_version(self) -> None:
         """Raise the data version, so that name servers take in every topic again."""
         self._save(self.table)
+        self._tell("")
 
     def save(self) -> None:
         """Write the file as it stands, without a new data version."""

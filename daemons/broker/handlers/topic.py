@@ -1,7 +1,7 @@
 """Topics: create, change, delete, list, and what is in them."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from mq.daemons.broker.config import BrokerRole, BrokerSettings
@@ -41,10 +41,14 @@ SLAVE_REMARK = (
 
 
 def handlers(
-    settings: BrokerSettings, topics: Topics, offsets: ConsumerOffsets, store: MessageStore
+    settings: BrokerSettings,
+    topics: Topics,
+    offsets: ConsumerOffsets,
+    store: MessageStore,
+    announced: Callable[[], Awaitable[None]],
 ) -> dict[int, Handler]:
-    """The table of this subject."""
-    about = TopicHandlers(settings, topics, offsets, store)
+    """The table of this subject. `announced` waits until name servers know of a change."""
+    about = TopicHandlers(settings, topics, offsets, store, announced)
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: about.update,
         RequestCode.DELETE_TOPIC_IN_BROKER: about.delete,
@@ -81,14 +85,16 @@ class TopicHandlers:
         topics: Topics,
         offsets: ConsumerOffsets,
         store: MessageStore,
+        announced: Callable[[], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._offsets = offsets
         self._store = store
+        self._announced = announced
 
-    def update(self, command: Command, channel: Channel) -> Command:
-        """Create a topic or change it."""
+    async def update(self, command: Command, channel: Channel) -> Command:
+        """Create a topic or change it. When it is answered, the name servers know it, too."""
         check_master(self._settings)
         header = CreateTopicRequestHeader.decode(command.fields)
         self._check_name(header.topic)
@@ -123,6 +129,7 @@ class TopicHandlers:
         )
         with saving():
             self._topics.update(changed)
+        await self._announced()
         return command.reply()
 
     def delete(self, command: Command, channel: Channel) -> Command:
