@@ -46,7 +46,6 @@ GROUPS: dict[str, dict[str, str]] = {
     "daemon": {
         "namesrv": "Run a name server.",
         "broker": "Run a broker.",
-        "standalone": "Run a name server and a broker in one process.",
     },
 }
 

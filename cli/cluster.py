@@ -12,13 +12,13 @@ from mq.cli.errors import NotFound
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
-    from mq.protocol.bodies.cluster import ClusterInfo
-    from mq.protocol.bodies.route import BrokerData
+    from mq.cli.wire import Clusters
+    from mq.protocol.bodies import BrokerData
 
 T = TypeVar("T")
 
 
-def broker_names(info: "ClusterInfo", cluster: str) -> list[str]:
+def broker_names(info: "Clusters", cluster: str) -> list[str]:
     """The broker names of a cluster, in Java's order. Raises NotFound."""
     names = info.cluster_addr_table.get(cluster)
     if names is None:
@@ -27,13 +27,13 @@ def broker_names(info: "ClusterInfo", cluster: str) -> list[str]:
     return java_text.hash_order(names)
 
 
-def brokers(info: "ClusterInfo", cluster: str) -> list["BrokerData"]:
+def brokers(info: "Clusters", cluster: str) -> list["BrokerData"]:
     """The brokers of a cluster that are registered. Raises NotFound for an unknown cluster."""
     table = info.broker_addr_table
     return [table[name] for name in broker_names(info, cluster) if name in table]
 
 
-def masters(info: "ClusterInfo", cluster: str) -> list[str]:
+def masters(info: "Clusters", cluster: str) -> list[str]:
     """The addresses of the cluster's masters. Raises NotFound when there is none."""
     found = [
         broker.broker_addrs[MASTER_ID]
@@ -45,7 +45,7 @@ def masters(info: "ClusterInfo", cluster: str) -> list[str]:
     return java_text.hash_order(found)
 
 
-def addresses(info: "ClusterInfo", cluster: str) -> list[str]:
+def addresses(info: "Clusters", cluster: str) -> list[str]:
     """The addresses of all brokers of a cluster, replicas included. Raises NotFound."""
     found = [
         broker.broker_addrs[broker_id]
@@ -55,7 +55,7 @@ def addresses(info: "ClusterInfo", cluster: str) -> list[str]:
     return java_text.hash_order(found)
 
 
-def broker_name(info: "ClusterInfo", address: str) -> str:
+def broker_name(info: "Clusters", address: str) -> str:
     """The name of the broker at an address. Raises NotFound."""
     for name, broker in info.broker_addr_table.items():
         if address in broker.broker_addrs.values():
@@ -63,7 +63,7 @@ def broker_name(info: "ClusterInfo", address: str) -> str:
     raise NotFound(f"no name server knows a broker at {address}", hint="see: mq clusterList")
 
 
-def cluster_of(info: "ClusterInfo", broker: str) -> str | None:
+def cluster_of(info: "Clusters", broker: str) -> str | None:
     """The cluster that a broker name belongs to."""
     for name in java_text.hash_order(info.cluster_addr_table):
         if broker in info.cluster_addr_table[name]:

@@ -24,9 +24,7 @@ def queue_hash(queue: Any) -> int:
 
 
 def hash_order(
-    items: Iterable[T],
-    hash: Callable[[T], int] = java_hash,
-    capacity: int = 16,  # type: ignore[assignment]
+    items: Iterable[T], hash: Callable[[Any], int] = java_hash, capacity: int = 16
 ) -> list[T]:
     """The items in the order in which a java.util.HashSet or HashMap walks them.
 

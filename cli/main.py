@@ -26,7 +26,7 @@ def app() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has ended (`mq topicList | head`). Nothing is wrong with it.
-        sys.stdout = None  # type: ignore[assignment]  # nothing is left to flush at exit
+        sys.stdout = None  # so that nothing is flushed at exit
         status = Status.DONE
     sys.exit(status)
 
@@ -64,11 +64,20 @@ def _command(group: str, name: str, arguments: list[str], environment: Environme
         return Status.DONE
     own = {key: values[key] for key in declared.own_names}
     if not declared.needs_call:
+        _collect_again()
         return int(declared.function(environment, **own) or 0)
     from mq.cli.call import resolve
     from mq.cli.runner import run_command
 
+    _collect_again()
     return run_command(declared.function, resolve(environment, name, values), own)
+
+
+def _collect_again() -> None:
+    """Turn the collector on for the command, but let it leave alone what the imports made."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 def load(group: str, name: str) -> "Declared":
@@ -79,9 +88,7 @@ def load(group: str, name: str) -> "Declared":
     function = getattr(module, catalog.function_name(name))
     from mq.cli.options import Declared
 
-    declared = Declared(name, function)
-    gc.enable()
-    return declared
+    return Declared(name, function)
 
 
 def _without_command(arguments: list[str], environment: Environment) -> int:

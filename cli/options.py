@@ -76,6 +76,9 @@ def shared(
 Function = Callable[..., Any]
 
 
+# click's UsageError, which typer has inside and does not export.
+_ClickError: Any = typer.BadParameter.__bases__[0]
+
 F = TypeVar("F", bound=Function)
 
 
@@ -109,7 +112,7 @@ class Declared:
         self.context = typer.Context(
             self.command, info_name=f"mq {name}", help_option_names=["-h", "--help"]
         )
-        self._flags = {
+        self._flags: dict[str, list[str]] = {
             name: [*option.opts]
             for option in self.command.get_params(self.context)
             if (name := option.name)
@@ -157,7 +160,7 @@ class Declared:
         parser = self.command.make_parser(self.context)
         try:
             given, rest, _ = parser.parse_args([self._normal(word) for word in arguments])
-        except typer.BadParameter.__bases__[0] as error:  # click's UsageError, which typer hides
+        except _ClickError as error:
             message = error.format_message().rstrip(".")
             raise self._wrong(message[:1].lower() + message[1:]) from None
         return given, rest
@@ -237,6 +240,8 @@ def _convert(raw: Any, kind: Any) -> Any:
     """The value of an option. Java trims every value. Raises ValueError with the reason."""
     if kind is bool:
         return bool(raw)
+    if typing.get_origin(kind) is list:
+        return [_convert(item, typing.get_args(kind)[0]) for item in raw]
     text = str(raw).strip()
     if kind is str:
         return text

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text
+from mq.cli import cluster, java_text, wire
 from mq.cli.call import Call
 from mq.cli.errors import NotFound
 from mq.cli.options import Truth, one_of
@@ -13,8 +13,7 @@ from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.protocol.bodies.route import TopicRouteData
-    from mq.protocol.bodies.topic import TopicConfig
+    from mq.protocol.bodies import TopicConfig, TopicRouteData
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 
@@ -64,7 +63,7 @@ async def update_topic(
 
     With -c it is made on the master of every broker of the cluster, one after the other.
     """
-    from mq.protocol.bodies.topic import TopicConfig
+    from mq.protocol.bodies import TopicConfig
     from mq.protocol.names import check_topic
 
     check_topic(topic)
@@ -95,7 +94,7 @@ async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig")
     await admin.create_topic(address, config)
     plain = ""
     if config.order:
-        name = cluster.broker_name(await admin.cluster_info(), address)
+        name = cluster.broker_name(await wire.clusters(admin.session), address)
         mine = f"{name}:{config.write_queue_nums}"
         await _merge_order_conf(admin, config.topic_name, mine)
         plain = f"set broker orderConf. isOrder=true, orderConf=[{mine}]"
@@ -104,32 +103,34 @@ async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig")
 
 
 async def _update_on_cluster(admin: "Admin", name: str, config: "TopicConfig") -> Result:
-    info = await admin.cluster_info()
+    info = await wire.clusters(admin.session)
     masters = cluster.masters(info, name)
     done, failures = await cluster.for_each(
         masters, lambda address: admin.create_topic(address, config)
     )
     plain = "".join(f"create topic to {address} success.\n" for address in done)
     if config.order:
+        from mq.client.admin.name_servers import ORDER_TOPICS
+
         names = java_text.hash_order(info.cluster_addr_table[name])
         order = ";".join(f"{broker}:{config.write_queue_nums}" for broker in names)
-        await admin.put_kv_config(ORDER_NAMESPACE, config.topic_name, order)
+        await admin.put_kv(ORDER_TOPICS, config.topic_name, order)
         plain += f"set cluster orderConf. isOrder=true, orderConf=[{order}]"
     plain += _config_text(config)
     rows = [_config_row(address, config) for address in done]
     return Result(_CONFIG_COLUMNS, rows, plain, failures=failures)
 
 
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-
-
 async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
     """Add `broker:queues` to the topic's order configuration, in place of the broker's old one."""
-    old = await admin.get_kv_config(ORDER_NAMESPACE, topic) or ""
+    from mq.client.admin.name_servers import ORDER_TOPICS
+
+    first = admin.session.name_servers[0]
+    old = await admin.get_kv(first, ORDER_TOPICS, topic) or ""
     parts = {part.split(":")[0]: part for part in old.split(";") if part}
     parts[mine.split(":")[0]] = mine
     order = ";".join(parts[name] for name in java_text.hash_order(parts))
-    await admin.put_kv_config(ORDER_NAMESPACE, topic, order)
+    await admin.put_kv(ORDER_TOPICS, topic, order)
 
 
 def _config_text(config: "TopicConfig") -> str:
@@ -139,7 +140,7 @@ def _config_text(config: "TopicConfig") -> str:
     return (
         f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
         f"writeQueueNums={config.write_queue_nums}, perm={permission_text(config.perm)}, "
-        f"topicFilterType={config.topic_filter_type}, topicSysFlag={config.topic_sys_flag}, "
+        f"topicFilterType={config.topic_filter_type.name}, topicSysFlag={config.topic_sys_flag}, "
         f"order={java_text.truth(config.order)}]"
     )
 
@@ -153,7 +154,7 @@ async def delete_topic(
 ) -> Result:
     """Delete a topic from the brokers of a cluster and from the name servers."""
     async with call.admin() as admin:
-        masters = cluster.masters(await admin.cluster_info(), cluster_name)
+        masters = cluster.masters(await wire.clusters(admin.session), cluster_name)
         done, failures = await cluster.for_each(
             masters, lambda address: admin.delete_topic_in_broker(address, topic)
         )
@@ -178,10 +179,11 @@ async def topic_list(
     ] = False,
 ) -> Result:
     """List every topic."""
-    async with call.admin() as admin:
-        if cluster_model:
+    if cluster_model:
+        async with call.admin() as admin:
             return await _topics_with_groups(admin)
-        topics = java_text.hash_order((await admin.topic_list()).topic_list)
+    async with call.session() as session:
+        topics = java_text.hash_order(await wire.topic_names(session))
     plain = "".join(f"{topic}\n" for topic in topics)
     return Result((text("topic", "Topic"),), [(topic,) for topic in topics], plain)
 
@@ -189,18 +191,19 @@ async def topic_list(
 async def _topics_with_groups(admin: "Admin") -> Result:
     from mq.client.errors import MQError
 
-    info = await admin.cluster_info()
+    info = await wire.clusters(admin.session)
     rows: list[Row] = []
     lines = [f"{'#Cluster Name':<20}  {'#Topic':<48}  {'#Consumer Group':<48}\n"]
-    for topic in java_text.hash_order((await admin.topic_list()).topic_list):
+    for topic in java_text.hash_order(await wire.topic_names(admin.session)):
         if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             continue
         name, groups = "", [""]
         try:
             route = await admin.topic_route(topic)
             name = cluster.cluster_of(info, route.broker_datas[0].broker_name) or "null"
-            found = await admin.topic_consumed_by(topic)
-            groups = java_text.hash_order(found.group_list) or [""]
+            first = cluster.any_address(route.broker_datas[0])
+            found = await wire.groups_of_topic(admin.session, first, topic)
+            groups = java_text.hash_order(found) or [""]
         except (MQError, IndexError):
             pass  # as in Java: what cannot be asked stays empty
         for group in groups:
@@ -261,7 +264,7 @@ def _route_list(rows: list[Row], brokers: int) -> str:
 def _route_json(route: "TopicRouteData") -> str:
     from mq.protocol import fastjson
 
-    return fastjson.dumps_pretty(route.to_json()).decode() + "\n"
+    return fastjson.dumps_pretty(route.to_plain()).decode() + "\n"
 
 
 async def topic_status(
@@ -270,10 +273,7 @@ async def topic_status(
 ) -> Result:
     """Show the offsets of a topic's queues."""
     async with call.admin() as admin:
-        offsets = {}
-        for broker in (await admin.topic_route(topic)).broker_datas:
-            stats = await admin.topic_stats(cluster.any_address(broker), topic)
-            offsets.update(stats.offset_table)
+        offsets = (await admin.whole_topic_stats(topic)).offset_table
     if not offsets:
         raise NotFound(f"no broker has offsets of topic {topic}")
     rows: list[Row] = []
@@ -308,7 +308,7 @@ async def topic_cluster_list(
 ) -> Result:
     """List the clusters that hold a topic."""
     async with call.admin() as admin:
-        info = await admin.cluster_info()
+        info = await wire.clusters(admin.session)
         route = await admin.topic_route(topic)
     first = route.broker_datas[0].broker_name
     names = [name for name, brokers in info.cluster_addr_table.items() if first in brokers]

@@ -1,0 +1,223 @@
+"""The cluster commands of mqadmin. Formats: org.apache.rocketmq.tools.command.cluster."""
+
+import time as clock
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text, wire
+from mq.cli.call import Call
+from mq.cli.errors import UsageError
+from mq.cli.result import Column, Result, Row, number, text, time
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+_BASE = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    number("brokerId", "Id"),
+    text("brokerAddr", "Address"),
+    text("version", "Version"),
+    number("inTps", "In/s"),
+    number("outTps", "Out/s"),
+    number("sendQueueSize", "Send queue"),
+    number("pullQueueSize", "Pull queue"),
+    number("pageCacheLockTimeMillis", "Page cache wait (ms)"),
+    time("earliestMessage", "Earliest message"),
+    number("diskRatio", "Disk used"),
+)
+_MORE = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    number("brokerId", "Id"),
+    text("brokerAddr", "Address"),
+    number("inTotalYesterday", "In yesterday"),
+    number("outTotalYesterday", "Out yesterday"),
+    number("inTotalToday", "In today"),
+    number("outTotalToday", "Out today"),
+)
+
+Broker = tuple[str, str, int, str]  # cluster, name, id, address
+
+
+async def cluster_list(
+    call: Call,
+    more_stats: Annotated[
+        bool, typer.Option("-m", "--moreStats", help="Totals of yesterday and today.")
+    ] = False,
+    interval: Annotated[
+        int | None,
+        typer.Option("-i", "--interval", metavar="SECONDS", help="Again and again."),
+    ] = None,
+    cluster_name: Annotated[
+        str | None, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this one.")
+    ] = None,
+) -> AsyncIterator[Result]:
+    """List clusters with their brokers, versions and rates."""
+    if interval is not None and interval < 0:
+        raise UsageError(f"an interval of {interval} s")
+    async with call.admin() as admin:
+        while True:
+            info = await wire.clusters(admin.session)
+            found = _brokers(info, cluster_name)
+            tables, failures = await _ask(admin, [address for *_, address in found])
+            now = int(call.environment.clock() * 1000)
+            yield _result(found, tables, failures, now, more=more_stats)
+            if interval is None:
+                return
+            # Nothing else runs in this process: blocking is what waiting means here.
+            clock.sleep(interval)  # noqa: ASYNC251
+
+
+def _brokers(info: Any, only: str | None) -> list[Broker]:
+    """Every broker in Java's order: clusters as the map has them, names sorted, then ids."""
+    if only is not None:
+        cluster.broker_names(info, only)
+    names = [only] if only is not None else java_text.hash_order(info.cluster_addr_table)
+    return [
+        (name, broker, broker_id, info.broker_addr_table[broker].broker_addrs[broker_id])
+        for name in names
+        for broker in sorted(info.cluster_addr_table[name])
+        if broker in info.broker_addr_table
+        for broker_id in sorted(info.broker_addr_table[broker].broker_addrs)
+    ]
+
+
+async def _ask(
+    admin: "Admin", addresses: list[str]
+) -> tuple[dict[str, Mapping[str, str]], list[str]]:
+    """What each broker says of itself, all asked side by side; why others said nothing."""
+    from mq.client.errors import MQError
+
+    tables: dict[str, Mapping[str, str]] = {}
+    failures: list[str] = []
+
+    async def ask(address: str) -> None:
+        try:
+            tables[address] = await admin.broker_runtime_info(address)
+        except MQError as error:
+            failures.append(str(error))
+
+    await admin.session.all([ask(address) for address in addresses])
+    return tables, failures
+
+
+def _result(
+    brokers: list[Broker],
+    tables: Mapping[str, Mapping[str, str]],
+    failures: list[str],
+    now: int,
+    *,
+    more: bool,
+) -> Result:
+    columns: tuple[Column, ...] = _MORE if more else _BASE
+    line = _more_line if more else _base_line
+    row = _more_row if more else _base_row
+    plain = _MORE_HEAD if more else _BASE_HEAD
+    rows: list[Row] = []
+    for broker in brokers:
+        table = tables.get(broker[3])
+        plain += line(broker, table, now)
+        rows.append((*broker, *row(table or {})))
+    return Result(columns, rows, plain, failures=failures)
+
+
+_BASE_LINE = "{:<16}  {:<22}  {:<4}  {:<22} {:<16} {:>19} {:>19} {:>10} {:>5} {:>6}\n"
+_BASE_HEAD = _BASE_LINE.format(
+    "#Cluster Name",
+    "#Broker Name",
+    "#BID",
+    "#Addr",
+    "#Version",
+    "#InTPS(LOAD)",
+    "#OutTPS(LOAD)",
+    "#PCWait(ms)",
+    "#Hour",
+    "#SPACE",
+)
+_MORE_LINE = "{:<16}  {:<32} {:>14} {:>14} {:>14} {:>14}\n"
+_MORE_HEAD = _MORE_LINE.format(
+    "#Cluster Name",
+    "#Broker Name",
+    "#InTotalYest",
+    "#OutTotalYest",
+    "#InTotalToday",
+    "#OutTotalToday",
+)
+
+
+def _first_number(table: Mapping[str, str], key: str) -> float:
+    """The first of the three rates in `putTps`: of the last ten seconds."""
+    try:
+        return float(table[key].split(" ")[0])
+    except (KeyError, ValueError):
+        return 0.0
+
+
+def _base_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str:
+    """A broker that did not answer has empty texts; a key that it did not send reads null."""
+    missing = "" if table is None else "null"
+    known = table or {}
+
+    def load(rates: str, queue: str) -> str:
+        rate = java_text.fixed(_first_number(known, rates), 2)
+        size = known.get(f"{queue}ThreadPoolQueueSize", missing)
+        wait = known.get(f"{queue}ThreadPoolQueueHeadWaitTimeMills", missing)
+        return f"{rate:>9}({size},{wait}ms)"
+
+    earliest = known.get("earliestMessageTimeStamp")
+    hours = (now - int(earliest)) / 1000.0 / 60.0 / 60.0 if earliest else 0.0
+    return _BASE_LINE.format(
+        *broker,
+        known.get("brokerVersionDesc", missing),
+        load("putTps", "send"),
+        load("getTransferedTps", "pull"),
+        known.get("pageCacheLockTimeMills", missing),
+        java_text.fixed(hours, 2),
+        java_text.fixed(float(known.get("commitLogDiskRatio") or 0), 4),
+    )
+
+
+def _base_row(table: Mapping[str, str]) -> Row:
+    earliest = _integer(table, "earliestMessageTimeStamp")
+    ratio = table.get("commitLogDiskRatio")
+    return (
+        table.get("brokerVersionDesc"),
+        round(_first_number(table, "putTps"), 2) if table else None,
+        round(_first_number(table, "getTransferedTps"), 2) if table else None,
+        _integer(table, "sendThreadPoolQueueSize"),
+        _integer(table, "pullThreadPoolQueueSize"),
+        _integer(table, "pageCacheLockTimeMills"),
+        earliest if earliest is not None and earliest > 0 else None,
+        round(float(ratio), 4) if ratio else None,
+    )
+
+
+def _integer(table: Mapping[str, str], key: str) -> int | None:
+    try:
+        return int(table[key])
+    except (KeyError, ValueError):
+        return None
+
+
+def _totals(table: Mapping[str, str]) -> tuple[int, int, int, int] | None:
+    """In and out of yesterday, in and out of today."""
+    try:
+        put = [int(table[f"msgPutTotal{when}"]) for when in _MORNINGS]
+        got = [int(table[f"msgGetTotal{when}"]) for when in _MORNINGS]
+    except (KeyError, ValueError):
+        return None
+    return put[1] - put[0], got[1] - got[0], put[2] - put[1], got[2] - got[1]
+
+
+_MORNINGS = ("YesterdayMorning", "TodayMorning", "TodayNow")
+
+
+def _more_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str:
+    return _MORE_LINE.format(*broker[:2], *(_totals(table or {}) or (0, 0, 0, 0)))
+
+
+def _more_row(table: Mapping[str, str]) -> Row:
+    return _totals(table) or (None, None, None, None)

@@ -1,0 +1,298 @@
+"""The consumer commands of mqadmin. Formats: org.apache.rocketmq.tools.command.consumer."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text, wire
+from mq.cli.call import Call
+from mq.cli.errors import NotFound
+from mq.cli.options import Truth, one_of
+from mq.cli.result import Result, Row, number, text, time
+from mq.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
+
+
+@one_of("broker_addr", "cluster_name")
+async def update_sub_group(
+    call: Call,
+    group_name: Annotated[
+        str, typer.Option("-g", "--groupName", metavar="GROUP", help="Consumer group.")
+    ],
+    broker_addr: Annotated[
+        str | None,
+        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="On this broker."),
+    ] = None,
+    cluster_name: Annotated[
+        str | None,
+        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
+    ] = None,
+    consume_enable: Annotated[
+        Truth, typer.Option("-s", "--consumeEnable", help="Whether it may consume.")
+    ] = Truth.TRUE,
+    consume_from_min_enable: Annotated[
+        Truth, typer.Option("-m", "--consumeFromMinEnable", help="May begin at the oldest.")
+    ] = Truth.FALSE,
+    consume_broadcast_enable: Annotated[
+        Truth, typer.Option("-d", "--consumeBroadcastEnable", help="May broadcast.")
+    ] = Truth.FALSE,
+    consume_message_orderly: Annotated[
+        Truth | None,
+        typer.Option("-o", "--consumeMessageOrderly", help="In order (5.x brokers)."),
+    ] = None,
+    retry_queue_nums: Annotated[
+        int, typer.Option("-q", "--retryQueueNums", metavar="N", help="Queues of its retry topic.")
+    ] = 1,
+    retry_max_times: Annotated[
+        int, typer.Option("-r", "--retryMaxTimes", metavar="N", help="Retries before dead letter.")
+    ] = 16,
+    broker_id: Annotated[
+        int, typer.Option("-i", "--brokerId", metavar="ID", help="Broker to read from.")
+    ] = 0,
+    which_broker_when_consume_slowly: Annotated[
+        int,
+        typer.Option(
+            "-w", "--whichBrokerWhenConsumeSlowly", metavar="ID", help="Broker for the slow."
+        ),
+    ] = 1,
+    notify_consumer_ids_changed: Annotated[
+        Truth,
+        typer.Option(
+            "-a", "--notifyConsumerIdsChanged", help="Tell members when others come and go."
+        ),
+    ] = Truth.TRUE,
+) -> Result:
+    """Create a consumer group, or change one.
+
+    With -c it is made on the master of every broker of the cluster, one after the other.
+    """
+    from mq.protocol.bodies import SubscriptionGroupConfig
+    from mq.protocol.names import check_group
+
+    check_group(group_name)
+    config = SubscriptionGroupConfig(
+        group_name=group_name,
+        consume_enable=bool(consume_enable),
+        consume_from_min_enable=bool(consume_from_min_enable),
+        consume_broadcast_enable=bool(consume_broadcast_enable),
+        retry_queue_nums=retry_queue_nums,
+        retry_max_times=retry_max_times,
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
+        notify_consumer_ids_changed_enable=bool(notify_consumer_ids_changed),
+    )
+    if consume_message_orderly is not None:
+        config.consume_message_orderly = bool(consume_message_orderly)
+    failures: list[str] = []
+    async with call.admin() as admin:
+        if broker_addr is not None:
+            await admin.update_subscription_group(broker_addr, config)
+            done = [broker_addr]
+        else:
+            assert cluster_name is not None
+            masters = cluster.masters(await wire.clusters(admin.session), cluster_name)
+            done, failures = await cluster.for_each(
+                masters, lambda address: admin.update_subscription_group(address, config)
+            )
+    plain = "".join(f"create subscription group to {address} success.\n" for address in done)
+    columns = (
+        text("brokerAddr", "Broker"),
+        text("group", "Consumer group"),
+        number("retryQueueNums", "Retry queues"),
+        number("retryMaxTimes", "Retries"),
+    )
+    rows: list[Row] = [(address, group_name, retry_queue_nums, retry_max_times) for address in done]
+    return Result(columns, rows, plain + _config_text(config), failures=failures)
+
+
+def _config_text(config: "SubscriptionGroupConfig") -> str:
+    """SubscriptionGroupConfig.toString of 4.9."""
+    truth = java_text.truth
+    return (
+        f"SubscriptionGroupConfig [groupName={config.group_name}, "
+        f"consumeEnable={truth(config.consume_enable)}, "
+        f"consumeFromMinEnable={truth(config.consume_from_min_enable)}, "
+        f"consumeBroadcastEnable={truth(config.consume_broadcast_enable)}, "
+        f"retryQueueNums={config.retry_queue_nums}, retryMaxTimes={config.retry_max_times}, "
+        f"brokerId={config.broker_id}, "
+        f"whichBrokerWhenConsumeSlowly={config.which_broker_when_consume_slowly}, "
+        "notifyConsumerIdsChangedEnable="
+        f"{truth(config.notify_consumer_ids_changed_enable)}]"
+    )
+
+
+async def consumer_progress(
+    call: Call,
+    group_name: Annotated[
+        str | None,
+        typer.Option("-g", "--groupName", metavar="GROUP", help="Of this group, by queue."),
+    ] = None,
+    topic_name: Annotated[
+        str | None, typer.Option("-t", "--topicName", metavar="TOPIC", help="Of this topic.")
+    ] = None,
+    show_client_ip: Annotated[
+        Truth, typer.Option("-s", "--showClientIP", help="Who holds each queue.")
+    ] = Truth.FALSE,
+    cluster_name: Annotated[
+        str | None,
+        typer.Option("-c", "--cluster", metavar="CLUSTER", help="On the brokers of this cluster."),
+    ] = None,
+) -> Result:
+    """Show how far consumer groups are behind."""
+    async with call.admin() as admin:
+        if group_name is None:
+            return await _all_groups(admin)
+        stats = await consume_stats(admin, group_name, topic_name, cluster_name)
+        holders = await _holders(admin, group_name) if show_client_ip else None
+    return _one_group(stats, holders)
+
+
+class Stats:
+    """The offsets of a group over all brokers, and how fast it consumes."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[MessageQueue, Any] = {}
+        self.consume_tps = 0.0
+
+    @property
+    def lag(self) -> int:
+        """Messages that wait, over all queues."""
+        return sum(item.broker_offset - item.consumer_offset for item in self.offsets.values())
+
+
+async def consume_stats(
+    admin: "Admin", group: str, topic: str | None = None, cluster_name: str | None = None
+) -> Stats:
+    """Gather the group's offsets from every broker that has its retry topic.
+
+    Raises NotFound when no broker has any (DefaultMQAdminExtImpl.examineConsumeStats).
+    """
+    stats = Stats()
+    for broker in (await admin.topic_route(RETRY_PREFIX + group)).broker_datas:
+        if cluster_name not in (None, broker.cluster):
+            continue
+        found = await admin.consume_stats(cluster.any_address(broker), group, topic)
+        stats.offsets.update(found.offset_table)
+        stats.consume_tps += found.consume_tps
+    if not stats.offsets:
+        raise NotFound(
+            f"no broker has offsets of consumer group {group}",
+            hint="it may not have consumed anything yet",
+        )
+    return stats
+
+
+async def _holders(admin: "Admin", group: str) -> dict["MessageQueue", str]:
+    """The host of the consumer that holds each queue."""
+    from mq.client.errors import MQError
+
+    holders: dict[MessageQueue, str] = {}
+    try:
+        address = await _group_broker(admin, group)
+        for connection in (await admin.consumer_connection(address, group)).connection_set:
+            client = connection.client_id
+            running = await admin.consumer_running_info(address, group, client)
+            for queue in running.mq_table:
+                holders[queue] = client.split("@")[0]
+    except (MQError, NotFound):
+        pass  # as in Java: a queue whose holder cannot be asked has N/A
+    return holders
+
+
+async def _group_broker(admin: "Admin", group: str) -> str:
+    brokers = (await admin.topic_route(RETRY_PREFIX + group)).broker_datas
+    if not brokers:
+        raise NotFound(f"no broker has consumer group {group}")
+    return cluster.any_address(brokers[0])
+
+
+_QUEUE_COLUMNS = (
+    text("topic", "Topic"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("brokerOffset", "Broker offset"),
+    number("consumerOffset", "Consumer offset"),
+    number("diff", "Behind"),
+    time("lastConsumed", "Last consumed"),
+)
+
+
+def _one_group(stats: Stats, holders: dict["MessageQueue", str] | None) -> Result:
+    rows: list[Row] = []
+    width = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  "
+    width += "{:<20}  {}\n" if holders is None else "{:<20} {:<20}  {}\n"
+    heads = ["#Topic", "#Broker Name", "#QID", "#Broker Offset", "#Consumer Offset"]
+    heads += ["#Diff", "#LastTime"] if holders is None else ["#Client IP", "#Diff", "#LastTime"]
+    lines = [width.format(*heads)]
+    for queue in sorted(stats.offsets):
+        item = stats.offsets[queue]
+        diff = item.broker_offset - item.consumer_offset
+        last = item.last_timestamp
+        when = java_text.seconds_text(last) if last else "N/A"
+        where = (queue.topic, queue.broker_name, queue.queue_id)
+        offsets = (item.broker_offset, item.consumer_offset)
+        names = (java_text.cut(queue.topic, 64), java_text.cut(queue.broker_name, 32))
+        holder = () if holders is None else (holders.get(queue, "N/A"),)
+        lines.append(width.format(*names, queue.queue_id, *offsets, *holder, diff, when))
+        client = () if holders is None else (holders.get(queue),)
+        rows.append((*where, *offsets, diff, last, *client))
+    lines.append("\n")
+    lines.append(f"Consume TPS: {java_text.fixed(stats.consume_tps, 2)}\n")
+    lines.append(f"Diff Total: {stats.lag}\n")
+    columns = _QUEUE_COLUMNS if holders is None else (*_QUEUE_COLUMNS, text("client", "Client"))
+    totals = {"consumeTps": stats.consume_tps, "diffTotal": stats.lag}
+    return Result(columns, rows, "".join(lines), totals=totals)
+
+
+_GROUP_LINE = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}\n"
+
+
+async def _all_groups(admin: "Admin") -> Result:
+    heads = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
+    plain = _GROUP_LINE.format(*heads)
+    rows: list[Row] = []
+    for topic in java_text.hash_order(await wire.topic_names(admin.session)):
+        if topic.startswith(RETRY_PREFIX):
+            row = await _group_row(admin, topic.removeprefix(RETRY_PREFIX))
+            rows.append(row)
+            group, count, version, kind, model, tps, lag = row
+            plain += _GROUP_LINE.format(
+                java_text.cut(group, 64), count, version or "OFFLINE", kind, model, int(tps), lag
+            )
+    columns = (
+        text("group", "Consumer group"),
+        number("consumers", "Consumers"),
+        text("version", "Version"),
+        text("type", "Type"),
+        text("model", "Model"),
+        number("consumeTps", "Messages/s"),
+        number("diffTotal", "Behind"),
+    )
+    return Result(columns, rows, plain)
+
+
+async def _group_row(admin: "Admin", group: str) -> Row:
+    """A group that has no offsets is 0 behind; one without consumers is offline (as in Java)."""
+    from mq.client.errors import MQError
+    from mq.protocol.bodies import ConsumeType
+    from mq.protocol.codes import version_name
+
+    tps, lag = 0.0, 0
+    try:
+        stats = await consume_stats(admin, group)
+        tps, lag = stats.consume_tps, stats.lag
+    except (MQError, NotFound):
+        pass
+    try:
+        found = await admin.consumer_connection(await _group_broker(admin, group), group)
+    except (MQError, NotFound):
+        return (group, 0, None, "", "", tps, lag)
+    members = found.connection_set
+    version = version_name(min(member.version for member in members))
+    active = found.consume_type is ConsumeType.CONSUME_ACTIVELY
+    passive = found.consume_type is ConsumeType.CONSUME_PASSIVELY
+    model = found.message_model.name if passive and found.message_model else ""
+    return (group, len(members), version, "PULL" if active else "PUSH", model, tps, lag)

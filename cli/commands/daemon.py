@@ -1,0 +1,116 @@
+"""The daemons: `mq namesrv`, `mq broker`, `mq standalone`, with the flags of Java's start scripts.
+
+Sources: NamesrvStartup, BrokerStartup, ServerUtil.buildCommandlineOptions.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.env import Environment
+from mq.cli.errors import CommandError
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.daemons.config import Settings
+
+ConfigFile = Annotated[
+    str | None, typer.Option("-c", "--configFile", metavar="FILE", help="Java properties file.")
+]
+PrintAll = Annotated[
+    bool, typer.Option("-p", "--printConfigItem", help="Print every setting and end.")
+]
+PrintImportant = Annotated[
+    bool, typer.Option("-m", "--printImportantConfig", help="Print the important ones and end.")
+]
+NameServers = Annotated[
+    str | None,
+    typer.Option("-n", "--namesrvAddr", metavar="HOST:PORT[;…]", help="Name servers."),
+]
+ConfigItem = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a property; may be repeated."),
+]
+
+
+def _overrides(items: list[str] | None) -> dict[str, str]:
+    found = {}
+    for item in items or []:
+        key, equals, value = item.partition("=")
+        if not (equals and key.strip()):
+            raise CommandError(
+                f"--set {item!r} is not KEY=VALUE",
+                hint="--set listenPort=9876",
+                status=Status.USAGE,
+            )
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _printed(
+    environment: Environment, settings: "Settings", everything: bool, important: bool
+) -> bool:
+    """Print settings if asked to. -p and -m end the daemon before it starts, as in Java."""
+    if not (everything or important):
+        return False
+    for line in settings.lines(important=not everything):
+        environment.stdout.write(f"{line}\n")
+    return True
+
+
+def namesrv(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    name_servers: NameServers = None,
+    print_all: PrintAll = False,
+    print_important: PrintImportant = False,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a name server.
+
+    It runs until SIGTERM or Ctrl-C. -n is taken, and means nothing, as in Java.
+    """
+    from mq.daemons.config import ConfigError
+    from mq.daemons.namesrv.config import NamesrvSettings
+
+    path = Path(config_file) if config_file else None
+    try:
+        settings = NamesrvSettings.load(path, _overrides(config_item))
+    except ConfigError as error:
+        raise CommandError(str(error), status=Status.CONFIG) from error
+    if _printed(environment, settings, print_all, print_important):
+        return Status.DONE
+    from mq.daemons.namesrv.app import NameServer
+    from mq.daemons.service import run
+
+    return run(lambda: NameServer(settings))
+
+
+def broker(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    name_servers: NameServers = None,
+    print_all: PrintAll = False,
+    print_important: PrintImportant = False,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a broker.
+
+    It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier.
+    """
+    from mq.daemons.broker.config import BrokerSettings
+    from mq.daemons.config import ConfigError
+
+    overrides = {"namesrvAddr": name_servers} if name_servers else {}
+    path = Path(config_file) if config_file else None
+    try:
+        settings = BrokerSettings.load(path, {**overrides, **_overrides(config_item)})
+    except ConfigError as error:
+        raise CommandError(str(error), status=Status.CONFIG) from error
+    if _printed(environment, settings, print_all, print_important):
+        return Status.DONE
+    from mq.daemons.broker.app import Broker
+    from mq.daemons.service import run
+
+    return run(lambda: Broker(settings))

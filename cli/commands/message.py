@@ -1,0 +1,567 @@
+"""The message commands of mqadmin. Formats: org.apache.rocketmq.tools.command.message."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import java_text, message_text, wire
+from mq.cli.call import Call
+from mq.cli.errors import NotFound, UsageError
+from mq.cli.options import Truth
+from mq.cli.output import Format
+from mq.cli.result import Result, Row, number, text
+from mq.cli.runner import concurrently
+
+if TYPE_CHECKING:
+    from mq.cli.track import Track
+    from mq.client.admin import Admin
+    from mq.client.producer import SendResult
+    from mq.client.pull_consumer import PullConsumer
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.message import StoredMessage
+
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
+Group = Annotated[
+    str | None,
+    typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Let this group consume it…"),
+]
+ClientId = Annotated[
+    str | None, typer.Option("-d", "--clientId", metavar="ID", help="…at this consumer.")
+]
+Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
+
+
+@concurrently
+async def send_message(
+    call: Call,
+    topic: Topic,
+    body: Annotated[str, typer.Option("-p", "--body", metavar="TEXT", help="Body, as UTF-8.")],
+    key: Annotated[
+        str | None, typer.Option("-k", "--key", metavar="KEYS", help="Keys, blanks between them.")
+    ] = None,
+    tags: Annotated[str | None, typer.Option("-c", "--tags", metavar="TAG", help="Tag.")] = None,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--broker", metavar="NAME", help="To this broker.")
+    ] = None,
+    qid: Annotated[
+        int | None, typer.Option("-i", "--qid", metavar="ID", help="To this queue of the broker.")
+    ] = None,
+    msg_trace_enable: Annotated[
+        Truth, typer.Option("-m", "--msgTraceEnable", help="Also write a trace of it.")
+    ] = Truth.FALSE,
+) -> Result:
+    """Send a message."""
+    from mq.client.producer import Producer
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.message import Message
+
+    if qid is not None and broker is None:
+        raise UsageError(
+            "-i/--qid needs -b/--broker", hint="say which broker has the queue: mq topicRoute"
+        )
+    if qid is not None and qid < 0:
+        raise UsageError(f"a queue id of {qid}")
+    message = Message(topic, body.encode(), tags=tags, keys=(key or "").split())
+    group = str(int(call.environment.clock() * 1000))
+    async with Producer(call.name_servers, group, timeout=call.timeout) as producer:
+        queue: MessageQueue | None = None
+        if broker is not None:
+            queues = [item for item in await producer.prepare(topic) if item.broker_name == broker]
+            if not queues:
+                raise NotFound(
+                    f"broker {broker} has no queue of topic {topic} that can be written to",
+                    hint=f"see: mq topicRoute -t {topic}",
+                )
+            queue = queues[0] if qid is None else MessageQueue(topic, broker, qid)
+        clock = call.environment.clock
+        began = clock()
+        result = await producer.send(message, queue)
+        if msg_trace_enable:
+            from mq.cli.trace import send_trace
+
+            await send_trace(producer, message, result, began, clock())
+    return _sent(result)
+
+
+def _sent(result: "SendResult") -> Result:
+    line = "{:<32}  {:<4}  {:<20}    {}\n"
+    queue, status = result.queue, str(result.status)
+    plain = line.format("#Broker Name", "#QID", "#Send Result", "#MsgId")
+    plain += line.format(queue.broker_name, queue.queue_id, status, result.message_id)
+    columns = (
+        text("brokerName", "Broker"),
+        number("queueId", "Queue"),
+        text("sendStatus", "Result"),
+        text("messageId", "Message id"),
+        text("offsetId", "Offset id"),
+        number("queueOffset", "Offset"),
+    )
+    ids = result.message_id, result.offset_message_id, result.queue_offset
+    return Result(columns, [(queue.broker_name, queue.queue_id, status, *ids)], plain)
+
+
+@concurrently
+async def query_msg_by_id(
+    call: Call,
+    msg_id: Annotated[
+        str, typer.Option("-i", "--msgId", metavar="ID[,…]", help="Offset ids, with commas.")
+    ],
+    topic: Annotated[
+        str | None,
+        typer.Option("-t", "--topic", metavar="TOPIC", help="Not needed; 5.x asks for it."),
+    ] = None,
+    consumer_group: Group = None,
+    client_id: ClientId = None,
+    send_message: Annotated[
+        Truth | None, typer.Option("-s", "--sendMessage", help="Send it again.")
+    ] = None,
+    unit_name: Annotated[
+        str | None,
+        typer.Option("-u", "--unitName", metavar="NAME", help="Taken, and means nothing here."),
+    ] = None,
+) -> Result:
+    """Find messages by offset id."""
+    ids = [part.strip() for part in msg_id.split(",") if part.strip()]
+    if not ids:
+        raise UsageError("-i/--msgId is empty")
+    async with call.admin() as admin:
+        if consumer_group and client_id:
+            return await _consume_directly(admin, consumer_group, client_id, ids)
+        messages = [await _by_offset_id(admin, item) for item in ids]
+        if send_message is not None:
+            return await _send_again(call, ids, messages if send_message else [])
+        return await _details(call, admin, messages, offset_id=True)
+
+
+async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
+    from mq.client.errors import ConnectError, RemoteSystemError
+    from mq.protocol.message_id import is_offset_id
+
+    if not is_offset_id(message_id):
+        raise UsageError(
+            f"{message_id!r} is not an offset id (32 hexadecimal digits, 56 with IPv6)",
+            hint=f"for a producer's own id: mq queryMsgByUniqueKey -i {message_id} -t TOPIC",
+        )
+    try:
+        return await admin.find_by_offset_id(message_id)
+    except RemoteSystemError as error:
+        raise NotFound(f"no message {message_id}: {error}") from error
+    except ConnectError as error:
+        hint = "a unique id has 32 digits too: mq queryMsgByUniqueKey -i ID -t TOPIC"
+        raise NotFound(f"no broker for message {message_id}: {error}", hint=hint) from error
+
+
+async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: list[str]) -> Result:
+    """Let one consumer consume messages now (CONSUME_MESSAGE_DIRECTLY)."""
+    plain, rows = "", []
+    for message_id in ids:
+        message = await _by_offset_id(admin, message_id)
+        address = message_text.host(message.store_host)
+        done = await wire.consume_directly(admin.session, address, group, client_id, message_id)
+        result = done.consume_result.name if done.consume_result else "null"
+        plain += (
+            f"ConsumeMessageDirectlyResult [order={java_text.truth(done.order)}, "
+            f"autoCommit={java_text.truth(done.auto_commit)}, consumeResult={result}, "
+            f"remark={'null' if done.remark is None else done.remark}, "
+            f"spentTimeMills={done.spent_time_mills}]"
+        )
+        rows.append((message_id, group, client_id, result, done.remark, done.spent_time_mills))
+    columns = (
+        text("offsetId", "Offset id"),
+        text("group", "Consumer group"),
+        text("clientId", "Consumer"),
+        text("result", "Result"),
+        text("remark", "Remark"),
+        number("spentMillis", "Took (ms)"),
+    )
+    return Result(columns, list(rows), plain)
+
+
+async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"]) -> Result:
+    """Send found messages as new ones; they keep their properties, the unique id included."""
+    from mq.client.producer import Producer
+    from mq.protocol.message import Message
+    from mq.protocol.properties import RESERVED
+
+    plain, rows = "", []
+    async with Producer(call.name_servers, "ReSendMsgById", timeout=call.timeout) as producer:
+        for message_id, found in zip(ids, messages, strict=False):
+            again = Message(found.topic, bytes(found.body), flag=found.flag)
+            for name, value in found.properties.items():
+                (again.system if name in RESERVED else again.properties)[name] = value
+            result = await producer.send(again)
+            plain += (
+                f"prepare resend msg. originalMsgId={message_id}"
+                f"SendResult [sendStatus={result.status}, msgId={result.message_id}, "
+                f"offsetMsgId={result.offset_message_id}, "
+                f"messageQueue={message_text.queue_text(result.queue)}, "
+                f"queueOffset={result.queue_offset}]"
+            )
+            rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
+    columns = (
+        text("originalOffsetId", "Original"),
+        text("sendStatus", "Result"),
+        text("messageId", "Message id"),
+        number("queueOffset", "Offset"),
+    )
+    return Result(columns, list(rows), plain)
+
+
+async def _details(
+    call: Call,
+    admin: "Admin",
+    messages: list["StoredMessage"],
+    *,
+    offset_id: bool,
+    extra: dict[str, str] | None = None,
+    shown: int | None = None,
+) -> Result:
+    """The pages on messages: what they are and who has consumed them.
+
+    `shown` is how many of them mqadmin shows, where that is fewer.
+    """
+    from mq.cli import track
+
+    plain = ""
+    documents: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        found: list[Track] = await track.tracks(admin, message)
+        documents.append({**message_text.document(message), "consumers": track.documents(found)})
+        if call.output is Format.PLAIN and (shown is None or index < shown):
+            suffix = f"_{index}" if index and not offset_id else ""
+            path = message_text.write_body(call.environment, message, suffix)
+            plain += message_text.detail(message, path, offset_id=offset_id, extra=extra)
+            plain += track.text(found)
+    rows = [message_text.row(message) for message in messages]
+    return Result(message_text.COLUMNS, rows, plain, data=documents)
+
+
+async def query_msg_by_key(
+    call: Call,
+    topic: Topic,
+    msg_key: Annotated[str, typer.Option("-k", "--msgKey", metavar="KEY", help="Message key.")],
+    begin_timestamp: Annotated[
+        int, typer.Option("-b", "--beginTimestamp", metavar="MS", help="Stored then or later.")
+    ] = 0,
+    end_timestamp: Annotated[
+        int, typer.Option("-e", "--endTimestamp", metavar="MS", help="Stored then or earlier.")
+    ] = 2**63 - 1,
+    max_num: Annotated[
+        int, typer.Option("-m", "--maxNum", metavar="N", help="At most, of each broker.")
+    ] = 64,
+    cluster: Annotated[
+        str | None,
+        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Of the brokers of this cluster."),
+    ] = None,
+) -> Result:
+    """Find messages by key."""
+    async with call.admin() as admin:
+        messages = await admin.find_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp)
+        if cluster is not None:
+            names = {
+                broker.broker_name
+                for broker in (await admin.topic_route(topic)).broker_datas
+                if broker.cluster == cluster
+            }
+            messages = [item for item in messages if item.broker_name in names]
+    if not messages:
+        raise NotFound(f"no message of topic {topic} has the key {msg_key!r}")
+    plain = f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}\n"
+    for item in messages:
+        plain += f"{item.message_id:<50} {item.queue_id:>4} {item.queue_offset:>40}\n"
+    rows = [message_text.row(item) for item in messages]
+    data = [message_text.document(item) for item in messages]
+    return Result(message_text.COLUMNS, rows, plain, data=data)
+
+
+async def query_msg_by_unique_key(
+    call: Call,
+    msg_id: Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="Unique id.")],
+    topic: Topic,
+    consumer_group: Group = None,
+    client_id: ClientId = None,
+    show_all: Annotated[
+        bool, typer.Option("-a", "--showAll", help="Each one that was stored with this id.")
+    ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Not needed; 5.x takes it."),
+    ] = None,
+) -> Result:
+    """Find a message by the unique id its producer gave it."""
+    async with call.admin() as admin:
+        messages = await admin.find_by_unique_id(topic, msg_id)
+        if not messages:
+            raise NotFound(
+                f"no message of topic {topic} has the unique id {msg_id!r}",
+                hint=f"if it is an offset id: mq queryMsgById -i {msg_id}",
+            )
+        if consumer_group and client_id:
+            offset_id = messages[0].offset_id
+            return await _consume_directly(admin, consumer_group, client_id, [offset_id])
+        # 4.9 keeps only the oldest even with -a (MQAdminImpl.queryMessage).
+        found = messages if show_all else messages[:1]
+        return await _details(call, admin, found, offset_id=False, shown=1)
+
+
+async def query_msg_by_offset(
+    call: Call,
+    topic: Topic,
+    broker_name: Annotated[
+        str, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")
+    ],
+    queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue.")],
+    offset: Annotated[int, typer.Option("-o", "--offset", metavar="N", help="Offset in it.")],
+) -> Result:
+    """Find the message at an offset of a queue."""
+    from mq.client.pull_consumer import PullConsumer
+    from mq.protocol.bodies import MessageQueue
+
+    async with call.admin() as admin:
+        consumer = PullConsumer(admin.session)
+        queue = MessageQueue(topic, broker_name, queue_id)
+        result = await consumer.pull(queue, offset, max_count=1)
+        if not result.messages:
+            raise NotFound(
+                f"no message at offset {offset} of {topic}:{broker_name}:{queue_id}, "
+                f"which holds {result.min_offset} to {result.max_offset - 1}"
+                if result.max_offset > result.min_offset
+                else f"{topic}:{broker_name}:{queue_id} is empty"
+            )
+        extra = message_text.pulled_properties(result.min_offset, result.max_offset)
+        return await _details(call, admin, result.messages[:1], offset_id=True, extra=extra)
+
+
+class _Page:
+    """What a pull brings, line by line in plain, message by message elsewhere."""
+
+    def __init__(self, charset: str = "utf-8", *, with_body: bool = True) -> None:
+        self.charset = charset
+        self.with_body = with_body
+
+    def result(
+        self, plain: str, messages: list["StoredMessage"], extra: dict[str, str] | None = None
+    ) -> Result:
+        rows: list[Row] = []
+        data: list[dict[str, Any]] = []
+        for message in messages:
+            body = "NOT PRINT BODY"
+            if self.with_body:
+                body = bytes(message.body).decode(self.charset, "replace")
+            plain += message_text.line(message, extra or {}, body)
+            row, document = message_text.row(message), message_text.document(message)
+            if not self.with_body:
+                row = (*row[:-1], None)
+                document["body"] = document["bodyEncoding"] = None
+            rows.append(row)
+            data.append(document)
+        return Result(message_text.COLUMNS, rows, plain, data=data)
+
+
+async def print_msg(
+    call: Call,
+    topic: Topic,
+    charset_name: Annotated[
+        str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
+    ] = "UTF-8",
+    sub_expression: Annotated[
+        str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
+    ] = "*",
+    begin_timestamp: Annotated[
+        str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
+    ] = None,
+    end_timestamp: Annotated[
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
+    ] = None,
+    print_body: Annotated[
+        Truth, typer.Option("-d", "--printBody", help="Whether to show the bodies.")
+    ] = Truth.TRUE,
+) -> AsyncIterator[Result]:
+    """Print the messages of a topic."""
+    from mq.client.pull_consumer import PullConsumer
+
+    begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
+    page = _Page(_codec(charset_name), with_body=bool(print_body))
+    async with call.session() as session:
+        consumer = PullConsumer(session)
+        queues = await consumer.queues(topic)
+        for queue in java_text.hash_order(queues, java_text.queue_hash):
+            low, high = await _bounds(consumer, queue, begin, end)
+            head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"
+            yield page.result(head, [])
+            async for result in _print_queue(consumer, queue, low, high, sub_expression, page):
+                yield result
+            yield page.result("-" * 56 + "\n", [])
+
+
+async def _print_queue(
+    consumer: "PullConsumer",
+    queue: "MessageQueue",
+    offset: int,
+    end: int,
+    expression: str,
+    page: _Page,
+) -> AsyncIterator[Result]:
+    from mq.client.pull_consumer import PullStatus
+
+    name = message_text.queue_text(queue)
+    while offset < end:
+        pulled = await consumer.pull(queue, offset, expression)
+        offset, status = pulled.next_offset, pulled.status
+        if status is PullStatus.FOUND:
+            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
+            yield page.result("", pulled.messages, extra)
+        elif status is PullStatus.NO_MATCHED:
+            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
+        else:
+            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
+            return
+
+
+async def consume_message(
+    call: Call,
+    topic: Topic,
+    broker_name: Annotated[
+        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this broker.")
+    ] = None,
+    queue_id: Annotated[
+        int | None, typer.Option("-i", "--queueId", metavar="ID", help="Of this queue of it.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("-o", "--offset", metavar="N", help="From this offset of it.")
+    ] = None,
+    consumer_group: Annotated[
+        str | None, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="As this group.")
+    ] = None,
+    begin_timestamp: Annotated[
+        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
+    ] = None,
+    end_timestamp: Annotated[
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
+    ] = None,
+    message_number: Annotated[
+        int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most this many.")
+    ] = 128,
+) -> AsyncIterator[Result]:
+    """Read messages of a topic, a queue or from an offset."""
+    from mq.client.pull_consumer import PullConsumer
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.names import TOOLS_CONSUMER_GROUP
+
+    if message_number <= 0:
+        raise UsageError("-c/--MessageNumber must be positive")
+    if queue_id is not None and broker_name is None:
+        raise UsageError("-i/--queueId needs -b/--brokerName")
+    if offset is not None and queue_id is None:
+        raise UsageError("-o/--offset needs -i/--queueId")
+    span = _span(call, begin_timestamp, end_timestamp)
+    page = _Page()
+    async with call.session() as session:
+        consumer = PullConsumer(session, consumer_group or TOOLS_CONSUMER_GROUP)
+        if queue_id is None:
+            async for result in _read_topic(consumer, topic, span, message_number, page):
+                yield result
+            return
+        assert broker_name is not None
+        queue = MessageQueue(topic, broker_name, queue_id)
+        low, high = await _bounds(consumer, queue, *span)
+        first = offset or 0
+        if first > high:
+            name = message_text.queue_text(queue)
+            yield page.result(f"{name} no matched msg, offset={first}\n", [])
+            return
+        low = max(low, first)
+        if high - low > message_number:
+            yield page.result(f"The oldler {message_number} message will be provided\n", [])
+            high = low + message_number - 1
+        async for result in _read_queue(consumer, queue, low, high, page):
+            yield result
+
+
+async def _read_topic(
+    consumer: "PullConsumer",
+    topic: str,
+    span: tuple[int | None, int | None],
+    left: int,
+    page: _Page,
+) -> AsyncIterator[Result]:
+    """Queue after queue until `left` messages were asked for, counted as Java counts them."""
+    queues = await consumer.queues(topic)
+    for queue in java_text.hash_order(queues, java_text.queue_hash):
+        if left == 0:
+            return
+        low, high = await _bounds(consumer, queue, *span)
+        if high - low > left:
+            yield page.result(
+                f"The older {left} message of the {queue.queue_id} queue will be provided\n", []
+            )
+            high, left = low + left - 1, 0
+        else:
+            left -= high - low + 1
+        async for result in _read_queue(consumer, queue, low, high, page):
+            yield result
+
+
+async def _read_queue(
+    consumer: "PullConsumer", queue: "MessageQueue", offset: int, last: int, page: _Page
+) -> AsyncIterator[Result]:
+    """Messages from `offset` to `last`, both included (ConsumeMessageCommand)."""
+    from mq.client.pull_consumer import PullStatus
+
+    name = message_text.queue_text(queue)
+    while offset <= last:
+        pulled = await consumer.pull(queue, offset, max_count=last - offset + 1)
+        offset, status = pulled.next_offset, pulled.status
+        if status is PullStatus.FOUND:
+            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
+            yield page.result("Consume ok\n", pulled.messages, extra)
+        elif status is PullStatus.NO_MATCHED:
+            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
+        else:
+            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
+            return
+
+
+def _moment(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return java_text.parse_time(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None
+
+
+def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, int | None]:
+    """The times of -s and -e, checked as Java checks them."""
+    first, last = _moment(begin, "-s"), _moment(end, "-e")
+    now = int(call.environment.clock() * 1000)
+    if first is not None and first > now:
+        raise UsageError("-s/--beginTimestamp is in the future")
+    if last is not None and last > now:
+        raise UsageError("-e/--endTimestamp is in the future")
+    if last is not None and (first or 0) > last:
+        raise UsageError("-s/--beginTimestamp is after -e/--endTimestamp")
+    return first, last
+
+
+async def _bounds(
+    consumer: "PullConsumer", queue: "MessageQueue", begin: int | None, end: int | None
+) -> tuple[int, int]:
+    """Where the queue begins and ends, or is at the times given."""
+    low = await consumer.min_offset(queue)
+    high = await consumer.max_offset(queue)
+    if begin is not None and begin > 0:
+        low = await consumer.offset_at(queue, begin)
+    if end is not None and end > 0:
+        high = await consumer.offset_at(queue, end)
+    return low, high
+
+
+def _codec(name: str) -> str:
+    import codecs
+
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise UsageError(f"no character set {name!r}") from None

@@ -1,0 +1,38 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.Field;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import java.util.List;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * The real mqadmin, many commands in one JVM: a start takes seconds, a command far less.
+ *
+ * Reads a line per command, its arguments with tabs between them. Answers RESULT and the text that
+ * the command printed on its standard output, in base64.
+ */
+public class Mqadmin {
+    public static void main(String[] args) throws Exception {
+        Field commands = MQAdminStartup.class.getDeclaredField("subCommandList");
+        commands.setAccessible(true);
+        PrintStream console = System.out;
+        console.println("READY");
+        BufferedReader lines =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            // Some commands keep a client that they have shut down: each run gets new ones.
+            ((List<?>) commands.get(null)).clear();
+            ByteArrayOutputStream printed = new ByteArrayOutputStream();
+            System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+            try {
+                MQAdminStartup.main0(line.split("\t"), null);
+            } finally {
+                System.setOut(console);
+            }
+            console.println("RESULT " + Base64.getEncoder().encodeToString(printed.toByteArray()));
+        }
+    }
+}

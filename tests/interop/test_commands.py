@@ -1,0 +1,271 @@
+"""Each command's plain text is that of the Java mqadmin 4.9.7 for the same state.
+
+The Java tool and ours run one after the other on the same cluster. Masked are dates, durations and
+ids that each call makes anew; nothing else.
+"""
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from tests.cli.support import Finished, Mq
+from tests.interop import peers
+
+pytestmark = pytest.mark.java
+
+TOPIC = "CommandTopic"
+ORDERED = "OrderedCommandTopic"
+GROUP = "CommandGroup"
+IDLE_GROUP = "IdleCommandGroup"
+MESSAGES = 9
+
+DURATIONS = (
+    re.compile(r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]"),  # brokerStatus: runtime
+    re.compile(r"\d+\.\d\d(?= \d\.\d{4}$)", re.M),  # clusterList: hours
+    re.compile(r"(?<=spentTimeMills=)\d+"),
+)
+
+
+def masked(text: str) -> str:
+    for pattern in DURATIONS:
+        text = pattern.sub("<duration>", text)
+    return text
+
+
+class JavaTool(peers.Process):
+    """The Java mqadmin, ready to run commands."""
+
+    def __init__(self, tmp: Path) -> None:
+        release = "server-4.9.7"
+        folder = peers.jars(release)
+        home = tmp / "mqadmin"
+        peers._write_home(home)
+        source = Path(__file__).parent / "java" / "Mqadmin.java"
+        classes = peers._compiled(release, folder, source)
+        command = peers._java(folder, home, "256m", "Mqadmin", classes, home / "conf")
+        super().__init__(command, home, "READY")
+        self._done = 0
+        self._turn = threading.Lock()
+
+    def __call__(self, *arguments: str) -> str:
+        with self._turn:
+            self._done += 1
+            self.write_line("\t".join(arguments))
+            results = self.wait_for_line("RESULT ", 60, self._done)
+        return base64.b64decode(results[self._done - 1].removeprefix("RESULT ")).decode()
+
+
+class Cluster:
+    """A Java cluster with a topic, messages and groups; the two tools that look at it."""
+
+    def __init__(self, java: JavaTool, mq: Mq, namesrv: str, broker: str) -> None:
+        self.java = java
+        self.mq = mq
+        self.namesrv = namesrv
+        self.broker = broker
+
+    def ours(self, *arguments: str) -> Finished:
+        return self.mq(*arguments, "-n", self.namesrv)
+
+    def theirs(self, *arguments: str) -> str:
+        return self.java(*arguments, "-n", self.namesrv)
+
+    def assert_same(self, *arguments: str, nonempty: bool = True) -> str:
+        """Both tools print the same.
+
+        Rates and counters of the broker may move between two calls: then they are made again.
+        """
+        for _ in range(4):
+            java = self.theirs(*arguments)
+            ours = self.ours(*arguments)
+            if masked(ours.out) == masked(java):
+                break
+        assert masked(ours.out) == masked(java)
+        assert ours.err == ""
+        assert ours.status == 0
+        assert bool(java) or not nonempty
+        return ours.out
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    peers.require_java()
+    tmp = tmp_path_factory.mktemp("commands")
+    with (
+        peers.JavaNameServer("4.9.7", tmp) as namesrv,
+        peers.JavaBroker("4.9.7", tmp, namesrv.address) as broker,
+        JavaTool(tmp) as java,
+    ):
+        mq = Mq(tmp / "config")
+        cluster = Cluster(java, mq, namesrv.address, broker.address)
+        fill(cluster)
+        with peers.JavaProgram(
+            "4.9.8", "Consume.java", namesrv.address, GROUP, TOPIC, tmp=tmp
+        ) as consumer:
+            consumer.wait_for_line("GOT ", count=MESSAGES)
+            commit(cluster)
+            yield cluster
+
+
+def fill(cluster: Cluster) -> None:
+    """Topics, messages with keys and tags, a group that has consumed and one that has not."""
+    assert cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", TOPIC).status == 0
+    for group in (GROUP, IDLE_GROUP):
+        made = cluster.ours("updateSubGroup", "-b", cluster.broker, "-g", group)
+        assert made.status == 0
+    for number in range(MESSAGES):
+        sent = cluster.ours(
+            "sendMessage", "-t", TOPIC, "-p", f"Grüße {number}", "-k", f"key{number} every",
+            "-c", "TagA" if number % 2 else "TagB", "-b", "java-broker", "-i", str(number % 3),
+        )  # fmt: skip
+        assert sent.status == 0, sent.err
+
+
+def commit(cluster: Cluster) -> None:
+    """Put the group where its consumer is; by itself it says so only every five seconds."""
+    with BlockingSession(cluster.namesrv) as session:
+        admin = Admin(session)
+        for queue in range(8):
+            offset = run(admin.max_offset(cluster.broker, TOPIC, queue))
+            run(admin.update_consumer_offset(cluster.broker, GROUP, TOPIC, queue, offset))
+
+
+READS = [
+    ("topicList",),
+    ("topicList", "-c"),
+    ("topicRoute", "-t", TOPIC),
+    ("topicRoute", "-t", TOPIC, "-l"),
+    ("topicStatus", "-t", TOPIC),
+    ("topicClusterList", "-t", TOPIC),
+    ("clusterList",),
+    ("clusterList", "-m"),
+    ("brokerStatus", "-c", "DefaultCluster"),
+    ("getBrokerConfig", "-c", "DefaultCluster"),
+    ("consumerProgress",),
+    ("consumerProgress", "-g", GROUP),
+    ("consumerProgress", "-g", GROUP, "-s", "true"),
+    ("queryMsgByKey", "-t", TOPIC, "-k", "key3"),
+    ("queryMsgByKey", "-t", TOPIC, "-k", "every"),
+    ("queryMsgByOffset", "-t", TOPIC, "-b", "java-broker", "-i", "1", "-o", "1"),
+    ("printMsg", "-t", TOPIC),
+    ("printMsg", "-t", TOPIC, "-s", "TagA", "-d", "false"),
+    ("printMsg", "-t", TOPIC, "-s", "NoSuchTag"),
+    ("printMsg", "-t", TOPIC, "-b", "1000", "-e", "2026-01-01#00:00:00:000", "-c", "GBK"),
+    ("consumeMessage", "-t", TOPIC),
+    ("consumeMessage", "-t", TOPIC, "-c", "2"),
+    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "1"),
+    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "1", "-o", "2", "-g", GROUP),
+    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "1", "-o", "99"),
+    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "0", "-c", "1"),
+]
+
+
+@pytest.mark.parametrize("arguments", READS, ids=" ".join)
+def test_a_read_prints_what_java_prints(cluster: Cluster, arguments: tuple[str, ...]) -> None:
+    cluster.assert_same(*arguments)
+
+
+def test_what_is_asked_of_one_broker_is_what_java_prints(cluster: Cluster) -> None:
+    cluster.assert_same("brokerStatus", "-b", cluster.broker)
+    cluster.assert_same("getBrokerConfig", "-b", cluster.broker)
+
+
+def test_lists_are_in_java_s_order_when_hash_buckets_are_shared(cluster: Cluster) -> None:
+    for number in range(30):
+        cluster.ours("updateTopic", "-b", cluster.broker, "-t", f"Many-{number * 7919}")
+    listed = cluster.assert_same("topicList").splitlines()
+    assert {f"Many-{number * 7919}" for number in range(30)} <= set(listed)
+    assert listed != sorted(listed)
+
+
+def test_a_message_is_found_by_both_its_ids(cluster: Cluster) -> None:
+    found = cluster.ours("queryMsgByKey", "-t", TOPIC, "-k", "key4", "-o", "json").json["data"]
+    (message,) = found
+    by_offset_id = cluster.assert_same("queryMsgById", "-i", message["offsetId"])
+    by_unique_id = cluster.assert_same(
+        "queryMsgByUniqueKey", "-i", message["messageId"], "-t", TOPIC
+    )
+    assert f"Message Body Path:   /tmp/rocketmq/msgbodys/{message['messageId']}\n" in by_offset_id
+    body = Path("/tmp/rocketmq/msgbodys", message["messageId"]).read_text()
+    assert body == "Grüße 4"
+    assert GROUP in by_unique_id
+    two = f"{message['offsetId']},{message['offsetId']}"
+    cluster.assert_same("queryMsgById", "-i", two)
+
+
+WRITES = [
+    ("updateTopic", "-c", "DefaultCluster", "-t", "Written", "-r", "3", "-w", "5", "-p", "4"),
+    ("updateTopic", "-c", "DefaultCluster", "-t", "Written", "-u", "true", "-s", "true"),
+    ("updateTopic", "-c", "DefaultCluster", "-t", ORDERED, "-o", "true"),
+    ("updateSubGroup", "-c", "DefaultCluster", "-g", "Written"),
+    ("updateSubGroup", "-c", "DefaultCluster", "-g", "Written", "-s", "false", "-m", "true",
+     "-d", "true", "-q", "2", "-r", "3", "-i", "1", "-w", "2", "-a", "false"),
+    ("deleteTopic", "-c", "DefaultCluster", "-t", "Written"),
+    ("deleteTopic", "-c", "DefaultCluster", "-t", "NeverMade"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", WRITES, ids=" ".join)
+def test_a_write_prints_what_java_prints(cluster: Cluster, arguments: tuple[str, ...]) -> None:
+    cluster.assert_same(*arguments)
+
+
+def test_a_write_to_one_broker_prints_what_java_prints(cluster: Cluster) -> None:
+    cluster.assert_same("updateTopic", "-b", cluster.broker, "-t", "Written")
+    cluster.assert_same("updateTopic", "-b", cluster.broker, "-t", ORDERED, "-o", "true")
+    cluster.assert_same("updateSubGroup", "-b", cluster.broker, "-g", "Written")
+
+
+def test_what_we_write_java_reads(cluster: Cluster) -> None:
+    where = ("-c", "DefaultCluster", "-t", "Read")
+    cluster.ours("updateTopic", *where, "-r", "3", "-w", "5", "-p", "4")
+    java = cluster.theirs("topicRoute", "-t", "Read", "-l")
+    assert re.search(r"java-broker .* 3 +5 +4 +$", java, re.M)
+    cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", ORDERED, "-o", "true", "-w", "2")
+    assert cluster.theirs("updateOrderConf", "-m", "get", "-t", ORDERED).endswith(
+        "orderConf=[java-broker:2] "
+    )
+    cluster.ours("deleteTopic", *where)
+    assert "Read" not in cluster.theirs("topicList").split()
+
+
+def test_sending_prints_what_java_prints_but_for_the_id(cluster: Cluster) -> None:
+    cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", "Sent")
+    words = "sendMessage -t Sent -p body -k a -c TagA -b java-broker -i 2"
+    arguments = words.split()
+    identity = re.compile(r"\b[0-9A-F]{32}\b|\b[0-9A-F]{56}\b")
+    java, ours = cluster.theirs(*arguments), cluster.ours(*arguments)
+    assert identity.sub("<id>", ours.out) == identity.sub("<id>", java)
+    assert len(identity.findall(ours.out)) == 1
+    mine, other = _sent_messages(cluster)
+    assert mine.keys() == other.keys()
+    for name in ("body", "keys", "tags", "sysFlag", "queueId", "bodyCrc"):
+        assert mine[name] == other[name]
+
+
+def _sent_messages(cluster: Cluster) -> list[dict[str, Any]]:
+    pages = cluster.ours("printMsg", "-t", "Sent", "--output", "json").out.splitlines()
+    return [message for page in pages for message in json.loads(page)["data"]]
+
+
+def test_a_trace_that_we_write_is_read_by_java(cluster: Cluster) -> None:
+    sent = cluster.ours(
+        "sendMessage", "-t", TOPIC, "-p", "traced", "-k", "traced", "-m", "true", "-o", "json"
+    )
+    assert sent.status == 0, sent.err
+    message_id = sent.json["data"][0]["messageId"]
+    trace = cluster.theirs("queryMsgTraceById", "-i", message_id)
+    head, line = trace.splitlines()[:2]
+    assert head.split() == [
+        "#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"
+    ]  # fmt: skip
+    assert line.startswith("Pub ")
+    assert line.split()[-1] == "success"
