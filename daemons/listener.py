@@ -256,9 +256,8 @@ class Listener:
     ) -> None:
         self.handlers = dict(handlers)
         # Any object may be asked for: a header's code is checked by looking it up.
-        self.direct: dict[object, DirectHandler] = {
-            code: handler for code, handler in (direct or {}).items()
-        }
+        self.direct: dict[object, DirectHandler] = {}
+        self.serve({}, direct or {})
         self.host = host
         self.port = port
         self.channels: set[Channel] = set()
@@ -278,19 +277,38 @@ class Listener:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def start(self) -> None:
-        """Bind and accept. Raises OSError naming the address when it cannot be bound."""
+    def serve(
+        self, handlers: Mapping[int, Handler], direct: Mapping[int, DirectHandler] | None = None
+    ) -> None:
+        """Answer these requests too; for a daemon that needs its port before its handlers."""
+        self.handlers.update(handlers)
+        for code, handler in (direct or {}).items():
+            self.direct[code] = handler
+
+    async def bind(self) -> None:
+        """Take the port without accepting yet. Raises OSError naming an address that is taken."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Channel(self), self.host, self.port, backlog=self._backlog
+                lambda: Channel(self),
+                self.host,
+                self.port,
+                backlog=self._backlog,
+                start_serving=False,
             )
         except OSError as error:
             raise OSError(
                 error.errno, f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
-        self._timer = loop.call_later(self.TICK, self._tick)
+
+    async def start(self) -> None:
+        """Accept connections, on a port of its own if none was taken before. Raises OSError."""
+        if self._server is None:
+            await self.bind()
+        assert self._server is not None
+        await self._server.start_serving()
+        self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)
 
     def stop_accepting(self) -> None:
         """Take no new connection; those that are open go on."""

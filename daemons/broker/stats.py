@@ -1,13 +1,13 @@
 """What the broker has done, per topic and group and in all, and how fast.
 
-The hot path only adds to integers; rates are differences between samples taken by a timer. Puts are
-not even counted there: the ends of the queues tell how many messages came.
+The hot path only adds to integers; rates are differences between samples taken by a timer. Messages
+stored are counted by the store, a batch at a time.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 SAMPLE_SECONDS = 1.0
@@ -37,13 +37,12 @@ class GroupCounter:
 class BrokerStats:
     """Counters of one broker since its start.
 
-    ``puts`` are messages stored, ``found`` and ``missed`` are pulls that found messages or did not,
-    ``transferred`` are messages read by consumers.
+    ``stored`` gives messages stored and their bytes. ``found`` and ``missed`` are pulls that found
+    messages or did not, ``transferred`` are messages read by consumers.
     """
 
-    def __init__(self) -> None:
-        self.puts = 0
-        self.put_bytes = 0
+    def __init__(self, stored: Callable[[], tuple[int, int]]) -> None:
+        self._stored = stored
         self.found = 0
         self.missed = 0
         self.transferred = 0
@@ -52,6 +51,14 @@ class BrokerStats:
         self._samples: deque[Sample] = deque(maxlen=PERIODS[-1] + 1)
         self._group_samples: dict[tuple[str, str], deque[tuple[float, int]]] = {}
         self._take_sample()
+
+    @property
+    def puts(self) -> int:
+        return self._stored()[0]
+
+    @property
+    def put_bytes(self) -> int:
+        return self._stored()[1]
 
     def group(self, topic: str, group: str) -> GroupCounter:
         """The counter of a group in a topic, to be kept and added to."""

@@ -35,6 +35,7 @@ _HEAD_SIZE = layout.RECORD_HEAD.size
 _ROOM = layout.END_OF_FILE_ROOM
 _MAGIC = layout.MAGIC_V1
 _CRC_MASK = 0x7FFFFFFF
+_PARTS = 4  # of a record in a batch: head, body, topic, properties
 _IPV4_HOST = 8  # bytes of address and port
 
 OnStored = Callable[[StoreRefused | None], None]
@@ -55,6 +56,7 @@ class Batch:
         "callbacks",
         "end",
         "keyed",
+        "messages",
         "parts",
         "prompt_replies",
         "replies",
@@ -66,6 +68,7 @@ class Batch:
     def __init__(self, start: int) -> None:
         self.start = start  # physical offsets of its first byte and behind its last
         self.end = start
+        self.messages = 0  # counted when they are written
         self.timestamp = 0  # the store timestamp of all its records, ms
         self.parts: list[bytes] = []
         # Each queue that got messages, with the queue offset behind the last of them.
@@ -90,6 +93,8 @@ class Appender:
         self.on_published: Callable[[Batch], None] = lambda batch: None
         self.store_host = store_host
         self.failed_writes = 0
+        self.messages = 0  # published since the start, and their bytes in the log
+        self.size = 0
         self.last_timestamp = 0  # of the last published message
         self._log = commit_log
         self._refusals: dict[str, StoreRefused] = {}
@@ -214,6 +219,7 @@ class Appender:
         except OSError as error:
             self._take_back(batch, error)
             return
+        batch.messages = len(batch.parts) // _PARTS
         batch.parts.clear()
         self._log.position = self._log.written = batch.end
         for queue, end in batch.touched.items():
@@ -229,6 +235,8 @@ class Appender:
     def publish(self, batch: Batch) -> None:
         """Let consumers read a batch, and answer its senders."""
         self.last_timestamp = batch.timestamp
+        self.messages += batch.messages
+        self.size += batch.end - batch.start
         woken = []
         for queue, end in batch.touched.items():
             queue.readable = end

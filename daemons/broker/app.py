@@ -1,0 +1,203 @@
+"""A broker: its parts, started in order and stopped in reverse."""
+
+import asyncio
+import gc
+import logging
+import socket
+import struct
+from contextlib import AsyncExitStack
+from typing import Self
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers import (
+    client,
+    config,
+    connection,
+    group,
+    lock,
+    offset,
+    query,
+    topic,
+)
+from mq.daemons.broker.handlers.pull import PullHandlers
+from mq.daemons.broker.handlers.send import SendHandlers
+from mq.daemons.broker.locks import QueueLocks
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.registration import Registration
+from mq.daemons.broker.registry import Consumers, Producers
+from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.targets import SendTargets
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import merge
+from mq.daemons.listener import Listener
+from mq.daemons.service import Tasks
+
+log = logging.getLogger(__name__)
+
+# How often channels are looked at that have sent no heartbeat for channelExpiredTimeout.
+EXPIRY_SECONDS = 10.0
+
+
+class Broker:
+    """A broker in this process: `async with Broker(settings) as broker`.
+
+    With `listenPort` 0 any free port is taken; `port` is the one that was. Raises OSError when it
+    cannot listen and a StoreError when its store cannot be opened.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.tasks: Tasks
+        self.store: MessageStore
+        self.listener: Listener
+        self.fast_listener: Listener
+        self._parts = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    @property
+    def address(self) -> str:
+        """host:port as clients are told it."""
+        return f"{self.settings.broker.broker_ip1}:{self.port}"
+
+    def ready_text(self) -> str:
+        """The line that says that it serves, and where."""
+        broker = self.settings.broker
+        name_servers = broker.namesrv_addr or "none"
+        return (
+            f"The broker[{broker.broker_name}, {self.address}] boot success. serializeType=JSON "
+            f"and name server is {name_servers}"
+        )
+
+    def reload(self) -> None:
+        """Nothing here is read again: settings change by request."""
+        log.info("SIGHUP: this broker has no files to read again")
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            await self._start(parts)
+            self._parts = parts.pop_all()
+        # What is alive now stays: looking through it again and again costs a pause each time.
+        gc.collect()
+        gc.freeze()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _start(self, parts: AsyncExitStack) -> None:
+        settings = self.settings
+        self.listener = self._make_listener(settings.server.listen_port)
+        self.fast_listener = self._make_listener(settings.fast_port)
+        # The ports come first: whoever is already there has this store open, too.
+        for listener in (self.listener, self.fast_listener):
+            await listener.bind()
+            parts.push_async_callback(listener.close)
+        self.store = await parts.enter_async_context(
+            MessageStore(lambda: settings.store, self._store_host())
+        )
+        store = self.store
+        folder = store.root / "config"
+        self.topics = Topics(folder / "topics.json", lambda: settings.broker)
+        groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
+        offsets = ConsumerOffsets(folder / "consumerOffset.json")
+        parts.push_async_callback(offsets.save)
+        self.consumers = Consumers()
+        self.producers = Producers()
+        self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
+        self.tasks = await parts.enter_async_context(Tasks())
+        ha_port = settings.store.ha_listen_port or self.port + 1
+        self.registration = Registration(settings, self.topics, self.port, ha_port, self.tasks)
+        self._make_handlers(groups, offsets)
+        parts.push_async_callback(self._settle)
+        self._spawn_tasks(offsets)
+        for listener in (self.listener, self.fast_listener):
+            await listener.start()
+            parts.push_async_callback(listener.close)
+        await parts.enter_async_context(self.registration)
+
+    def _make_listener(self, port: int) -> Listener:
+        server = self.settings.server
+        return Listener(
+            {},
+            self.settings.listen_host,
+            port,
+            idle_seconds=server.server_channel_max_idle_time_seconds,
+            backlog=server.server_socket_backlog,
+        )
+
+    def _store_host(self) -> bytes:
+        """This broker's address and port as every record holds them: what ids are made of."""
+        host = self.settings.broker.broker_ip1
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            raw = socket.inet_pton(family, host)
+        except OSError:
+            raw = socket.inet_aton(socket.gethostbyname(host))
+        return raw + struct.pack(">i", self.port)
+
+    def _make_handlers(self, groups: Groups, offsets: ConsumerOffsets) -> None:
+        settings, store, topics = self.settings, self.store, self.topics
+        consumers, producers, stats = self.consumers, self.producers, self.stats
+        targets = SendTargets(lambda: settings.broker, topics, groups, store)
+        send = SendHandlers(
+            lambda: settings.broker, lambda: settings.store, targets, store.appender
+        )
+        settings.on_change.append(lambda _: send.configure())
+        self._pull = PullHandlers(
+            lambda: settings.broker,
+            lambda: settings.store,
+            topics,
+            groups,
+            consumers,
+            offsets,
+            store,
+            stats,
+        )
+        admin = merge(
+            client.handlers(consumers, producers, groups, topics),
+            config.handlers(settings, topics, store, stats),
+            connection.handlers(consumers, producers),
+            group.handlers(settings, groups, topics, offsets, consumers, store, stats),
+            lock.handlers(QueueLocks()),
+            offset.handlers(lambda: settings.store, offsets, store),
+            query.handlers(lambda: settings.store, consumers, store),
+            topic.handlers(settings, topics, offsets, store, self.registration.announced),
+        )
+        self.listener.serve(
+            merge(admin, send.handlers(), self._pull.handlers()),
+            {**send.direct(), **self._pull.direct()},
+        )
+        # The fast listener answers what must not wait behind pulls (Java: listenPort - 2).
+        self.fast_listener.serve(merge(admin, send.handlers()), {**send.direct()})
+
+    def _spawn_tasks(self, offsets: ConsumerOffsets) -> None:
+        self.tasks.spawn(self.store.run(), "store")
+        self.tasks.spawn(self.stats.run(), "statistics")
+        self.tasks.spawn(self._save_offsets(offsets), "offsets")
+        self.tasks.spawn(self._expire_clients(), "expiry of clients")
+
+    async def _save_offsets(self, offsets: ConsumerOffsets) -> None:
+        while True:
+            await asyncio.sleep(self.settings.broker.flush_consumer_offset_interval / 1000)
+            try:
+                await offsets.save()
+            except OSError as error:
+                log.error("consumer offsets cannot be saved now: %s", error)
+
+    async def _expire_clients(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRY_SECONDS)
+            timeout = self.settings.broker.channel_expired_timeout / 1000
+            self.consumers.expire(timeout)
+            self.producers.expire(timeout)
+
+    async def _settle(self) -> None:
+        """Before the connections close: answer the sends that still wait for the disk."""
+        self.store.appender.commit()
+        await self.store.flusher.drain()
+        await self._pull.close()
