@@ -1,0 +1,103 @@
+"""A name server and a broker in one process: for a first look, for tests and for development."""
+
+import logging
+import tempfile
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.namesrv.app import NameServer
+from mq.daemons.namesrv.config import NamesrvSettings
+from mq.daemons.service import Tasks
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
+
+
+class Standalone:
+    """Both daemons on loopback: `async with Standalone() as pair`.
+
+    ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
+    at the end. Port 0 takes any free port. ``properties`` are settings of the broker by their
+    names.
+    """
+
+    def __init__(
+        self,
+        store: Path | None = None,
+        *,
+        name_server_port: int = 9876,
+        broker_port: int = 10911,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name_server: NameServer
+        self.broker: Broker
+        self.tasks: Tasks
+        self._store = store
+        self._ports = (name_server_port, broker_port)
+        self._properties = dict(properties or {})
+        self._parts = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            folder = self._store
+            if folder is None:
+                temporary = tempfile.TemporaryDirectory(prefix="mq-standalone-")
+                folder = Path(parts.enter_context(temporary))
+            self.folder = folder
+            self.name_server = await parts.enter_async_context(
+                NameServer(self._name_server_settings(folder))
+            )
+            self.broker = await parts.enter_async_context(Broker(self._broker_settings(folder)))
+            # The failure of a task of either is the failure of both.
+            self.tasks = self.broker.tasks
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    @property
+    def name_server_address(self) -> str:
+        """host:port of the name server: all that a client needs."""
+        return self.name_server.address
+
+    def ready_text(self) -> str:
+        """The line that says that both serve, and how to talk to them."""
+        kept = "" if self._store else " (temporary, deleted at the end)"
+        return (
+            f"standalone: name server {self.name_server_address}, broker {self.broker.address}, "
+            f"store {self.folder}{kept}. Talk to it: mq topicList -n {self.name_server_address}"
+        )
+
+    def reload(self) -> None:
+        self.name_server.reload()
+        self.broker.reload()
+
+    def _name_server_settings(self, folder: Path) -> NamesrvSettings:
+        return NamesrvSettings.load(
+            None,
+            {
+                "listenPort": str(self._ports[0]),
+                "bindAddress": LOOPBACK,
+                "kvConfigPath": str(folder / "kvConfig.json"),
+                "configStorePath": str(folder / "namesrv.properties"),
+            },
+        )
+
+    def _broker_settings(self, folder: Path) -> BrokerSettings:
+        return BrokerSettings.load(
+            None,
+            {
+                "brokerName": "broker-a",
+                "listenPort": str(self._ports[1]),
+                "brokerIP1": LOOPBACK,
+                "namesrvAddr": self.name_server_address,
+                "storePathRootDir": str(folder / "store"),
+                **self._properties,
+            },
+        )
