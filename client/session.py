@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import count
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from mq.client.caller import ROUTE_SECONDS, Caller, parse_address
 from mq.client.errors import (
@@ -95,8 +95,8 @@ class _Peer(asyncio.Protocol):
             raise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports do not derive from asyncio's, so there is nothing to check.
+        self._transport = transport = cast(asyncio.Transport, transport)
         if self._error is not None:
             transport.abort()
             return

@@ -3,6 +3,9 @@
 Sources: NamesrvStartup, BrokerStartup, ServerUtil.buildCommandlineOptions.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,6 +51,37 @@ def _overrides(items: list[str] | None) -> dict[str, str]:
     return found
 
 
+def _path(config_file: str | None) -> Path | None:
+    return Path(config_file) if config_file else None
+
+
+@contextmanager
+def _configuring(*, printing: bool) -> Iterator[None]:
+    """Turn what is wrong with the settings into one line; log warnings as the daemon will.
+
+    Where the settings are only printed there is no log, and the lines stay clean.
+    """
+    import logging
+
+    from mq.daemons.config import ConfigError
+    from mq.daemons.service import configure_log
+
+    try:
+        if printing:
+            logging.disable(logging.WARNING)
+        else:
+            variables = os.environ
+            configure_log(
+                variables.get("MQ_LOG_FORMAT", "text"), variables.get("MQ_LOG_LEVEL", "INFO")
+            )
+        yield
+    except ConfigError as error:
+        raise CommandError(str(error), status=Status.CONFIG) from error
+    finally:
+        if printing:
+            logging.disable(logging.NOTSET)
+
+
 def _printed(
     environment: Environment, settings: "Settings", everything: bool, important: bool
 ) -> bool:
@@ -71,14 +105,10 @@ def namesrv(
 
     It runs until SIGTERM or Ctrl-C. -n is taken, and means nothing, as in Java.
     """
-    from mq.daemons.config import ConfigError
     from mq.daemons.namesrv.config import NamesrvSettings
 
-    path = Path(config_file) if config_file else None
-    try:
-        settings = NamesrvSettings.load(path, _overrides(config_item))
-    except ConfigError as error:
-        raise CommandError(str(error), status=Status.CONFIG) from error
+    with _configuring(printing=print_all or print_important):
+        settings = NamesrvSettings.load(_path(config_file), _overrides(config_item))
     if _printed(environment, settings, print_all, print_important):
         return Status.DONE
     from mq.daemons.namesrv.app import NameServer
@@ -100,14 +130,11 @@ def broker(
     It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier.
     """
     from mq.daemons.broker.config import BrokerSettings
-    from mq.daemons.config import ConfigError
 
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
-    path = Path(config_file) if config_file else None
-    try:
-        settings = BrokerSettings.load(path, {**overrides, **_overrides(config_item)})
-    except ConfigError as error:
-        raise CommandError(str(error), status=Status.CONFIG) from error
+    with _configuring(printing=print_all or print_important):
+        overrides |= _overrides(config_item)
+        settings = BrokerSettings.load(_path(config_file), overrides)
     if _printed(environment, settings, print_all, print_important):
         return Status.DONE
     from mq.daemons.broker.app import Broker
