@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from math import inf
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mq.client.errors import (
     ClientError,
@@ -19,11 +19,15 @@ from mq.client.errors import (
     RouteNotFound,
     for_code,
 )
-from mq.client.routes import broker_address, decode_route
-from mq.protocol.bodies import TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.names import MASTER_ID
+
+if TYPE_CHECKING:
+    from mq.protocol.bodies import TopicRouteData
+
+# Routes and the bodies they are made of are imported where a route is read: they take 8 ms to load,
+# and a command that asks a name server for a list of topics needs none.
 
 T = TypeVar("T")
 
@@ -146,7 +150,7 @@ class Caller(ABC):
             raise for_code(response.code, response.remark, address)
         return response
 
-    async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> TopicRouteData:
+    async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
         """Return the route of `topic`, asked for again when it is older than `max_age` seconds.
 
         While no name server answers, a route that is known already stays good.
@@ -165,7 +169,7 @@ class Caller(ABC):
                 raise
             return known[0]
 
-    async def _fetch_route(self, topic: str) -> TopicRouteData:
+    async def _fetch_route(self, topic: str) -> "TopicRouteData":
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
         request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         response = await self.invoke_name_server(request)
@@ -175,11 +179,13 @@ class Caller(ABC):
             raise RouteNotFound(topic)
         if response.code != ResponseCode.SUCCESS:
             raise for_code(response.code, response.remark, address)
+        from mq.client.routes import decode_route
+
         route = decode_route(response.body, address)
         self._routes[topic] = (route, time.monotonic())
         return route
 
-    def known_route(self, topic: str) -> TopicRouteData | None:
+    def known_route(self, topic: str) -> "TopicRouteData | None":
         """The route of `topic` if it has been asked for already; for paths that cannot wait."""
         known = self._routes.get(topic)
         return None if known is None else known[0]
@@ -205,6 +211,8 @@ class Caller(ABC):
 
         Raises RouteNotFound if the route has no such broker, and what `route` raises.
         """
+        from mq.client.routes import broker_address
+
         address = broker_address(await self.route(topic), broker_name)
         if address is None:
             raise RouteNotFound(topic, f"no broker {broker_name} in its route")

@@ -46,7 +46,7 @@ def draft(group: str, message: Message, next_id: UniqueIdMaker, compress_over: i
     """Make a message ready to send; it keeps the unique id that it gets here.
 
     Raises:
-        ClientError: the body is over 4 MiB.
+        ClientError: the body is empty or over 4 MiB.
         IllegalName: of the topic.
         ValueError: the properties are too long.
     """
@@ -82,7 +82,7 @@ def draft_batch(group: str, messages: Sequence[Message], next_id: UniqueIdMaker)
     """Make messages ready to be sent as one batch; each keeps the unique id that it gets here.
 
     Raises:
-        ClientError: a body, or all of them together, are over 4 MiB.
+        ClientError: a body is empty, or all of them together are over 4 MiB.
         IllegalName: of the topic.
         ValueError: they cannot go together, or properties are too long.
     """
@@ -107,6 +107,9 @@ def draft_batch(group: str, messages: Sequence[Message], next_id: UniqueIdMaker)
 
 def _check(message: Message) -> None:
     check_topic(message.topic)
+    if not len(message.body):
+        # Java's producers refuse it (Validators.checkMessage), and some of its brokers choke on it.
+        raise ClientError("a message needs a body of at least one byte")
     if len(message.body) > MAX_BODY:
         raise ClientError(
             f"a message body of {len(message.body)} bytes is over the limit of {MAX_BODY}"

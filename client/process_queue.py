@@ -28,7 +28,7 @@ class ProcessQueue:
         self.next_offset = offset  # where to pull next
         self.dropped = False  # another member of the group has it now
         self.locked = False
-        self.last_lock = 0.0  # seconds of the monotonic clock
+        self.last_lock = 0.0  # seconds since 1970
         self.last_pull = time.time()
         self.last_consume = time.time()
         self._unfinished: dict[int, int] = {}  # offset: bytes

@@ -111,9 +111,9 @@ class Producer:
             result = await producer.send(Message("Orders", b"...", keys=["42"]))
 
     `send` raises, besides what each method says: BrokerError (the broker refused), ConnectError,
-    RequestTimeout (the message may have been stored), BadAnswer, RouteNotFound, ClientError (a
-    body over 4 MiB, a closed producer), IllegalName (of the topic), ValueError (properties that are
-    too long for a record).
+    RequestTimeout (the message may have been stored), BadAnswer, RouteNotFound, ClientError (a body
+    that is empty or over 4 MiB, a closed producer), IllegalName (of the topic), ValueError
+    (properties that are too long for a record).
     """
 
     def __init__(

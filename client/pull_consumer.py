@@ -22,6 +22,9 @@ from mq.protocol.tags import TagExpression
 if TYPE_CHECKING:
     from mq.client.session import Session
 
+# Java's broker looks every 5 s which held pulls are due, so an answer may come well after the wait
+# is over; its clients allow 15 s for that (consumerTimeoutMillisWhenSuspend).
+POLL_MARGIN = 15.0
 DEFAULT_MAX_COUNT = 32  # messages per pull; a broker gives no more unless it is set to
 
 
@@ -108,7 +111,8 @@ class Puller:
             expression_type=expression_type,
         )
         command = Command(RequestCode.PULL_MESSAGE, header.encode())
-        response = await self._session.invoke(address, command, self._session.timeout + wait)
+        seconds = self._session.timeout + (wait + POLL_MARGIN if wait > 0 else 0)
+        response = await self._session.invoke(address, command, seconds)
         result = _read_result(response, queue, tags, address)
         self._suggested[queue] = result.suggested_broker_id
         return result

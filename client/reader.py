@@ -170,6 +170,7 @@ class Reader:
         return complete
 
     async def _take(self, queue: MessageQueue) -> bool:
+        asked = time.time()
         if self._ordered and queue not in await self._lock([queue]):
             return False  # its former owner has not finished with it
         offset = await self.offsets.committed(queue)
@@ -177,6 +178,7 @@ class Reader:
             offset = await self._first_offset(queue)
         held = self.held[queue] = ProcessQueue(queue, offset)
         held.locked = self._ordered
+        held.last_lock = asked
         self._pulls[queue] = self._keep(self._pull_again(held))
         log.info("group %s takes %s from offset %d", self._group, queue, offset)
         return True

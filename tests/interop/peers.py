@@ -12,8 +12,10 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -308,6 +310,8 @@ class JavaBroker(Process):
             "storePathCommitLog": self.store / "commitlog",
             # A log file of Java's default size takes a gigabyte of a small test disk.
             "mappedFileSizeCommitLog": 64 << 20,
+            # A busy test machine: by default a send that has waited 200 ms is refused.
+            "waitTimeMillsInSendQueue": 10_000,
             # Refusals for a full disk have tests of their own.
             "diskMaxUsedSpaceRatio": 95,
         }
@@ -320,6 +324,24 @@ class JavaBroker(Process):
     def start(self) -> None:
         super().start()
         socket.create_connection(("127.0.0.1", self.port), 5).close()
+        # "boot success" is printed before a 5.x name server has worked off the registration.
+        deadline = time.monotonic() + _START_SECONDS
+        for namesrv in self.namesrv.split(";"):
+            while self.name.encode() not in _cluster_info(namesrv):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.name} did not register with {namesrv}")
+                time.sleep(0.05)
+
+
+def _cluster_info(namesrv: str) -> bytes:
+    """The answer to GET_BROKER_CLUSTER_INFO, raw: this module shares nothing with what it tests."""
+    header = b'{"code":106,"flag":0,"language":"JAVA","opaque":1,"version":409}'
+    host, _, port = namesrv.rpartition(":")
+    with socket.create_connection((host, int(port)), 5) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        with connection.makefile("rb") as answer:
+            (length,) = struct.unpack(">i", answer.read(4))
+            return answer.read(length)
 
 
 def mqadmin(
