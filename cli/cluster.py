@@ -13,9 +13,17 @@ from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
     from mq.cli.wire import Clusters
+    from mq.client.caller import Caller
     from mq.protocol.bodies import BrokerData
 
 T = TypeVar("T")
+
+
+async def clusters(session: "Caller") -> "Clusters":
+    """Every cluster and broker that the name server knows."""
+    from mq.cli import wire  # here: it takes 8 ms to load, and most commands need none of it
+
+    return await wire.clusters(session)
 
 
 def broker_names(info: "Clusters", cluster: str) -> list[str]:

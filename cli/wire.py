@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound=Body)
 
 
-class TopicNames(Body):
-    """`TopicList` with its order."""
-
-    topic_list: list[str] = field(factory=list)
-
-
 class GroupNames(Body):
     """`GroupList` with its order."""
 
@@ -37,13 +31,6 @@ class Clusters(Body):
 
     broker_addr_table: dict[str, BrokerData] = field(factory=dict)
     cluster_addr_table: dict[str, list[str]] = field(factory=dict)
-
-
-async def topic_names(session: "Caller") -> list[str]:
-    """The names of all topics."""
-    request = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    response = await session.call_name_server(request)
-    return _read(TopicNames, response, "name server").topic_list
 
 
 async def clusters(session: "Caller") -> Clusters:

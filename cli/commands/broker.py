@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, java_text, wire
+from mq.cli import cluster, java_text
 from mq.cli.call import Call
 from mq.cli.options import one_of
 from mq.cli.result import Result, Row, text
@@ -41,7 +41,7 @@ async def broker_status(
             assert broker_addr is not None
             await ask(broker_addr)
         else:
-            targets = cluster.addresses(await wire.clusters(admin.session), cluster_name)
+            targets = cluster.addresses(await cluster.clusters(admin.session), cluster_name)
             _, failures = await cluster.for_each(targets, ask)
     rows: list[Row] = [
         (address, key, table[key]) for address, table in tables.items() for key in sorted(table)
@@ -86,7 +86,7 @@ async def get_broker_config(
 async def _heads(admin: "Admin", name: str) -> dict[str, str]:
     """The line above each broker's settings, by address: every master, then its replicas."""
     groups: dict[str, list[str]] = {}
-    for broker in cluster.brokers(await wire.clusters(admin.session), name):
+    for broker in cluster.brokers(await cluster.clusters(admin.session), name):
         ids = sorted(broker.broker_addrs)
         master = broker.broker_addrs.get(MASTER_ID, "null")
         groups[master] = [broker.broker_addrs[item] for item in ids if item != MASTER_ID]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, wire
+from mq.cli import cluster, java_text
 from mq.cli.call import Call
 from mq.cli.errors import UsageError
 from mq.cli.result import Column, Result, Row, number, text, time
@@ -60,7 +60,7 @@ async def cluster_list(
         raise UsageError(f"an interval of {interval} s")
     async with call.admin() as admin:
         while True:
-            info = await wire.clusters(admin.session)
+            info = await cluster.clusters(admin.session)
             found = _brokers(info, cluster_name)
             tables, failures = await _ask(admin, [address for *_, address in found])
             now = int(call.environment.clock() * 1000)

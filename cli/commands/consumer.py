@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, wire
+from mq.cli import cluster, java_text, listing
 from mq.cli.call import Call
 from mq.cli.errors import NotFound
 from mq.cli.options import Truth, one_of
@@ -93,7 +93,7 @@ async def update_sub_group(
             done = [broker_addr]
         else:
             assert cluster_name is not None
-            masters = cluster.masters(await wire.clusters(admin.session), cluster_name)
+            masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
             done, failures = await cluster.for_each(
                 masters, lambda address: admin.update_subscription_group(address, config)
             )
@@ -254,7 +254,7 @@ async def _all_groups(admin: "Admin") -> Result:
     heads = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
     plain = _GROUP_LINE.format(*heads)
     rows: list[Row] = []
-    for topic in java_text.hash_order(await wire.topic_names(admin.session)):
+    for topic in java_text.hash_order(await listing.topic_names(admin.session)):
         if topic.startswith(RETRY_PREFIX):
             row = await _group_row(admin, topic.removeprefix(RETRY_PREFIX))
             rows.append(row)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, wire
+from mq.cli import cluster, java_text, listing
 from mq.cli.call import Call
 from mq.cli.errors import NotFound
 from mq.cli.options import Truth, one_of
@@ -94,7 +94,7 @@ async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig")
     await admin.create_topic(address, config)
     plain = ""
     if config.order:
-        name = cluster.broker_name(await wire.clusters(admin.session), address)
+        name = cluster.broker_name(await cluster.clusters(admin.session), address)
         mine = f"{name}:{config.write_queue_nums}"
         await _merge_order_conf(admin, config.topic_name, mine)
         plain = f"set broker orderConf. isOrder=true, orderConf=[{mine}]"
@@ -103,7 +103,7 @@ async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig")
 
 
 async def _update_on_cluster(admin: "Admin", name: str, config: "TopicConfig") -> Result:
-    info = await wire.clusters(admin.session)
+    info = await cluster.clusters(admin.session)
     masters = cluster.masters(info, name)
     done, failures = await cluster.for_each(
         masters, lambda address: admin.create_topic(address, config)
@@ -154,7 +154,7 @@ async def delete_topic(
 ) -> Result:
     """Delete a topic from the brokers of a cluster and from the name servers."""
     async with call.admin() as admin:
-        masters = cluster.masters(await wire.clusters(admin.session), cluster_name)
+        masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
         done, failures = await cluster.for_each(
             masters, lambda address: admin.delete_topic_in_broker(address, topic)
         )
@@ -183,18 +183,19 @@ async def topic_list(
         async with call.admin() as admin:
             return await _topics_with_groups(admin)
     async with call.session() as session:
-        topics = java_text.hash_order(await wire.topic_names(session))
+        topics = java_text.hash_order(await listing.topic_names(session))
     plain = "".join(f"{topic}\n" for topic in topics)
     return Result((text("topic", "Topic"),), [(topic,) for topic in topics], plain)
 
 
 async def _topics_with_groups(admin: "Admin") -> Result:
+    from mq.cli.wire import groups_of_topic
     from mq.client.errors import MQError
 
-    info = await wire.clusters(admin.session)
+    info = await cluster.clusters(admin.session)
     rows: list[Row] = []
     lines = [f"{'#Cluster Name':<20}  {'#Topic':<48}  {'#Consumer Group':<48}\n"]
-    for topic in java_text.hash_order(await wire.topic_names(admin.session)):
+    for topic in java_text.hash_order(await listing.topic_names(admin.session)):
         if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             continue
         name, groups = "", [""]
@@ -202,7 +203,7 @@ async def _topics_with_groups(admin: "Admin") -> Result:
             route = await admin.topic_route(topic)
             name = cluster.cluster_of(info, route.broker_datas[0].broker_name) or "null"
             first = cluster.any_address(route.broker_datas[0])
-            found = await wire.groups_of_topic(admin.session, first, topic)
+            found = await groups_of_topic(admin.session, first, topic)
             groups = java_text.hash_order(found) or [""]
         except (MQError, IndexError):
             pass  # as in Java: what cannot be asked stays empty
@@ -308,7 +309,7 @@ async def topic_cluster_list(
 ) -> Result:
     """List the clusters that hold a topic."""
     async with call.admin() as admin:
-        info = await wire.clusters(admin.session)
+        info = await cluster.clusters(admin.session)
         route = await admin.topic_route(topic)
     first = route.broker_datas[0].broker_name
     names = [name for name, brokers in info.cluster_addr_table.items() if first in brokers]
