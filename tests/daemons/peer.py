@@ -78,7 +78,7 @@ class Peer:
         """The next request of the daemon."""
         return self.pushed.pop(0) if self.pushed else await self.receive()
 
-    async def closed_by_daemon(self) -> bool:
-        """Wait until the daemon closes the connection."""
+    async def closed_by_daemon(self) -> None:
+        """Wait until the daemon closes the connection, whatever it sends before."""
         async with asyncio.timeout(PATIENCE):
-            return await self.reader.read() == b""
+            await self.reader.read()

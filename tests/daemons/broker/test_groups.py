@@ -1,0 +1,62 @@
+from pathlib import Path
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.groups import Groups
+from mq.protocol.bodies import SubscriptionGroupConfig
+
+BUILT_IN = {
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+}
+
+
+def test_a_broker_is_born_with_the_built_in_groups(tmp_path: Path) -> None:
+    assert set(Groups(tmp_path / "g.json", BrokerConfig).table) == BUILT_IN
+
+
+def test_an_unknown_group_is_made_with_defaults_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "subscriptionGroup.json"
+    group = Groups(path, BrokerConfig).find("g")
+    assert group is not None and (group.retry_max_times, group.retry_queue_nums) == (16, 1)
+    assert (
+        '\t\t"g":{\n\t\t\t"brokerId":0,\n\t\t\t"consumeBroadcastEnable":true,\n'
+        '\t\t\t"consumeEnable":true,\n\t\t\t"consumeFromMinEnable":true,\n'
+        '\t\t\t"groupName":"g",\n\t\t\t"notifyConsumerIdsChangedEnable":true,\n'
+        '\t\t\t"retryMaxTimes":16,\n\t\t\t"retryQueueNums":1,\n'
+        '\t\t\t"whichBrokerWhenConsumeSlowly":1\n\t\t}'
+    ) in path.read_text()
+    assert "g" in Groups(path, BrokerConfig).table
+
+
+def test_an_unknown_group_is_refused_where_that_is_switched_off(tmp_path: Path) -> None:
+    config = BrokerConfig(auto_create_subscription_group=False)
+    groups = Groups(tmp_path / "g.json", lambda: config)
+    assert groups.find("g") is None
+    assert groups.find("CID_RMQ_SYS_TRANS") is not None
+
+
+def test_a_group_with_an_illegal_name_is_never_made(tmp_path: Path) -> None:
+    groups = Groups(tmp_path / "g.json", BrokerConfig)
+    assert groups.find("../x") is None
+    assert groups.find("a@b") is None
+    assert set(groups.table) == BUILT_IN
+
+
+def test_changes_and_deletions_survive_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    groups = Groups(path, BrokerConfig)
+    groups.update(SubscriptionGroupConfig(group_name="a", retry_max_times=3))
+    groups.update(SubscriptionGroupConfig(group_name="b"))
+    groups.disable_consume("b")
+    assert groups.delete("TOOLS_CONSUMER")
+    assert not groups.delete("none")
+    again = Groups(path, BrokerConfig)
+    assert again.table["a"].retry_max_times == 3
+    assert not again.table["b"].consume_enable
+    assert again.data_version == groups.data_version
+    assert "TOOLS_CONSUMER" in again.table  # built in: it comes back, as with Java

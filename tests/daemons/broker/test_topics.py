@@ -1,0 +1,181 @@
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.topics import Topics, new_topic
+from mq.protocol.flags import TopicSysFlag
+
+BORN = {
+    "SELF_TEST_TOPIC": (1, 6),
+    "BenchmarkTest": (1024, 6),
+    "DefaultCluster": (16, 7),
+    "broker-a": (1, 7),
+    "OFFSET_MOVED_EVENT": (1, 6),
+    "SCHEDULE_TOPIC_XXXX": (18, 6),
+    "DefaultCluster_REPLY_TOPIC": (1, 6),
+    "TBW102": (8, 7),
+}
+
+
+class Config:
+    """A configuration that a test changes."""
+
+    def __init__(self, **changes: object) -> None:
+        self.value = BrokerConfig(broker_name="broker-a").replace(**changes)
+
+    def __call__(self) -> BrokerConfig:
+        return self.value
+
+
+def shape(topics: Topics) -> dict[str, tuple[int, int]]:
+    return {t.topic_name or "": (t.write_queue_nums, t.perm) for t in topics.table.values()}
+
+
+def test_a_broker_is_born_with_its_system_topics(tmp_path: Path) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    assert shape(topics) == BORN
+    assert all(topics.is_system(name) for name in BORN)
+    assert topics.is_system("rmq_sys_anything")
+    assert not topics.is_system("orders")
+
+
+def test_switches_change_what_a_broker_is_born_with(tmp_path: Path) -> None:
+    topics = Topics(
+        tmp_path / "topics.json",
+        Config(
+            auto_create_topic_enable=False,
+            trace_topic_enable=True,
+            cluster_topic_enable=False,
+            broker_topic_enable=False,
+        ),
+    )
+    expected = BORN | {
+        "DefaultCluster": (16, 1),
+        "broker-a": (1, 1),
+        "RMQ_SYS_TRACE_TOPIC": (1, 6),
+    }
+    del expected["TBW102"]
+    assert shape(topics) == expected
+
+
+def test_the_file_is_the_one_java_writes(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    topics = Topics(path, Config())
+    topics.update(new_topic("orders", 8))
+    text = path.read_text()
+    assert text.startswith('{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":')
+    assert (
+        '\t\t"orders":{\n\t\t\t"order":false,\n\t\t\t"perm":6,\n\t\t\t"readQueueNums":8,\n'
+        '\t\t\t"topicFilterType":"SINGLE_TAG",\n\t\t\t"topicName":"orders",\n'
+        '\t\t\t"topicSysFlag":0,\n\t\t\t"writeQueueNums":8\n\t\t}'
+    ) in text
+
+
+def test_topics_and_version_survive_a_restart_and_the_file_wins(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    topics = Topics(path, Config())
+    topics.update(new_topic("orders", 8))
+    topics.update(new_topic("TBW102", 2, 7))
+    again = Topics(path, Config())
+    assert shape(again) == BORN | {"orders": (8, 6), "TBW102": (2, 7)}
+    assert again.data_version == topics.data_version
+    assert again.data_version.counter == 2
+
+
+def test_a_torn_file_is_read_from_its_bak(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    topics = Topics(path, Config())
+    topics.update(new_topic("orders", 8))
+    topics.update(new_topic("more", 8))
+    path.write_bytes(path.read_bytes()[:100])
+    assert "orders" in Topics(path, Config()).table
+
+
+def test_a_file_of_a_5x_broker_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    path.write_text(
+        '{"dataVersion":{"counter":3,"stateVersion":0,"timestamp":5},"topicConfigTable":{"t":{'
+        '"attributes":{"+message.type":"NORMAL"},"order":false,"perm":6,"readQueueNums":2,'
+        '"topicFilterType":"SINGLE_TAG","topicName":"t","topicSysFlag":0,"writeQueueNums":2}}}'
+    )
+    topics = Topics(path, Config())
+    assert shape(topics)["t"] == (2, 6)
+    assert topics.data_version.counter == 3
+
+
+@pytest.mark.parametrize(("asked", "made"), [(4, 4), (100, 8), (-1, 0)])
+def test_a_send_makes_a_topic_after_the_default_one(tmp_path: Path, asked: int, made: int) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    told: list[str] = []
+    topics.on_change.append(told.append)
+    topic = topics.create_for_send("orders", "TBW102", asked, TopicSysFlag.UNIT, "peer")
+    assert topic is not None
+    assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (made, made, 6)
+    assert topic.topic_sys_flag == TopicSysFlag.UNIT
+    assert told == ["orders"]
+    assert topics.create_for_send("orders", "none", 1, 0, "peer") is topic
+
+
+def test_a_send_makes_no_topic_where_that_is_switched_off(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    Topics(path, Config()).update(new_topic("orders", 8))  # the file now has TBW102
+    config = Config()
+    topics = Topics(path, config)
+    config.value = config.value.replace(auto_create_topic_enable=False)
+    assert topics.create_for_send("new", "TBW102", 4, 0, "peer") is None
+    assert topics.create_for_send("new", "none", 4, 0, "peer") is None
+    assert topics.create_for_send("new", "orders", 4, 0, "peer") is None  # not to be inherited
+    assert "new" not in topics.table
+
+
+def test_internal_topics_are_made_once(tmp_path: Path) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    first = topics.create_internal("%RETRY%g", 2)
+    assert topics.create_internal("%RETRY%g", 7) is first
+    assert topics.data_version.counter == 1
+
+
+def test_ordered_topics_follow_the_name_servers(tmp_path: Path) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    topics.update(new_topic("a", 1))
+    topics.update(new_topic("b", 1))
+    topics.set_ordered(["a", "unknown"])
+    assert [topics.table[n].order for n in "ab"] == [True, False]
+    version = topics.data_version
+    topics.set_ordered(["a"])
+    assert topics.data_version == version
+    topics.set_ordered(["b"])
+    assert [topics.table[n].order for n in "ab"] == [False, True]
+
+
+def test_unit_flags_are_set_and_cleared(tmp_path: Path) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    topics.update(new_topic("a", 1, sys_flag=TopicSysFlag.UNIT_SUB))
+    topics.set_unit_flag("a", TopicSysFlag.UNIT, True)
+    assert topics.table["a"].topic_sys_flag == 3
+    topics.set_unit_flag("a", TopicSysFlag.UNIT_SUB, False)
+    assert topics.table["a"].topic_sys_flag == 1
+    topics.set_unit_flag("none", TopicSysFlag.UNIT, True)
+
+
+def test_a_change_that_cannot_be_saved_is_no_change(tmp_path: Path) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    topics.update(new_topic("a", 1))
+    (tmp_path / "topics.json.tmp").mkdir()
+    version = topics.data_version
+    with pytest.raises(IsADirectoryError):
+        topics.update(new_topic("b", 1))
+    with pytest.raises(IsADirectoryError):
+        topics.delete("a")
+    assert "a" in topics.table and "b" not in topics.table
+    assert topics.data_version == version
+
+
+def test_a_deleted_topic_is_gone_after_a_restart_too(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    topics = Topics(path, Config())
+    topics.update(new_topic("a", 1))
+    assert topics.delete("a")
+    assert not topics.delete("a")
+    assert "a" not in Topics(path, Config()).table
