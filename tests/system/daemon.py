@@ -1,0 +1,103 @@
+"""Real daemons as processes of their own, for tests that kill them."""
+
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+_START_SECONDS = 20.0
+_ADDRESS = re.compile(r"The broker\[[^,]+, ([0-9.:]+)\] boot success")
+
+
+class BrokerProcess:
+    """`mq broker` on a store, on loopback and a free port.
+
+    ``address`` is known when `start` returns. Ending a `with` block kills it.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        preload: Path | None = None,
+        file_size_limit: int | None = None,
+    ) -> None:
+        self.store = store
+        self.address = ""
+        self.log_path = store.parent / f"{store.name}.log"
+        self._settings = {
+            "brokerIP1": "127.0.0.1",
+            "listenPort": "0",
+            "storePathRootDir": str(store),
+            **(settings or {}),
+        }
+        self._preload = preload
+        self._file_size_limit = file_size_limit
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it serves. Raises AssertionError with its log if it does not."""
+        command = [sys.executable, "-m", "mq", "broker"]
+        for name, value in self._settings.items():
+            command += ["--set", f"{name}={value}"]
+        environment = dict(os.environ)
+        if self._preload is not None:
+            environment["LD_PRELOAD"] = str(self._preload)
+        limit = self._file_size_limit
+
+        def limit_files() -> None:
+            if limit is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        with open(self.log_path, "ab") as log:
+            begin = log.tell()
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, preexec_fn=limit_files
+            )
+        self.address = self._wait_until_ready(begin)
+
+    def _wait_until_ready(self, begin: int) -> str:
+        assert self._process is not None
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            text = self.log_path.read_bytes()[begin:].decode()
+            found = _ADDRESS.search(text)
+            if found is not None:
+                return found[1]
+            if self._process.poll() is not None:
+                raise AssertionError(f"the broker ended with {self._process.returncode}:\n{text}")
+            time.sleep(0.01)  # its log is a file, which nobody can wait for
+        raise AssertionError(f"the broker did not start in {_START_SECONDS} s:\n{text}")
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def kill(self) -> None:
+        """SIGKILL: what `kill -9` and the out-of-memory killer do. Idempotent."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the exit status."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(number)
+        return process.wait(30)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()

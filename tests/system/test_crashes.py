@@ -1,0 +1,59 @@
+"""A broker that is killed at random moments while several processes send.
+
+`MQ_CRASH_ROUNDS=30 pytest tests/system/test_crashes.py` is the long form.
+"""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.daemon import BrokerProcess
+from tests.system.ledger import SenderProcess, audit
+
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", "5"))
+SENDERS = 3
+# Small files, so that every round rolls logs and queues; the checkpoint comes into play by itself.
+SETTINGS = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(1024 * 1024),
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+    "flushIntervalConsumeQueue": "100",
+    "diskMaxUsedSpaceRatio": "95",
+}
+
+
+@pytest.mark.timeout(60 + 10 * ROUNDS)
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_no_acknowledged_message_is_lost_or_doubled_by_kill_9(tmp_path: Path, flush: str) -> None:
+    """Without a crash of the machine that holds for an asynchronous flush too."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    broker = BrokerProcess(tmp_path / "store", {**SETTINGS, "flushDiskType": flush})
+    broker.start()
+    address_file = tmp_path / "address"
+    address_file.write_text(broker.address)
+    senders = [SenderProcess(tmp_path, number, address_file) for number in range(SENDERS)]
+    for sender in senders:
+        sender.start()
+    try:
+        for _ in range(ROUNDS):
+            time.sleep(chance.uniform(0.3, 1.5))  # the moment of the kill is what is tested
+            broker.kill()
+            broker.start()
+            address_file.write_text(broker.address)
+    finally:
+        for sender in senders:
+            sender.stop()
+    broker.kill()
+    broker.start()
+    result = audit(tmp_path, broker.address)
+    assert broker.stop() == 0
+    print(f"{len(result.acknowledged)} acknowledged, {sum(result.stored.values())} stored")
+    assert len(result.acknowledged) > 100 * ROUNDS
+    result.check()
