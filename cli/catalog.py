@@ -46,6 +46,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "daemon": {
         "namesrv": "Run a name server.",
         "broker": "Run a broker.",
+        "standalone": "Run a name server and a broker in one process.",
     },
 }
 

@@ -7,6 +7,8 @@ Commands raise these, or let the errors of `mq.client` and `mq.protocol` pass: `
 every other exception into a CommandError at one place.
 """
 
+from collections.abc import Callable
+
 from mq.cli.status import Status
 
 
@@ -25,6 +27,14 @@ class UsageError(CommandError):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint, status=Status.USAGE)
+
+
+def legal(check: Callable[[str], object], name: str) -> None:
+    """Check the name of a topic or group. Raises UsageError that quotes it."""
+    try:
+        check(name)
+    except ValueError as error:
+        raise UsageError(f"{name!r}: {error}") from None
 
 
 class NotFound(CommandError):

@@ -6,7 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text, listing
 from mq.cli.call import Call
-from mq.cli.errors import NotFound
+from mq.cli.errors import NotFound, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, number, text, time
 from mq.protocol.names import RETRY_PREFIX
@@ -72,7 +72,7 @@ async def update_sub_group(
     from mq.protocol.bodies import SubscriptionGroupConfig
     from mq.protocol.names import check_group
 
-    check_group(group_name)
+    legal(check_group, group_name)
     config = SubscriptionGroupConfig(
         group_name=group_name,
         consume_enable=bool(consume_enable),

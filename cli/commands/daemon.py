@@ -141,3 +141,40 @@ def broker(
     from mq.daemons.service import run
 
     return run(lambda: Broker(settings))
+
+
+def standalone(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="DIR", help="Where to keep messages; else temporary."),
+    ] = None,
+    name_server_port: Annotated[
+        int, typer.Option("--namesrv-port", metavar="PORT", help="Of the name server; 0: any.")
+    ] = 9876,
+    broker_port: Annotated[
+        int, typer.Option("--broker-port", metavar="PORT", help="Of the broker; 0: any.")
+    ] = 10911,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a name server and a broker in one process.
+
+    For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
+    that is gone afterwards unless --store names one. -c and --set are the broker's settings.
+    """
+    from mq.daemons.config import read_file
+    from mq.daemons.service import run
+    from mq.daemons.standalone import Standalone
+
+    with _configuring(printing=False):
+        properties = read_file(Path(config_file)) if config_file else {}
+        properties |= _overrides(config_item)
+    return run(
+        lambda: Standalone(
+            Path(store) if store else None,
+            name_server_port=name_server_port,
+            broker_port=broker_port,
+            properties=properties,
+        )
+    )

@@ -6,7 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text, listing
 from mq.cli.call import Call
-from mq.cli.errors import NotFound
+from mq.cli.errors import NotFound, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, number, text, time
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -66,7 +66,7 @@ async def update_topic(
     from mq.protocol.bodies import TopicConfig
     from mq.protocol.names import check_topic
 
-    check_topic(topic)
+    legal(check_topic, topic)
     config = TopicConfig(
         topic_name=topic,
         read_queue_nums=read_queue_nums,

@@ -7,8 +7,10 @@ ids that each call makes anew; nothing else.
 import base64
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tests.interop import peers
 
 pytestmark = pytest.mark.java
 
+BROKER = "broker-a"
 TOPIC = "CommandTopic"
 ORDERED = "OrderedCommandTopic"
 GROUP = "CommandGroup"
@@ -31,6 +34,8 @@ DURATIONS = (
     re.compile(r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]"),  # brokerStatus: runtime
     re.compile(r"\d+\.\d\d(?= \d\.\d{4}$)", re.M),  # clusterList: hours
     re.compile(r"(?<=spentTimeMills=)\d+"),
+    # Messages in a span of time that ends at the call: it moves with each call.
+    re.compile(r"(?<=Tps)( +: )[\d.E-]+ [\d.E-]+ [\d.E-]+$", re.M),
 )
 
 
@@ -95,21 +100,36 @@ class Cluster:
         return ours.out
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    peers.require_java()
-    tmp = tmp_path_factory.mktemp("commands")
+@contextmanager
+def java_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
+    """A Java name server and broker; their addresses."""
     with (
         peers.JavaNameServer("4.9.7", tmp) as namesrv,
-        peers.JavaBroker("4.9.7", tmp, namesrv.address) as broker,
-        JavaTool(tmp) as java,
+        peers.JavaBroker("4.9.7", tmp, namesrv.address, {"brokerName": BROKER}) as broker,
     ):
-        mq = Mq(tmp / "config")
-        cluster = Cluster(java, mq, namesrv.address, broker.address)
+        yield namesrv.address, broker.address
+
+
+@contextmanager
+def our_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
+    """Our name server and broker in a process of their own; their addresses."""
+    port, broker_port = peers.free_port(), peers.free_port()
+    command = [sys.executable, "-m", "mq", "standalone", "--store", str(tmp / "store")]
+    ports = ["--namesrv-port", str(port), "--broker-port", str(broker_port)]
+    with peers.Process([*command, *ports], tmp / "home", "registered with name server"):
+        yield f"127.0.0.1:{port}", f"127.0.0.1:{broker_port}"
+
+
+@pytest.fixture(scope="module", params=[java_daemons, our_daemons], ids=["java", "ours"])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    peers.require_java()
+    tmp = tmp_path_factory.mktemp("commands")
+    with request.param(tmp) as (namesrv, broker), JavaTool(tmp) as java:
+        cluster = Cluster(java, Mq(tmp / "config"), namesrv, broker)
         fill(cluster)
-        with peers.JavaProgram(
-            "4.9.8", "Consume.java", namesrv.address, GROUP, TOPIC, tmp=tmp
-        ) as consumer:
+        with peers.JavaProgram("4.9.8", "Consume.java", namesrv, GROUP, TOPIC, tmp=tmp) as consumer:
             consumer.wait_for_line("GOT ", count=MESSAGES)
             commit(cluster)
             yield cluster
@@ -124,7 +144,7 @@ def fill(cluster: Cluster) -> None:
     for number in range(MESSAGES):
         sent = cluster.ours(
             "sendMessage", "-t", TOPIC, "-p", f"Grüße {number}", "-k", f"key{number} every",
-            "-c", "TagA" if number % 2 else "TagB", "-b", "java-broker", "-i", str(number % 3),
+            "-c", "TagA" if number % 2 else "TagB", "-b", BROKER, "-i", str(number % 3),
         )  # fmt: skip
         assert sent.status == 0, sent.err
 
@@ -154,17 +174,17 @@ READS = [
     ("consumerProgress", "-g", GROUP, "-s", "true"),
     ("queryMsgByKey", "-t", TOPIC, "-k", "key3"),
     ("queryMsgByKey", "-t", TOPIC, "-k", "every"),
-    ("queryMsgByOffset", "-t", TOPIC, "-b", "java-broker", "-i", "1", "-o", "1"),
+    ("queryMsgByOffset", "-t", TOPIC, "-b", BROKER, "-i", "1", "-o", "1"),
     ("printMsg", "-t", TOPIC),
     ("printMsg", "-t", TOPIC, "-s", "TagA", "-d", "false"),
     ("printMsg", "-t", TOPIC, "-s", "NoSuchTag"),
     ("printMsg", "-t", TOPIC, "-b", "1000", "-e", "2026-01-01#00:00:00:000", "-c", "GBK"),
     ("consumeMessage", "-t", TOPIC),
     ("consumeMessage", "-t", TOPIC, "-c", "2"),
-    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "1"),
-    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "1", "-o", "2", "-g", GROUP),
-    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "1", "-o", "99"),
-    ("consumeMessage", "-t", TOPIC, "-b", "java-broker", "-i", "0", "-c", "1"),
+    ("consumeMessage", "-t", TOPIC, "-b", BROKER, "-i", "1"),
+    ("consumeMessage", "-t", TOPIC, "-b", BROKER, "-i", "1", "-o", "2", "-g", GROUP),
+    ("consumeMessage", "-t", TOPIC, "-b", BROKER, "-i", "1", "-o", "99"),
+    ("consumeMessage", "-t", TOPIC, "-b", BROKER, "-i", "0", "-c", "1"),
 ]
 
 
@@ -228,10 +248,10 @@ def test_what_we_write_java_reads(cluster: Cluster) -> None:
     where = ("-c", "DefaultCluster", "-t", "Read")
     cluster.ours("updateTopic", *where, "-r", "3", "-w", "5", "-p", "4")
     java = cluster.theirs("topicRoute", "-t", "Read", "-l")
-    assert re.search(r"java-broker .* 3 +5 +4 +$", java, re.M)
+    assert re.search(BROKER + r" .* 3 +5 +4 +$", java, re.M)
     cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", ORDERED, "-o", "true", "-w", "2")
     assert cluster.theirs("updateOrderConf", "-m", "get", "-t", ORDERED).endswith(
-        "orderConf=[java-broker:2] "
+        f"orderConf=[{BROKER}:2] "
     )
     cluster.ours("deleteTopic", *where)
     assert "Read" not in cluster.theirs("topicList").split()
@@ -239,7 +259,7 @@ def test_what_we_write_java_reads(cluster: Cluster) -> None:
 
 def test_sending_prints_what_java_prints_but_for_the_id(cluster: Cluster) -> None:
     cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", "Sent")
-    words = "sendMessage -t Sent -p body -k a -c TagA -b java-broker -i 2"
+    words = f"sendMessage -t Sent -p body -k a -c TagA -b {BROKER} -i 2"
     arguments = words.split()
     identity = re.compile(r"\b[0-9A-F]{32}\b|\b[0-9A-F]{56}\b")
     java, ours = cluster.theirs(*arguments), cluster.ours(*arguments)

@@ -1,0 +1,18 @@
+from mq.daemons.standalone import Standalone
+from tests.cli.support import Mq
+
+
+def test_json_has_a_row_per_broker(cluster: Mq, standalone: Standalone) -> None:
+    document = cluster("clusterList", "-o", "json").json
+    (row,) = document["data"]
+    assert row["cluster"] == "DefaultCluster"
+    assert row["brokerName"] == "broker-a"
+    assert row["brokerAddr"] == standalone.broker.address
+    assert row["version"] == "V4_9_8"
+    assert 0 < row["diskRatio"] < 1
+
+
+def test_an_unknown_cluster_is_not_found(cluster: Mq) -> None:
+    finished = cluster("clusterList", "-c", "Other")
+    assert finished.status == 66
+    assert "known: DefaultCluster" in finished.err

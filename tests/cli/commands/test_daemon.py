@@ -1,0 +1,69 @@
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Mq
+
+
+def test_p_prints_every_setting_and_m_the_important_ones(mq: Mq) -> None:
+    everything = mq("namesrv", "-p")
+    assert everything.status == 0
+    assert "listenPort=9876\n" in everything.out
+    important = mq("broker", "-m", "-n", "10.0.0.1:9876")
+    assert "namesrvAddr=10.0.0.1:9876\n" in important.out
+    assert len(mq("broker", "-p").out.splitlines()) > len(important.out.splitlines()) > 3
+    assert everything.err == important.err == ""
+
+
+def test_the_command_line_overrides_the_file(mq: Mq, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("namesrvAddr=10.0.0.1:9876\nbrokerName=from-file\nlistenPort=20911\n")
+    printed = mq("broker", "-c", str(file), "-n", "10.0.0.2:9876", "--set", "brokerName=a b", "-m")
+    assert printed.status == 78
+    printed = mq("broker", "-c", str(file), "-n", "10.0.0.2:9876", "--set", "brokerName=b", "-p")
+    assert "namesrvAddr=10.0.0.2:9876\n" in printed.out
+    assert "brokerName=b\n" in printed.out
+    assert "listenPort=20911\n" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("-c", "/nonexistent.conf"), 78, "configuration file /nonexistent.conf: No such file"),
+        (("--set", "listenPort=many"), 78, "listenPort=many: expected a whole number"),
+        (("--set", "listenPort"), 64, "--set 'listenPort' is not KEY=VALUE"),
+        (("-x",), 64, "no such option: -x"),
+    ],
+)
+@pytest.mark.parametrize("command", ["namesrv", "broker"])
+def test_what_cannot_start_is_one_line(
+    command: str, arguments: tuple[str, ...], status: int, message: str, mq: Mq
+) -> None:
+    finished = mq(command, *arguments, "-p")
+    assert (finished.status, finished.out) == (status, "")
+    assert finished.err.startswith(f"mq {command}: {message}")
+
+
+def test_standalone_serves_until_it_is_asked_to_stop(tmp_path: Path, mq: Mq) -> None:
+    command = [sys.executable, "-m", "mq", "standalone"]
+    ports = ["--namesrv-port", "0", "--broker-port", "0", "--store", str(tmp_path / "store")]
+    with subprocess.Popen([*command, *ports], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = ""
+        registered = False
+        for line in process.stdout:
+            registered = registered or "registered with name server" in line
+            if "mq topicList -n " in line:
+                address = line.split("mq topicList -n ")[1].strip()
+            if address and registered:
+                break
+        try:
+            assert "TBW102\n" in mq("topicList", "-n", address).out
+        finally:
+            process.send_signal(signal.SIGTERM)
+            rest = process.stdout.read()
+    assert process.returncode == 0, rest
+    assert (tmp_path / "store").is_dir()

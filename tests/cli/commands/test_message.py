@@ -1,0 +1,146 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.support import Finished, Mq
+
+
+def send(cluster: Mq, topic: str, body: str, *options: str) -> dict[str, Any]:
+    sent = cluster("sendMessage", "-t", topic, "-p", body, "-o", "json", *options)
+    assert sent.status == 0, sent.err
+    (row,) = sent.json["data"]
+    assert row["sendStatus"] == "SEND_OK"
+    return dict(row)
+
+
+def make(cluster: Mq, topic: str) -> None:
+    made = cluster("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "2", "-w", "2")
+    assert made.status == 0
+
+
+def messages(finished: Finished) -> list[dict[str, Any]]:
+    """The messages of a command that goes on: a document of JSON a line."""
+    assert finished.status == 0, finished.err
+    return [item for line in finished.out.splitlines() for item in json.loads(line)["data"]]
+
+
+def test_a_message_is_found_in_every_way(cluster: Mq) -> None:
+    make(cluster, "Found")
+    sent = send(cluster, "Found", "Grüße", "-k", "k1 k2", "-c", "TagA", "-b", "broker-a", "-i", "1")
+    where = ("-b", "broker-a", "-i", "1", "-o", str(sent["queueOffset"]))
+    ways = [
+        ("queryMsgById", "-i", sent["offsetId"]),
+        ("queryMsgByUniqueKey", "-t", "Found", "-i", sent["messageId"]),
+        ("queryMsgByKey", "-t", "Found", "-k", "k2"),
+        ("queryMsgByOffset", "-t", "Found", *where),
+    ]
+    for way in ways:
+        (message,) = cluster(*way, "--output", "json").json["data"]
+        assert message["messageId"] == sent["messageId"]
+        assert (message["body"], message["bodyEncoding"]) == ("Grüße", "utf-8")
+        assert (message["tags"], message["keys"], message["queueId"]) == ("TagA", "k1 k2", 1)
+
+
+def test_plain_writes_the_body_to_a_file(cluster: Mq) -> None:
+    make(cluster, "Written")
+    sent = send(cluster, "Written", "in a file")
+    shown = cluster("queryMsgById", "-i", sent["offsetId"])
+    path = Path(cluster.variables["MQ_STATE_DIR"], "msgbodys", sent["messageId"])
+    assert f"Message Body Path:   {path}\n" in shown.out
+    assert path.read_text() == "in a file"
+    assert cluster("queryMsgById", "-i", sent["offsetId"], "-o", "csv").status == 0
+
+
+def test_a_body_file_that_cannot_be_written_is_reported(cluster: Mq) -> None:
+    make(cluster, "Unwritten")
+    sent = send(cluster, "Unwritten", "nowhere")
+    Path(cluster.variables["MQ_STATE_DIR"]).write_text("in the way")
+    finished = cluster("queryMsgById", "-i", sent["offsetId"])
+    assert finished.status == 73
+    assert "MQ_STATE_DIR" in finished.err
+
+
+def test_printing_and_consuming_show_every_message_once(cluster: Mq) -> None:
+    make(cluster, "Printed")
+    bodies = {f"body {number}" for number in range(7)}
+    for body in sorted(bodies):
+        send(cluster, "Printed", body, "-c", "TagA" if body < "body 3" else "TagB")
+    for command in ("printMsg", "consumeMessage"):
+        found = messages(cluster(command, "-t", "Printed", "--output", "json"))
+        assert sorted(item["body"] for item in found) == sorted(bodies)
+    tagged = messages(cluster("printMsg", "-t", "Printed", "-s", "TagA", "--output", "json"))
+    assert {item["body"] for item in tagged} == {"body 0", "body 1", "body 2"}
+    hidden = messages(cluster("printMsg", "-t", "Printed", "-d", "false", "--output", "json"))
+    assert {item["body"] for item in hidden} == {None}
+    assert len(hidden) == 7
+
+
+def test_a_queue_is_consumed_from_an_offset(cluster: Mq) -> None:
+    make(cluster, "Queued")
+    for number in range(4):
+        send(cluster, "Queued", str(number), "-b", "broker-a", "-i", "0")
+    queue = ("consumeMessage", "-t", "Queued", "-b", "broker-a", "-i", "0", "--output", "json")
+    assert [item["body"] for item in messages(cluster(*queue, "-o", "2"))] == ["2", "3"]
+    assert [item["body"] for item in messages(cluster(*queue, "-c", "2"))] == ["0", "1"]
+
+
+def test_a_message_that_is_not_there_is_not_found(cluster: Mq) -> None:
+    make(cluster, "Empty")
+    missing = [
+        ("queryMsgByKey", "-t", "Empty", "-k", "none"),
+        ("queryMsgByUniqueKey", "-t", "Empty", "-i", "7F0000010000000000000000000000AB"),
+        ("queryMsgByOffset", "-t", "Empty", "-b", "broker-a", "-i", "0", "-o", "5"),
+    ]
+    for arguments in missing:
+        finished = cluster(*arguments)
+        assert (finished.status, finished.out) == (66, ""), arguments
+        assert finished.err
+
+
+def test_an_id_that_is_none_says_what_one_looks_like(cluster: Mq) -> None:
+    finished = cluster("queryMsgById", "-i", "nonsense")
+    assert finished.status == 64
+    assert "not an offset id (32 hexadecimal digits" in finished.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sendMessage", "-p", "x", "-i", "1"), "-i/--qid needs -b/--broker"),
+        (("sendMessage",), "-p/--body is required"),
+        (("sendMessage", "-p", "x", "-b", "b", "-i", "one"), "-i/--qid: 'one' is not a whole"),
+        (("consumeMessage", "-c", "0"), "-c/--MessageNumber must be positive"),
+        (("consumeMessage", "-i", "0"), "-i/--queueId needs -b/--brokerName"),
+        (("consumeMessage", "-b", "b", "-o", "0"), "-o/--offset needs -i/--queueId"),
+        (("consumeMessage", "-s", "2100-01-01#00:00:00:000"), "is in the future"),
+        (("consumeMessage", "-s", "2000", "-e", "1000"), "is after -e/--endTimestamp"),
+        (("printMsg", "-b", "yesterday"), "'yesterday' is neither milliseconds nor"),
+        (("printMsg", "-c", "klingon"), "no character set 'klingon'"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    arguments: tuple[str, ...], message: str, cluster: Mq
+) -> None:
+    finished = cluster(arguments[0], "-t", "Any", *arguments[1:])
+    assert (finished.status, finished.out) == (64, "")
+    assert message in finished.err
+
+
+def test_a_broker_without_the_topic_is_named(cluster: Mq) -> None:
+    make(cluster, "Here")
+    finished = cluster("sendMessage", "-t", "Here", "-p", "x", "-b", "elsewhere")
+    assert finished.status == 66
+    assert "broker elsewhere has no queue of topic Here" in finished.err
+
+
+def test_a_found_message_can_be_sent_again(cluster: Mq) -> None:
+    make(cluster, "Again")
+    sent = send(cluster, "Again", "twice", "-k", "once")
+    again = cluster("queryMsgById", "-i", sent["offsetId"], "-s", "true", "-o", "json").json
+    assert again["data"][0]["sendStatus"] == "SEND_OK"
+    both = cluster("queryMsgByKey", "-t", "Again", "-k", "once", "-o", "json").json["data"]
+    assert [item["body"] for item in both] == ["twice", "twice"]
+    all_of_them = ("queryMsgByUniqueKey", "-t", "Again", "-i", sent["messageId"], "-a")
+    assert len(cluster(*all_of_them, "-o", "json").json["data"]) == 2

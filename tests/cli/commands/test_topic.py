@@ -1,0 +1,86 @@
+from tests.cli.support import Mq
+
+
+def names(cluster: Mq) -> set[str]:
+    return {row["topic"] for row in cluster("topicList", "-o", "json").json["data"]}
+
+
+def make(cluster: Mq, name: str, *options: str) -> None:
+    assert cluster("updateTopic", "-c", "DefaultCluster", "-t", name, *options).status == 0
+
+
+def test_a_topic_that_is_made_is_listed_until_it_is_deleted(cluster: Mq) -> None:
+    make(cluster, "Born")
+    assert "Born" in names(cluster)
+    deleted = cluster("deleteTopic", "-c", "DefaultCluster", "-t", "Born")
+    assert deleted.out == (
+        "delete topic [Born] from cluster [DefaultCluster] success.\n"
+        "delete topic [Born] from NameServer success.\n"
+    )
+    assert "Born" not in names(cluster)
+
+
+def test_route_and_status_tell_queues_in_every_format(cluster: Mq) -> None:
+    make(cluster, "Routed", "-r", "2", "-w", "3", "-p", "6")
+    route = cluster("topicRoute", "-t", "Routed", "-o", "json").json
+    (row,) = route["data"]
+    assert (row["brokerName"], row["readQueueNums"], row["writeQueueNums"]) == ("broker-a", 2, 3)
+    assert route["totals"] == {"readQueueNums": 2, "writeQueueNums": 3}
+    status = cluster("topicStatus", "-t", "Routed", "-o", "csv").out.splitlines()
+    assert status[0] == "brokerName,queueId,minOffset,maxOffset,lastUpdated"
+    assert status[1:] == [f"broker-a,{number},0,0," for number in range(3)]
+    table = cluster("topicStatus", "-t", "Routed", terminal=True, NO_COLOR="1").out
+    assert "Max offset" in table
+    assert "#Max Offset" not in table
+
+
+def test_the_cluster_of_a_topic_is_found(cluster: Mq) -> None:
+    make(cluster, "Housed")
+    assert cluster("topicClusterList", "-t", "Housed").out == "DefaultCluster\n"
+
+
+def test_an_unknown_topic_is_not_found(cluster: Mq) -> None:
+    for command in ("topicRoute", "topicStatus", "topicClusterList"):
+        finished = cluster(command, "-t", "Nowhere")
+        assert (finished.status, finished.out) == (66, "")
+        assert finished.err == (
+            f"mq {command}: topic Nowhere: no name server knows it\n"
+            "hint: list what there is: mq topicList\n"
+        )
+
+
+def test_an_unknown_cluster_names_the_known_ones(cluster: Mq) -> None:
+    for command in (("updateTopic", "-t", "T"), ("deleteTopic", "-t", "T")):
+        finished = cluster(*command, "-c", "NoCluster")
+        assert (finished.status, finished.out) == (66, "")
+        assert finished.err == (
+            f"mq {command[0]}: no cluster 'NoCluster' (known: DefaultCluster)\n"
+            "hint: see: mq clusterList\n"
+        )
+
+
+def test_an_illegal_name_is_refused_before_anything_is_sent(cluster: Mq) -> None:
+    finished = cluster("updateTopic", "-c", "DefaultCluster", "-t", "../x")
+    assert (finished.status, finished.out) == (64, "")
+    assert "../x" in finished.err
+
+
+def test_o_is_the_command_s_own_flag_where_it_has_one(cluster: Mq) -> None:
+    made = cluster("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "true")
+    assert made.out.endswith("order=true]")
+    again = cluster("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "--output", "json")
+    assert again.json["data"][0]["order"] == "false"
+    wrong = cluster("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "json")
+    assert wrong.status == 64
+    assert "-o/--order: 'json' is not one of true, false" in wrong.err
+
+
+def test_exactly_one_of_broker_and_cluster_is_needed(cluster: Mq) -> None:
+    neither = cluster("updateTopic", "-t", "T")
+    assert neither.status == 64
+    assert neither.err.splitlines()[0] == (
+        "mq updateTopic: one of -b/--brokerAddr or -c/--clusterName is required"
+    )
+    both = cluster("updateTopic", "-t", "T", "-b", "127.0.0.1:1", "-c", "C")
+    assert both.status == 64
+    assert "only one of -b/--brokerAddr and -c/--clusterName may be given" in both.err

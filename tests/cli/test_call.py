@@ -1,0 +1,130 @@
+"""Where a command learns which cluster to ask, and how it fails when nobody answers."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from mq.daemons.standalone import Standalone
+from tests.cli.support import Mq
+
+DEAD = "127.0.0.1:1"
+
+
+def test_an_option_beats_the_variable_which_beats_the_current_context(
+    mq: Mq, standalone: Standalone
+) -> None:
+    alive = standalone.name_server_address
+    mq("context", "add", "dead", "-n", DEAD)
+    assert mq("topicList").status == 69
+    assert mq("topicList", NAMESRV_ADDR=alive).status == 0
+    assert mq("topicList", "-n", DEAD, NAMESRV_ADDR=alive).status == 69
+    assert mq("topicList", "-n", alive).status == 0
+
+
+def test_a_context_that_is_asked_for_beats_the_variable(mq: Mq, standalone: Standalone) -> None:
+    mq("context", "add", "dead", "-n", DEAD)
+    mq("context", "add", "live", "-n", standalone.name_server_address)
+    assert mq("topicList", "--context", "live", NAMESRV_ADDR=DEAD).status == 0
+    assert mq("topicList", MQ_CONTEXT="live", NAMESRV_ADDR=DEAD).status == 0
+    assert mq("topicList", "--context", "nope").status == 66
+
+
+def test_the_next_name_server_is_asked_when_one_is_dead(mq: Mq, standalone: Standalone) -> None:
+    finished = mq("topicList", "-n", f"{DEAD};{standalone.name_server_address}")
+    assert (finished.status, finished.err) == (0, "")
+
+
+def test_a_dead_name_server_is_one_line_and_a_hint(mq: Mq) -> None:
+    finished = mq("topicList", "-n", DEAD)
+    assert (finished.status, finished.out) == (69, "")
+    message, hint = finished.err.splitlines()
+    assert message == "mq topicList: cannot reach 127.0.0.1:1: Connection refused"
+    assert hint == "hint: check that it runs there, or give the name server: -n HOST:9876"
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "host", "host:0", "host:99999", ":9876", ";", "h:x"]
+)
+def test_what_is_no_address_is_refused(address: str, mq: Mq) -> None:
+    for arguments, variables in (
+        (("topicList", "-n", address), {}),
+        (("topicList",), {"NAMESRV_ADDR": address}),
+    ):
+        finished = mq(*arguments, **variables)
+        assert finished.status == 64
+        assert "hint: " in finished.err
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A port that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_silence_ends_at_the_timeout(silent: str, mq: Mq) -> None:
+    finished = mq("topicList", "-n", silent, "--timeout", "0.05")
+    assert finished.status == 75
+    assert "no answer to request 206 within 0.05 s" in finished.err
+    assert mq("topicList", "-n", silent, MQ_TIMEOUT="0.05").status == 75
+
+
+def test_a_peer_that_speaks_something_else_is_a_protocol_error(mq: Mq) -> None:
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(1000)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        finished = mq("topicList", "-n", f"127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert finished.status == 76
+    assert finished.err.endswith("hint: is that a RocketMQ port?\n")
+
+
+@pytest.mark.parametrize(
+    ("variables", "status"),
+    [({"MQ_OUTPUT": "xml"}, 78), ({"MQ_TIMEOUT": "soon"}, 78), ({"MQ_TIMEOUT": "-1"}, 64)],
+)
+def test_a_variable_that_cannot_be_is_named(variables: dict[str, str], status: int, mq: Mq) -> None:
+    finished = mq("topicList", **variables)
+    assert finished.status == status
+
+
+def test_the_format_is_the_option_s_then_the_variable_s_then_the_terminal_s(cluster: Mq) -> None:
+    assert cluster("topicList", MQ_OUTPUT="json").json["command"] == "topicList"
+    assert cluster("topicList", "-o", "csv", MQ_OUTPUT="json").out.startswith("topic\n")
+    assert "TBW102\n" in cluster("topicList").out
+    assert "─" in cluster("topicList", terminal=True).out
+
+
+def test_options_are_taken_in_java_s_and_in_kebab_spelling(cluster: Mq) -> None:
+    cluster("updateTopic", "-c", "DefaultCluster", "-t", "Spelled")
+    for words in (
+        ["-tSpelled"],
+        ["--topic=Spelled"],
+        ["-topic", "Spelled"],
+        ["--TOPIC", " Spelled "],
+    ):
+        assert cluster("topicClusterList", *words).out == "DefaultCluster\n"
+    made = cluster("update-topic", "--cluster-name", "DefaultCluster", "-t", "Spelled")
+    assert made.status == 0
+
+
+def test_a_bug_is_called_one(cluster: Mq, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.cli.listing.topic_names", lambda session: 1 / 0)
+    finished = cluster("topicList")
+    assert finished.status == 70
+    assert finished.err == (
+        "mq topicList: a bug in mq: ZeroDivisionError: division by zero\n"
+        "hint: run it again with MQ_DEBUG=1 and report the trace\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        cluster("topicList", MQ_DEBUG="1")
