@@ -456,12 +456,15 @@ def encode_record(message: StoredMessage) -> bytes:
     if message._decompressed:
         kind = (message.sys_flag & SysFlag.COMPRESSION_MASK) >> SysFlag.COMPRESSION_SHIFT
         body = compress(body, CompressionType(kind or CompressionType.ZLIB))
-    topic = message.topic.encode()
-    properties = (
-        message._properties_bytes  # untouched, so that the record comes out as it went in
-        if message._properties is None
-        else property_text.encode(message._properties).encode()
-    )
+    try:
+        topic = message.topic.encode()
+        properties = (
+            message._properties_bytes  # untouched, so that the record comes out as it went in
+            if message._properties is None
+            else property_text.encode(message._properties).encode()
+        )
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"the message does not fit a record: {error}") from None
     second_form = message.version == 2
     topic_length = struct.Struct(">h") if second_form else struct.Struct(">b")
     fixed = _FIXED[message.sys_flag & _V6_BITS]

@@ -22,7 +22,7 @@ _OFFSET_TAIL = struct.Struct(
 _UNIQUE_TAIL = struct.Struct(
     ">H"  # process id, its low 16 bits
     "I"  # hash of the class loader in Java; here any constant of the maker
-    "i"  # milliseconds since this month began, local time
+    "I"  # milliseconds since this month began, local time (a Java int, which overflows on the 25th)
     "H"  # counter
 )
 # createUniqID takes a clock that went back across the start of the month, a little, for its start.
@@ -99,8 +99,7 @@ def unique_id_time(text: str, now: float) -> float:
     Raises:
         ValueError: not a unique id.
     """
-    # Java reads the difference without its sign.
-    elapsed = (decode_unique_id(text).elapsed_ms & 0xFFFFFFFF) / 1000
+    elapsed = decode_unique_id(text).elapsed_ms / 1000
     year, month, *_ = time.localtime(now)
     made = _month_start(year, month) + elapsed
     return made if made < now else _month_start(year, month - 1) + elapsed

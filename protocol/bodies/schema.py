@@ -344,7 +344,11 @@ def _read_queue(value: Any) -> MessageQueue:
 
 
 def _write_queue(queue: MessageQueue) -> dict[str, Any]:
-    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+    plain = {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+    if queue.broker_name and queue.topic:
+        return plain
+    # What is empty was null in Java, which leaves it out.
+    return {name: value for name, value in plain.items() if value != ""}
 
 
 def _read_queue_key(key: Any) -> MessageQueue:

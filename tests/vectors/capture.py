@@ -86,13 +86,13 @@ class RecordingProxy:
                 pass
 
     def _record(self, sign: str, frame: bytes, asked: dict[tuple[str, int], int]) -> None:
-        code, opaque, flag = read_header(frame)
+        code, opaque, flag, sys_flag = read_header(frame)
         if flag & _RESPONSE:
             request = asked.pop(("<" if sign == ">" else ">", opaque), None)
             kind: tuple[object, ...] = (sign, request, code, frame[4])
         else:
             request = asked[sign, opaque] = code
-            kind = (sign, code, frame[4])
+            kind = (sign, code, frame[4], sys_flag)
         if request in _PRIVATE_CODES or len(frame) > _LARGEST or b"/tmp" in frame:
             return
         with self._lock:
@@ -102,14 +102,15 @@ class RecordingProxy:
                 self.lines += [f"# {name}", f"{sign} {frame.hex()}"]
 
 
-def read_header(frame: bytes) -> tuple[int, int, int]:
-    """Code, opaque and flag of a frame, read without the code under test."""
+def read_header(frame: bytes) -> tuple[int, int, int, str]:
+    """Code, opaque, flag and the sysFlag of a send, read without the code under test."""
     length = int.from_bytes(frame[5:8], "big")
     if frame[4] == 0:
         header = json.loads(frame[8 : 8 + length])
-        return header["code"], header["opaque"], header["flag"]
+        sys_flag = (header.get("extFields") or {}).get("f", "")
+        return header["code"], header["opaque"], header["flag"], sys_flag
     code, _, _, opaque, flag = struct.unpack_from(">hbhii", frame, 8)
-    return code, opaque, flag
+    return code, opaque, flag, ""
 
 
 def record_traffic(folder: str, server: str, client: str, home: Path) -> None:

@@ -1,7 +1,6 @@
 import java.io.File;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
-import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Modifier;
 import java.lang.reflect.ParameterizedType;
 import java.lang.reflect.Type;
@@ -66,8 +65,10 @@ public class DumpBodies {
     }
 
     private static Object construct(Class<?> type, int depth) throws Exception {
-        Constructor<?>[] all = type.getDeclaredConstructors();
-        Arrays.sort(all, (left, right) -> left.getParameterCount() - right.getParameterCount());
+        Constructor<?>[] all = Arrays.stream(type.getDeclaredConstructors())
+            .filter(one -> !Arrays.asList(one.getParameterTypes()).contains(type)) // no copy constructors
+            .sorted((left, right) -> left.getParameterCount() - right.getParameterCount())
+            .toArray(Constructor<?>[]::new);
         Object[] arguments = new Object[all[0].getParameterCount()];
         for (int i = 0; i < arguments.length; i++) {
             arguments[i] = make(all[0].getGenericParameterTypes()[i], depth + 1);
@@ -126,11 +127,7 @@ public class DumpBodies {
         } else if (Collection.class.isAssignableFrom(raw)) {
             return collection(raw, arguments[0], depth);
         }
-        try {
-            return fill(raw, depth);
-        } catch (InvocationTargetException e) {
-            return null; // a constructor that copies another object, which ends here
-        }
+        return fill(raw, depth);
     }
 
     @SuppressWarnings({"unchecked", "rawtypes"})

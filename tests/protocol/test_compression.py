@@ -1,0 +1,66 @@
+import zlib
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mq.protocol.compression import CompressionType, compress, decompress
+from mq.protocol.errors import RemoteProtocolError
+
+
+def test_the_sys_flag_says_the_codec() -> None:
+    flags = [kind.sys_flag for kind in CompressionType]
+    assert flags == [0x101, 0x201, 0x301]
+
+
+def test_old_clients_have_no_bits_for_zlib() -> None:
+    assert decompress(zlib.compress(b"old"), 0x1) == b"old"
+
+
+def test_a_body_without_the_bit_is_left_alone() -> None:
+    body = b"plain"
+    assert decompress(body, 0x300) is body
+
+
+@given(st.sampled_from(CompressionType), st.binary())
+def test_what_is_compressed_is_restored(kind: CompressionType, body: bytes) -> None:
+    assert decompress(memoryview(compress(memoryview(body), kind)), kind.sys_flag) == body
+
+
+@pytest.mark.parametrize("kind", CompressionType)
+def test_a_bomb_is_refused(kind: CompressionType) -> None:
+    bomb = compress(b"\0" * 1_000_000, kind)
+    assert len(decompress(bomb, kind.sys_flag, limit=1_000_000)) == 1_000_000
+    with pytest.raises(RemoteProtocolError, match="larger than 999999 bytes"):
+        decompress(bomb, kind.sys_flag, limit=999_999)
+
+
+def zstd_stream(body: bytes) -> bytes:
+    """A frame that does not say the size of its content, as Java's stream writes it."""
+    stream = zstandard.ZstdCompressor(write_content_size=False).compressobj()
+    return stream.compress(body) + stream.flush()
+
+
+def test_a_zstd_stream_of_unknown_size_is_restored_within_the_limit() -> None:
+    stream = zstd_stream(b"y" * 500_000)
+    assert decompress(stream, 0x201) == b"y" * 500_000
+    with pytest.raises(RemoteProtocolError, match="larger than 499999 bytes"):
+        decompress(stream, 0x201, limit=499_999)
+    with pytest.raises(RemoteProtocolError, match="cut off"):
+        decompress(stream[:-1], 0x201)
+
+
+@pytest.mark.parametrize("kind", CompressionType)
+@pytest.mark.parametrize("body", [b"", b"x" * 1000])
+def test_a_body_cut_anywhere_is_refused(kind: CompressionType, body: bytes) -> None:
+    packed = compress(body, kind)
+    for length in range(len(packed)):
+        with pytest.raises(RemoteProtocolError, match=r"cut off|damaged"):
+            decompress(packed[:length], kind.sys_flag)
+
+
+@pytest.mark.parametrize("flag", [0x401, 0x501, 0x601, 0x701])
+def test_an_unknown_codec_is_refused(flag: int) -> None:
+    with pytest.raises(RemoteProtocolError, match="is unknown"):
+        decompress(b"", flag)
