@@ -47,6 +47,8 @@ class Printer:
     def show(self, result: Result) -> None:
         """Print `result` on stdout, its failures on stderr."""
         write = self._environment.stdout.write
+        if self._is_silent(result):
+            return
         if self._format is Format.PLAIN:
             write(_plain(result))
         elif self._format is Format.JSON:
@@ -61,6 +63,11 @@ class Printer:
         self._environment.stdout.flush()
         for failure in result.failures:
             self._environment.stderr.write(f"mq {self._command}: {failure}\n")
+
+    def _is_silent(self, result: Result) -> bool:
+        """Between the messages of a command that goes on, plain has lines that others have not."""
+        people = self._format in (Format.PLAIN, Format.CSV)
+        return self._ongoing and not (people or result.rows or result.failures)
 
     def _document(self, result: Result) -> dict[str, Any]:
         """The JSON and YAML form. Its shape is a contract: add fields, never change one."""

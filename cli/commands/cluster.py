@@ -1,7 +1,7 @@
 """The cluster commands of mqadmin. Formats: org.apache.rocketmq.tools.command.cluster."""
 
 import time as clock
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,7 +42,7 @@ _MORE = (
 Broker = tuple[str, str, int, str]  # cluster, name, id, address
 
 
-async def cluster_list(
+def cluster_list(
     call: Call,
     more_stats: Annotated[
         bool, typer.Option("-m", "--moreStats", help="Totals of yesterday and today.")
@@ -54,21 +54,35 @@ async def cluster_list(
     cluster_name: Annotated[
         str | None, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Only this one.")
     ] = None,
-) -> AsyncIterator[Result]:
+) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
     """List clusters with their brokers, versions and rates."""
-    if interval is not None and interval < 0:
+    if interval is None:
+        return _once(call, cluster_name, more=more_stats)
+    if interval < 0:
         raise UsageError(f"an interval of {interval} s")
+    return _again(call, cluster_name, interval, more=more_stats)
+
+
+async def _once(call: Call, cluster_name: str | None, *, more: bool) -> Result:
+    async with call.admin() as admin:
+        return await _list(call, admin, cluster_name, more=more)
+
+
+async def _again(
+    call: Call, cluster_name: str | None, interval: int, *, more: bool
+) -> AsyncIterator[Result]:
     async with call.admin() as admin:
         while True:
-            info = await cluster.clusters(admin.session)
-            found = _brokers(info, cluster_name)
-            tables, failures = await _ask(admin, [address for *_, address in found])
-            now = int(call.environment.clock() * 1000)
-            yield _result(found, tables, failures, now, more=more_stats)
-            if interval is None:
-                return
+            yield await _list(call, admin, cluster_name, more=more)
             # Nothing else runs in this process: blocking is what waiting means here.
             clock.sleep(interval)  # noqa: ASYNC251
+
+
+async def _list(call: Call, admin: "Admin", cluster_name: str | None, *, more: bool) -> Result:
+    found = _brokers(await cluster.clusters(admin.session), cluster_name)
+    tables, failures = await _ask(admin, [address for *_, address in found])
+    now = int(call.environment.clock() * 1000)
+    return _result(found, tables, failures, now, more=more)
 
 
 def _brokers(info: Any, only: str | None) -> list[Broker]:

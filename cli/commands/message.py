@@ -10,15 +10,13 @@ from mq.cli.call import Call
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
 from mq.cli.output import Format
-from mq.cli.result import Result, Row, number, text
+from mq.cli.result import Result, number, text
 from mq.cli.runner import concurrently
 
 if TYPE_CHECKING:
     from mq.cli.track import Track
     from mq.client.admin import Admin
     from mq.client.producer import SendResult
-    from mq.client.pull_consumer import PullConsumer
-    from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import StoredMessage
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
@@ -333,32 +331,6 @@ async def query_msg_by_offset(
         return await _details(call, admin, result.messages[:1], offset_id=True, extra=extra)
 
 
-class _Page:
-    """What a pull brings, line by line in plain, message by message elsewhere."""
-
-    def __init__(self, charset: str = "utf-8", *, with_body: bool = True) -> None:
-        self.charset = charset
-        self.with_body = with_body
-
-    def result(
-        self, plain: str, messages: list["StoredMessage"], extra: dict[str, str] | None = None
-    ) -> Result:
-        rows: list[Row] = []
-        data: list[dict[str, Any]] = []
-        for message in messages:
-            body = "NOT PRINT BODY"
-            if self.with_body:
-                body = bytes(message.body).decode(self.charset, "replace")
-            plain += message_text.line(message, extra or {}, body)
-            row, document = message_text.row(message), message_text.document(message)
-            if not self.with_body:
-                row = (*row[:-1], None)
-                document["body"] = document["bodyEncoding"] = None
-            rows.append(row)
-            data.append(document)
-        return Result(message_text.COLUMNS, rows, plain, data=data)
-
-
 async def print_msg(
     call: Call,
     topic: Topic,
@@ -379,44 +351,22 @@ async def print_msg(
     ] = Truth.TRUE,
 ) -> AsyncIterator[Result]:
     """Print the messages of a topic."""
+    from mq.cli import reading
     from mq.client.pull_consumer import PullConsumer
 
     begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
-    page = _Page(_codec(charset_name), with_body=bool(print_body))
+    page = reading.Page(_codec(charset_name), with_body=bool(print_body))
     async with call.session() as session:
         consumer = PullConsumer(session)
         queues = await consumer.queues(topic)
         for queue in java_text.hash_order(queues, java_text.queue_hash):
-            low, high = await _bounds(consumer, queue, begin, end)
+            low, high = await reading.bounds(consumer, queue, begin, end)
             head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"
             yield page.result(head, [])
-            async for result in _print_queue(consumer, queue, low, high, sub_expression, page):
+            span = (low, high)
+            async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
                 yield result
             yield page.result("-" * 56 + "\n", [])
-
-
-async def _print_queue(
-    consumer: "PullConsumer",
-    queue: "MessageQueue",
-    offset: int,
-    end: int,
-    expression: str,
-    page: _Page,
-) -> AsyncIterator[Result]:
-    from mq.client.pull_consumer import PullStatus
-
-    name = message_text.queue_text(queue)
-    while offset < end:
-        pulled = await consumer.pull(queue, offset, expression)
-        offset, status = pulled.next_offset, pulled.status
-        if status is PullStatus.FOUND:
-            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
-            yield page.result("", pulled.messages, extra)
-        elif status is PullStatus.NO_MATCHED:
-            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
-        else:
-            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
-            return
 
 
 async def consume_message(
@@ -445,6 +395,7 @@ async def consume_message(
     ] = 128,
 ) -> AsyncIterator[Result]:
     """Read messages of a topic, a queue or from an offset."""
+    from mq.cli import reading
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
@@ -456,16 +407,16 @@ async def consume_message(
     if offset is not None and queue_id is None:
         raise UsageError("-o/--offset needs -i/--queueId")
     span = _span(call, begin_timestamp, end_timestamp)
-    page = _Page()
+    page = reading.Page()
     async with call.session() as session:
         consumer = PullConsumer(session, consumer_group or TOOLS_CONSUMER_GROUP)
         if queue_id is None:
-            async for result in _read_topic(consumer, topic, span, message_number, page):
+            async for result in reading.read_topic(consumer, topic, span, message_number, page):
                 yield result
             return
         assert broker_name is not None
         queue = MessageQueue(topic, broker_name, queue_id)
-        low, high = await _bounds(consumer, queue, *span)
+        low, high = await reading.bounds(consumer, queue, *span)
         first = offset or 0
         if first > high:
             name = message_text.queue_text(queue)
@@ -475,52 +426,8 @@ async def consume_message(
         if high - low > message_number:
             yield page.result(f"The oldler {message_number} message will be provided\n", [])
             high = low + message_number - 1
-        async for result in _read_queue(consumer, queue, low, high, page):
+        async for result in reading.read_queue(consumer, queue, low, high, page):
             yield result
-
-
-async def _read_topic(
-    consumer: "PullConsumer",
-    topic: str,
-    span: tuple[int | None, int | None],
-    left: int,
-    page: _Page,
-) -> AsyncIterator[Result]:
-    """Queue after queue until `left` messages were asked for, counted as Java counts them."""
-    queues = await consumer.queues(topic)
-    for queue in java_text.hash_order(queues, java_text.queue_hash):
-        if left == 0:
-            return
-        low, high = await _bounds(consumer, queue, *span)
-        if high - low > left:
-            yield page.result(
-                f"The older {left} message of the {queue.queue_id} queue will be provided\n", []
-            )
-            high, left = low + left - 1, 0
-        else:
-            left -= high - low + 1
-        async for result in _read_queue(consumer, queue, low, high, page):
-            yield result
-
-
-async def _read_queue(
-    consumer: "PullConsumer", queue: "MessageQueue", offset: int, last: int, page: _Page
-) -> AsyncIterator[Result]:
-    """Messages from `offset` to `last`, both included (ConsumeMessageCommand)."""
-    from mq.client.pull_consumer import PullStatus
-
-    name = message_text.queue_text(queue)
-    while offset <= last:
-        pulled = await consumer.pull(queue, offset, max_count=last - offset + 1)
-        offset, status = pulled.next_offset, pulled.status
-        if status is PullStatus.FOUND:
-            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
-            yield page.result("Consume ok\n", pulled.messages, extra)
-        elif status is PullStatus.NO_MATCHED:
-            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
-        else:
-            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
-            return
 
 
 def _moment(text: str | None, flag: str) -> int | None:
@@ -543,19 +450,6 @@ def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, i
     if last is not None and (first or 0) > last:
         raise UsageError("-s/--beginTimestamp is after -e/--endTimestamp")
     return first, last
-
-
-async def _bounds(
-    consumer: "PullConsumer", queue: "MessageQueue", begin: int | None, end: int | None
-) -> tuple[int, int]:
-    """Where the queue begins and ends, or is at the times given."""
-    low = await consumer.min_offset(queue)
-    high = await consumer.max_offset(queue)
-    if begin is not None and begin > 0:
-        low = await consumer.offset_at(queue, begin)
-    if end is not None and end > 0:
-        high = await consumer.offset_at(queue, end)
-    return low, high
 
 
 def _codec(name: str) -> str:

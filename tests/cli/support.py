@@ -31,6 +31,10 @@ class Mq:
     def __init__(self, directory: Path, variables: Mapping[str, str] = {}) -> None:
         self.variables = {"MQ_CONFIG_DIR": str(directory), "HOME": str(directory), **variables}
 
+    def having(self, variables: Mapping[str, str]) -> "Mq":
+        """The same with more variables."""
+        return Mq(Path(self.variables["MQ_CONFIG_DIR"]), {**self.variables, **variables})
+
     def __call__(
         self, *arguments: str, terminal: bool = False, columns: int = 80, **variables: str
     ) -> Finished:

@@ -47,11 +47,7 @@ def test_a_dead_name_server_is_one_line_and_a_hint(mq: Mq) -> None:
     "address", ["nonsense", "host", "host:0", "host:99999", ":9876", ";", "h:x"]
 )
 def test_what_is_no_address_is_refused(address: str, mq: Mq) -> None:
-    for arguments, variables in (
-        (("topicList", "-n", address), {}),
-        (("topicList",), {"NAMESRV_ADDR": address}),
-    ):
-        finished = mq(*arguments, **variables)
+    for finished in (mq("topicList", "-n", address), mq("topicList", NAMESRV_ADDR=address)):
         assert finished.status == 64
         assert "hint: " in finished.err
 
@@ -94,7 +90,7 @@ def test_a_peer_that_speaks_something_else_is_a_protocol_error(mq: Mq) -> None:
     [({"MQ_OUTPUT": "xml"}, 78), ({"MQ_TIMEOUT": "soon"}, 78), ({"MQ_TIMEOUT": "-1"}, 64)],
 )
 def test_a_variable_that_cannot_be_is_named(variables: dict[str, str], status: int, mq: Mq) -> None:
-    finished = mq("topicList", **variables)
+    finished = mq.having(variables)("topicList")
     assert finished.status == status
 
 

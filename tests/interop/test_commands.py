@@ -101,11 +101,11 @@ class Cluster:
 
 
 @contextmanager
-def java_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
+def java_daemons(tmp: Path, release: str) -> Iterator[tuple[str, str]]:
     """A Java name server and broker; their addresses."""
     with (
-        peers.JavaNameServer("4.9.7", tmp) as namesrv,
-        peers.JavaBroker("4.9.7", tmp, namesrv.address, {"brokerName": BROKER}) as broker,
+        peers.JavaNameServer(release, tmp) as namesrv,
+        peers.JavaBroker(release, tmp, namesrv.address, {"brokerName": BROKER}) as broker,
     ):
         yield namesrv.address, broker.address
 
@@ -120,13 +120,15 @@ def our_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
         yield f"127.0.0.1:{port}", f"127.0.0.1:{broker_port}"
 
 
-@pytest.fixture(scope="module", params=[java_daemons, our_daemons], ids=["java", "ours"])
+@pytest.fixture(scope="module", params=["java-4.9.7", "java-5.5.0", "ours"])
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     peers.require_java()
     tmp = tmp_path_factory.mktemp("commands")
-    with request.param(tmp) as (namesrv, broker), JavaTool(tmp) as java:
+    release = request.param.removeprefix("java-")
+    daemons = our_daemons(tmp) if release == "ours" else java_daemons(tmp, release)
+    with daemons as (namesrv, broker), JavaTool(tmp) as java:
         cluster = Cluster(java, Mq(tmp / "config"), namesrv, broker)
         fill(cluster)
         with peers.JavaProgram("4.9.8", "Consume.java", namesrv, GROUP, TOPIC, tmp=tmp) as consumer:

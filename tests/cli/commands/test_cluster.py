@@ -1,3 +1,5 @@
+import pytest
+
 from mq.daemons.standalone import Standalone
 from tests.cli.support import Mq
 
@@ -16,3 +18,19 @@ def test_an_unknown_cluster_is_not_found(cluster: Mq) -> None:
     finished = cluster("clusterList", "-c", "Other")
     assert finished.status == 66
     assert "known: DefaultCluster" in finished.err
+
+
+def test_an_interval_prints_again_and_again(cluster: Mq, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("mq.cli.commands.cluster.clock.sleep", sleep)
+    finished = cluster("clusterList", "-i", "7", "-o", "json")
+    assert finished.status == 130
+    assert slept == [7, 7, 7]
+    assert len(finished.out.splitlines()) == 3
+    assert cluster("clusterList", "-i", "-1").status == 64
