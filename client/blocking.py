@@ -78,6 +78,16 @@ class _Wire:
             except RemoteProtocolError as error:
                 raise BadAnswer(self.address, str(error)) from None
 
+    def is_closed(self) -> bool:
+        """Whether the peer has hung up meanwhile, as brokers do with clients that are idle."""
+        self._socket.setblocking(False)
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         self._socket.close()
 
@@ -107,9 +117,7 @@ class BlockingSession(Caller):
         deadline = time.monotonic() + seconds
         command.opaque = next(self._opaques)
         try:
-            wire = self._wires.get(address)
-            if wire is None:
-                wire = self._wires[address] = _Wire(address, deadline)
+            wire = self._wire(address, deadline)
             wire.send(command, deadline)
             return wire.response(command.opaque, deadline)
         except TimeoutError:
@@ -124,10 +132,7 @@ class BlockingSession(Caller):
         command.opaque = next(self._opaques)
         deadline = time.monotonic() + self.timeout
         try:
-            wire = self._wires.get(address)
-            if wire is None:
-                wire = self._wires[address] = _Wire(address, deadline)
-            wire.send(command, deadline)
+            self._wire(address, deadline).send(command, deadline)
         except TimeoutError:
             self._drop(address)
             raise RequestTimeout(address, self.timeout, command.code) from None
@@ -145,6 +150,15 @@ class BlockingSession(Caller):
             for coroutine in waiting:  # after an error: Python complains of any never awaited
                 coroutine.close()
         return results
+
+    def _wire(self, address: str, deadline: float) -> _Wire:
+        wire = self._wires.get(address)
+        if wire is not None and wire.is_closed():
+            self._drop(address)
+            wire = None
+        if wire is None:
+            wire = self._wires[address] = _Wire(address, deadline)
+        return wire
 
     def _drop(self, address: str) -> None:
         wire = self._wires.pop(address, None)

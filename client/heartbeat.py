@@ -40,13 +40,12 @@ class Heartbeats:
 
     async def _greet(self, address: str) -> None:
         command = Command(RequestCode.HEART_BEAT, None, self._describe().encode())
+        self._greeted.add(address)  # before it answers: it may have heard us even if it never does
         try:
             await self._session.call(address, command)
         except MQError as error:
             self._greeted.discard(address)
             log.warning("heartbeat failed: %s", error)
-        else:
-            self._greeted.add(address)
 
     async def run(self) -> None:
         """Beat every 30 seconds until cancelled."""

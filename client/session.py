@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import count
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast, overload
 
 from mq.client.caller import ROUTE_SECONDS, Caller, parse_address
 from mq.client.errors import (
@@ -285,13 +285,27 @@ class Session(Caller):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    @overload
+    def request(
+        self, address: str, command: Command, timeout: float | None = None
+    ) -> "asyncio.Future[Command]": ...
+
+    @overload
+    def request(
+        self,
+        address: str,
+        command: Command,
+        timeout: float | None,
+        convert: Callable[[Command], T],
+    ) -> "asyncio.Future[T]": ...
+
     def request(
         self,
         address: str,
         command: Command,
         timeout: float | None = None,
         convert: Callable[[Command], T] | None = None,
-    ) -> "asyncio.Future[T]":
+    ) -> "asyncio.Future[Any]":
         """Send a request without waiting.
 
         The future gets the response, or what `convert` makes of it.
@@ -303,8 +317,7 @@ class Session(Caller):
         return self._peer(address).request(command, seconds, convert)
 
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
-        response: Command = await self.request(address, command, timeout)
-        return response
+        return await self.request(address, command, timeout)
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         peer = self.send_oneway(address, command)

@@ -41,6 +41,11 @@ def routes(brokers: Mapping[str, str], queues: int = 2) -> Handler:
     return answer
 
 
+def name_server(brokers: Mapping[str, str]) -> dict[int, Handler]:
+    """A name server that only knows `routes`."""
+    return {RequestCode.GET_ROUTEINFO_BY_TOPIC: routes(brokers)}
+
+
 def accept_heartbeats() -> dict[int, Handler]:
     """What each scripted broker needs besides the request that a test is about."""
 

@@ -1,0 +1,467 @@
+"""The group consumer against our own daemons."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from mq.client import reader
+from mq.client.admin import Admin
+from mq.client.consumer import Consumer
+from mq.client.errors import ClientError, ConnectError, RouteNotFound
+from mq.client.producer import Producer
+from mq.client.pull_consumer import PullConsumer, PullStatus
+from mq.client.session import Session
+from mq.daemons.dispatch import Handler
+from mq.daemons.listener import Channel
+from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import (
+    CMResult,
+    ConsumeFromWhere,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerListByGroupResponseBody,
+    GetConsumerStatusBody,
+    MessageQueue,
+    ResetOffsetBody,
+    TopicConfig,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import Message, StoredMessage, encode_record
+from mq.protocol.names import IllegalName
+from tests.client.scripted import accept_heartbeats, name_server, scripted, until
+
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+TOPIC = "topic"
+GROUP = "group"
+
+
+class Cluster:
+    """Our daemons, one topic of four queues, and a producer."""
+
+    def __init__(self, pair: Standalone, session: Session, producer: Producer) -> None:
+        self.pair = pair
+        self.address = pair.name_server_address
+        self.session = session
+        self.producer = producer
+        self.admin = Admin(session)
+
+    async def send(self, *bodies: bytes, tag: str | None = None) -> None:
+        for body in bodies:
+            await self.producer.send(Message(TOPIC, body, tag))
+
+    def consumer(self, **options: object) -> Consumer:
+        settings = {"consume_from": FIRST, **options}
+        return Consumer(self.address, GROUP, {TOPIC: "*"}, **settings)  # type: ignore[arg-type]
+
+    async def lag(self) -> int:
+        stats = await self.admin.whole_consume_stats(GROUP, TOPIC)
+        return sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
+
+
+@asynccontextmanager
+async def cluster(queues: int = 4) -> AsyncIterator[Cluster]:
+    async with (
+        Standalone(name_server_port=0, broker_port=0) as pair,
+        Session(pair.name_server_address) as session,
+        Producer(session) as producer,
+    ):
+        made = Cluster(pair, session, producer)
+        config = TopicConfig(topic_name=TOPIC, read_queue_nums=queues, write_queue_nums=queues)
+        await made.admin.create_topic(pair.broker.address, config)
+        yield made
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+async def take(consumer: Consumer, count: int) -> list[bytes]:
+    """What a loop gets until it has asked for one more than `count`, which it does not wait for."""
+    bodies: list[bytes] = []
+
+    async def loop() -> None:
+        async for message in consumer:
+            bodies.append(message.body)
+
+    task = asyncio.ensure_future(loop())
+    await until(lambda: len(bodies) >= count)
+    await asyncio.sleep(0)
+    await consumer.close()
+    await task
+    return bodies
+
+
+def test_a_group_gets_each_message_once_and_a_successor_goes_on() -> None:
+    async def scenario() -> None:
+        async with cluster() as there:
+            await there.send(*numbers(50))
+            async with there.consumer() as consumer:
+                assert sorted(await take(consumer, 50)) == sorted(numbers(50))
+            assert await there.lag() == 0
+            await there.send(b"later")
+            async with there.consumer() as consumer:
+                assert await take(consumer, 1) == [b"later"]
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_the_loop_was_left_with_comes_again() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"1", b"2")
+            async with there.consumer() as consumer:
+                async for message in consumer:
+                    if message.body == b"2":
+                        break
+            assert await there.lag() == 1
+            async with there.consumer() as consumer:
+                assert await take(consumer, 1) == [b"2"]
+
+    asyncio.run(scenario())
+
+
+def test_two_members_share_the_queues_and_one_inherits_when_the_other_leaves() -> None:
+    async def scenario() -> None:
+        got: list[bytes] = []
+
+        async def listen(message: StoredMessage) -> None:
+            got.append(message.body)
+
+        def of_topic(consumer: Consumer) -> set[MessageQueue]:
+            return {queue for queue in consumer.assigned if queue.topic == TOPIC}
+
+        async with cluster() as there, there.consumer(listener=listen) as first:
+            await until(lambda: len(of_topic(first)) == 4)
+            async with there.consumer(listener=listen) as second:
+                await until(lambda: len(of_topic(first)) == len(of_topic(second)) == 2)
+                assert not of_topic(first) & of_topic(second)
+                await there.send(*numbers(40))
+                await until(lambda: len(got) >= 40)
+            await until(lambda: len(of_topic(first)) == 4)
+            await there.send(*numbers(4))
+            await until(lambda: len(got) >= 44)
+        assert Counter(got) == Counter(numbers(40) + numbers(4))
+
+    asyncio.run(scenario())
+
+
+def test_a_listener_that_raises_sees_the_message_again_even_if_no_broker_takes_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.consumer.REDELIVER_SECONDS", 0.01)
+    monkeypatch.setattr("mq.client.consumer.send_back", refuse_all)
+
+    async def scenario() -> None:
+        seen: list[bytes] = []
+
+        async def listen(message: StoredMessage) -> None:
+            seen.append(message.body)
+            if len(seen) < 3:
+                raise ValueError("not today")
+
+        async with cluster() as there:
+            async with there.consumer(listener=listen):
+                await there.send(b"difficult")
+                await until(lambda: len(seen) == 3)
+            assert await there.lag() == 0
+
+    asyncio.run(scenario())
+
+
+async def refuse_all(*_: object, **__: object) -> None:
+    raise ConnectError("broker", "gone")
+
+
+def test_only_wanted_tags_come() -> None:
+    async def scenario() -> None:
+        async with cluster() as there:
+            await there.send(b"1", tag="red")
+            await there.send(b"2", tag="green")
+            await there.send(b"3", tag="blue")
+            consumer = Consumer(there.address, GROUP, {TOPIC: "red||blue"}, consume_from=FIRST)
+            async with consumer:
+                assert sorted(await take(consumer, 2)) == [b"1", b"3"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("where", "first"),
+    [
+        (ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, "0"),
+        (ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, "70"),
+        (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, "30"),
+    ],
+)
+def test_a_new_group_begins_where_it_is_told_to(where: ConsumeFromWhere, first: str) -> None:
+    pulled: dict[str, str] = {}
+    consumers: list[Consumer] = []
+
+    def answer(code: int = 0, **fields: str) -> Handler:
+        return lambda request, channel: request.reply(code, fields)
+
+    def members(request: Command, channel: Channel) -> Command:
+        ids = [consumer.session.client_id for consumer in consumers]
+        return request.reply(
+            0, None, GetConsumerListByGroupResponseBody(consumer_id_list=ids).encode()
+        )
+
+    def pull(request: Command, channel: Channel) -> None:
+        pulled[request.fields["topic"]] = request.fields["queueOffset"]
+
+    async def scenario() -> None:
+        handlers = {
+            **accept_heartbeats(),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: members,
+            RequestCode.QUERY_CONSUMER_OFFSET: answer(ResponseCode.QUERY_NOT_FOUND),
+            RequestCode.UPDATE_CONSUMER_OFFSET: answer(),
+            RequestCode.GET_MAX_OFFSET: answer(offset="70"),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: answer(offset="30"),
+            RequestCode.PULL_MESSAGE: pull,
+        }
+        async with scripted(handlers) as broker, scripted(name_server({"b": broker})) as address:
+            consumers.append(Consumer(address, GROUP, {TOPIC: "*"}, consume_from=where))
+            async with consumers[0]:
+                await until(lambda: len(pulled) == 2)
+        assert pulled[TOPIC] == first
+
+    asyncio.run(scenario())
+
+
+def test_flow_control_stops_pulling_until_messages_are_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.process_queue.MAX_MESSAGES", 10)
+
+    async def scenario() -> None:
+        release = asyncio.Event()
+        got: list[bytes] = []
+
+        async def listen(message: StoredMessage) -> None:
+            await release.wait()
+            got.append(message.body)
+
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(60))
+            async with there.consumer(listener=listen, pull_batch=5) as consumer:
+                queue = MessageQueue(TOPIC, "broker-a", 0)
+                await until(lambda: queue in consumer.reader.held)
+                held = consumer.reader.held[queue]
+                await until(lambda: held.count >= 10)
+                assert held.count < 20
+                assert held.commit_offset == 0
+                release.set()
+                await until(lambda: len(got) == 60)
+        assert sorted(got) == sorted(numbers(60))
+
+    asyncio.run(scenario())
+
+
+def test_offsets_are_committed_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "COMMIT_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async def listen(message: StoredMessage) -> None:
+            return None
+
+        async with cluster() as there:
+            await there.send(*numbers(8))
+            async with there.consumer(listener=listen):
+                async with asyncio.timeout(15):
+                    while True:
+                        stats = await there.admin.consume_stats(
+                            there.pair.broker.address, GROUP, TOPIC
+                        )
+                        rows = stats.offset_table.values()
+                        if rows and not sum(r.broker_offset - r.consumer_offset for r in rows):
+                            return
+                        await asyncio.sleep(0.02)
+
+    asyncio.run(scenario())
+
+
+def test_an_ordered_queue_waits_for_the_message_that_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.consumer.ORDERED_RETRY_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        tries: list[bytes] = []
+
+        async def listen(message: StoredMessage) -> None:
+            tries.append(message.body)
+            if message.body == b"2" and tries.count(b"2") < 3:
+                raise ValueError("again")
+
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            async with there.consumer(listener=listen, ordered=True):
+                await until(lambda: len(tries) == 7)
+        assert tries == [b"0", b"1", b"2", b"2", b"2", b"3", b"4"]
+
+    asyncio.run(scenario())
+
+
+def test_an_ordered_queue_goes_to_the_next_member_only_when_it_is_unlocked() -> None:
+    async def scenario() -> None:
+        async def listen(message: StoredMessage) -> None:
+            return None
+
+        async with cluster(queues=1) as there:
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            broker = there.pair.broker.address
+            assert await there.admin.lock_queues(broker, GROUP, "another", [queue]) == {queue}
+            async with there.consumer(listener=listen, ordered=True) as consumer:
+                await until(lambda: len(consumer.assigned) == 1)  # the retry queue
+                assert queue not in consumer.assigned
+                await there.admin.unlock_queues(broker, GROUP, "another", [queue])
+                await until(lambda: queue in consumer.assigned)
+
+    asyncio.run(scenario())
+
+
+async def push(there: Cluster, consumer: Consumer, request: Command) -> Command | None:
+    """What the consumer answers when its broker asks this."""
+    handler = consumer.session._handlers[request.code]
+    answer = handler(request, there.pair.broker.address)
+    return answer if answer is None or isinstance(answer, Command) else await answer
+
+
+def test_a_reset_goes_on_at_the_new_offset_and_commits_it() -> None:
+    async def scenario() -> None:
+        got: list[bytes] = []
+
+        async def listen(message: StoredMessage) -> None:
+            got.append(message.body)
+
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            async with there.consumer(listener=listen) as consumer:
+                await until(lambda: len(got) == 5)
+                body = ResetOffsetBody(offset_table={MessageQueue(TOPIC, "broker-a", 0): 3})
+                fields = {"topic": TOPIC, "group": GROUP, "timestamp": "0", "isForce": "true"}
+                code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+                assert await push(there, consumer, Command(code, fields, body.encode())) is None
+                await until(lambda: len(got) == 7)
+        assert sorted(got) == sorted([*numbers(5), b"3", b"4"])
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_tells_its_state_to_those_who_ask_for_its_group() -> None:
+    async def scenario() -> None:
+        async def listen(message: StoredMessage) -> None:
+            if message.body == b"bad":
+                raise ValueError("bad body")
+
+        async with cluster(queues=1) as there, there.consumer(listener=listen) as consumer:
+            await until(lambda: len(consumer.assigned) == 2)
+            await there.send(b"x")
+            fields = {"consumerGroup": GROUP, "clientId": "c", "jstackEnable": "true"}
+            asked = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+            told = await push(there, consumer, asked)
+            assert told is not None
+            info = ConsumerRunningInfo.decode(bytes(told.body))
+            assert {queue.topic for queue in info.mq_table} == {TOPIC, f"%RETRY%{GROUP}"}
+            assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+            assert "MainThread" in (info.jstack or "")
+
+            fields = {"topic": TOPIC, "group": GROUP}
+            code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+            status = await push(there, consumer, Command(code, fields))
+            assert status is not None
+            table = GetConsumerStatusBody.decode(bytes(status.body)).message_queue_table
+            assert list(table) == [MessageQueue(TOPIC, "broker-a", 0)]
+
+            for body, result in ((b"good", "CR_SUCCESS"), (b"bad", "CR_THROW_EXCEPTION")):
+                request = Command(
+                    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+                    {"consumerGroup": GROUP},
+                    encode_record(StoredMessage(TOPIC, body)),
+                )
+                answer = await push(there, consumer, request)
+                assert answer is not None
+                outcome = ConsumeMessageDirectlyResult.decode(bytes(answer.body))
+                assert outcome.consume_result is CMResult[result]
+
+            request = Command(
+                RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "x", "clientId": "y"}
+            )
+            refusal = await push(there, consumer, request)
+            assert refusal is not None
+            assert refusal.code == ResponseCode.SYSTEM_ERROR
+
+    asyncio.run(scenario())
+
+
+def test_an_error_of_a_listener_task_ends_the_consumer_and_is_raised() -> None:
+    class Fatal(BaseException):
+        """What no listener may catch."""
+
+    async def scenario() -> None:
+        async def listen(message: StoredMessage) -> None:
+            raise Fatal
+
+        async with cluster() as there, there.consumer(listener=listen) as consumer:
+            await there.send(b"x")
+            with pytest.raises(Fatal):
+                async with asyncio.timeout(15):
+                    await consumer.wait_closed()
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_subscribed_to_is_refused() -> None:
+    with pytest.raises(IllegalName):
+        Consumer("127.0.0.1:9876", "a/b", {TOPIC: "*"})
+    with pytest.raises(IllegalName):
+        Consumer("127.0.0.1:9876", GROUP, {"../x": "*"})
+    with pytest.raises(ClientError, match="listener"):
+        Consumer("127.0.0.1:9876", GROUP, {TOPIC: "*"}, ordered=True)
+
+    async def scenario() -> None:
+        async with cluster() as there:
+            with pytest.raises(RouteNotFound, match="no name server knows it"):
+                async with Consumer(there.address, GROUP, {"nowhere": "*"}):
+                    raise AssertionError("it was opened")
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_is_read_from_any_offset_and_a_wrong_one_is_corrected() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            puller = PullConsumer(there.session, GROUP)
+            (queue,) = await puller.queues(TOPIC)
+            assert [m.body async for m in puller.read(queue, 1, 4)] == [b"1", b"2", b"3"]
+            assert [m.body async for m in puller.read(queue)] == numbers(5)
+            beyond = await puller.pull(queue, 99)
+            assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
+            assert (await puller.pull(queue, 5)).status is PullStatus.NO_NEW
+            none = await puller.pull(queue, 0, "other")
+            assert (none.status, none.next_offset) == (PullStatus.NO_MATCHED, 5)
+            assert await puller.committed(queue) is None or await puller.committed(queue) == 0
+            await puller.commit(queue, 3)
+            assert await puller.committed(queue) == 3
+            assert await puller.offset_at(queue, 0) == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_held_pull_brings_the_next_message_when_it_comes() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            async with PullConsumer(there.address, GROUP) as puller:
+                (queue,) = await puller.queues(TOPIC)
+                waiting = asyncio.ensure_future(puller.pull(queue, 0, wait=10))
+                await asyncio.sleep(0.05)
+                assert not waiting.done()
+                await there.send(b"now")
+                assert [message.body for message in (await waiting).messages] == [b"now"]
+
+    asyncio.run(scenario())

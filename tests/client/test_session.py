@@ -1,0 +1,343 @@
+import asyncio
+import socket
+
+import pytest
+
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.client.caller import Caller
+from mq.client.errors import (
+    BadAnswer,
+    BrokerError,
+    ClientError,
+    ConnectError,
+    RequestTimeout,
+    RouteNotFound,
+    SystemBusy,
+    TopicNotExist,
+    for_code,
+)
+from mq.client.session import Session
+from mq.daemons.listener import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from tests.client.scripted import name_server, routes, scripted, until
+
+ECHO = 901
+SILENT = 902
+REFUSE = 903
+HANG_UP = 904
+
+
+def echo(request: Command, channel: Channel) -> Command:
+    return request.reply(0, request.fields, bytes(request.body))
+
+
+def silent(request: Command, channel: Channel) -> None:
+    return None
+
+
+def refuse(request: Command, channel: Channel) -> Command:
+    return request.reply(ResponseCode.SYSTEM_BUSY, remark="too much")
+
+
+def hang_up(request: Command, channel: Channel) -> None:
+    channel.close()
+
+
+HANDLERS = {ECHO: echo, SILENT: silent, REFUSE: refuse, HANG_UP: hang_up}
+
+
+def test_answers_find_their_requests_whatever_their_order() -> None:
+    kept: list[tuple[Command, Channel]] = []
+
+    def answer_backwards(request: Command, channel: Channel) -> None:
+        kept.append((request, channel))
+        if len(kept) == 100:
+            for earlier, its_channel in reversed(kept):
+                its_channel.reply(earlier, 0, earlier.fields)
+
+    async def scenario() -> None:
+        async with scripted({ECHO: answer_backwards}) as address, Session(address) as session:
+            responses = await asyncio.gather(
+                *(session.invoke(address, Command(ECHO, {"n": str(n)})) for n in range(100))
+            )
+            assert [response.fields["n"] for response in responses] == [str(n) for n in range(100)]
+
+    asyncio.run(scenario())
+
+
+def test_an_error_code_becomes_the_error_of_that_code() -> None:
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address, Session(address) as session:
+            with pytest.raises(SystemBusy, match="SYSTEM_BUSY: too much") as caught:
+                await session.call(address, Command(REFUSE))
+            assert caught.value.address == address
+            assert caught.value.retriable
+            response = await session.call(address, Command(REFUSE), accept={0, 2})
+            assert response.code == ResponseCode.SYSTEM_BUSY
+
+    asyncio.run(scenario())
+
+
+def test_codes_without_an_error_of_their_own_keep_their_number() -> None:
+    assert type(for_code(17, "no", "a:1")) is TopicNotExist
+    assert type(for_code(9999, None, "a:1")) is BrokerError
+    assert str(for_code(9999, None, "a:1")) == "a:1: code 9999: no reason given"
+
+
+def test_each_request_times_out_at_its_own_deadline() -> None:
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address, Session(address) as session:
+            slow = session.request(address, Command(SILENT), timeout=30)
+            with pytest.raises(RequestTimeout, match=r"no answer to request 902 within 0.05 s"):
+                await session.invoke(address, Command(SILENT), timeout=0.05)
+            with pytest.raises(RequestTimeout):
+                await session.invoke(address, Command(SILENT), timeout=0.05)
+            assert not slow.done()
+            assert (await session.invoke(address, Command(ECHO))).code == 0
+            slow.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_broken_connection_fails_what_waits_and_the_next_request_connects_again() -> None:
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address, Session(address) as session:
+            waiting = session.request(address, Command(SILENT), timeout=30)
+            with pytest.raises(ConnectError, match="closed the connection"):
+                await session.invoke(address, Command(HANG_UP))
+            with pytest.raises(ConnectError):
+                await waiting
+            assert (await session.invoke(address, Command(ECHO))).code == 0
+
+    asyncio.run(scenario())
+
+
+def closed_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_nobody_at_the_address_is_a_connect_error_that_names_it() -> None:
+    address = closed_port()
+
+    async def scenario() -> None:
+        async with Session(address) as session:
+            with pytest.raises(ConnectError, match=f"^{address}: Connection refused"):
+                await session.invoke(address, Command(ECHO))
+            with pytest.raises(ConnectError):
+                await session.invoke_oneway(address, Command(ECHO))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "junk", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00\x00\x00\x08\x00\x00\x00\x04nope"]
+)
+def test_a_peer_that_speaks_something_else_is_a_bad_answer(junk: bytes) -> None:
+    async def scenario() -> None:
+        async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(junk)
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(speak, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server, Session(address) as session:
+            with pytest.raises(BadAnswer, match=address):
+                await session.invoke(address, Command(SILENT))
+            with BlockingSession(address) as blocking, pytest.raises(BadAnswer, match=address):
+                await asyncio.to_thread(run, blocking.invoke(address, Command(SILENT)))
+
+    asyncio.run(scenario())
+
+
+def test_closing_the_session_fails_what_waits() -> None:
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address:
+            session = Session(address)
+            async with session:
+                waiting = session.request(address, Command(SILENT))
+                await session.invoke(address, Command(ECHO))
+            with pytest.raises(ConnectError, match="the session was closed"):
+                await waiting
+            with pytest.raises(ClientError, match="not open"):
+                await session.invoke(address, Command(ECHO))
+            await session.close()  # again
+
+    asyncio.run(scenario())
+
+
+def test_the_next_name_server_is_asked_when_one_is_down() -> None:
+    async def scenario() -> None:
+        async with scripted(name_server({"b": "1.2.3.4:5"})) as address:
+            async with Session(f"{closed_port()};{address}") as session:
+                assert (await session.route("topic")).broker_datas[0].broker_name == "b"
+
+    asyncio.run(scenario())
+
+
+def test_a_known_route_stays_good_while_no_name_server_answers() -> None:
+    async def scenario() -> None:
+        async with scripted(name_server({"b": "1.2.3.4:5"})) as address:
+            session = Session(address)
+            await session.open()
+            route = await session.route("topic")
+        session.outdate_route("topic")
+        assert await session.route("topic") is route
+        with pytest.raises(ConnectError):
+            await session.route("another")
+        await session.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_outdated_route_is_fetched_again_and_an_unknown_topic_forgotten() -> None:
+    async def scenario() -> None:
+        brokers = {"b": "1.2.3.4:5"}
+        answer = routes(brokers)
+
+        def name_server(request: Command, channel: Channel) -> Command:
+            if not brokers:
+                return request.reply(ResponseCode.TOPIC_NOT_EXIST, remark="no route")
+            return answer(request, channel)  # type: ignore[return-value]
+
+        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: name_server}) as address:
+            async with Session(address) as session:
+                first = await session.route("topic")
+                assert await session.route("topic") is first
+                session.outdate_route("topic")
+                assert await session.route("topic") is not first
+                brokers.clear()
+                with pytest.raises(RouteNotFound, match="topic topic: no name server knows it"):
+                    await Admin(session).topic_route("topic")
+                assert session.known_route("topic") is None
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_that_asks_gets_the_answer_of_the_handler_for_its_code() -> None:
+    channels: list[Channel] = []
+
+    def remember(request: Command, channel: Channel) -> Command:
+        channels.append(channel)
+        return request.reply()
+
+    async def later(request: Command, address: str) -> Command:
+        await asyncio.sleep(0)
+        return request.reply(0, {"from": "later"})
+
+    def fail(request: Command, address: str) -> Command:
+        raise ValueError("cannot")
+
+    async def scenario() -> None:
+        async with scripted({ECHO: remember}) as address, Session(address) as session:
+            session.on_request(1, lambda request, _: request.reply(0, {"from": "now"}))
+            session.on_request(2, later)
+            session.on_request(3, fail)
+            await session.invoke(address, Command(ECHO))
+            answers = [await channels[0].request(Command(code), 5) for code in (1, 2, 3, 4)]
+            assert [answer.fields.get("from") for answer in answers[:2]] == ["now", "later"]
+            assert (answers[2].code, answers[2].remark) == (ResponseCode.SYSTEM_ERROR, "cannot")
+            assert answers[3].code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+    asyncio.run(scenario())
+
+
+def test_a_oneway_request_arrives_and_waits_for_nothing() -> None:
+    arrived: list[Command] = []
+
+    async def scenario() -> None:
+        def take(request: Command, channel: Channel) -> None:
+            arrived.append(request)
+
+        async with scripted({SILENT: take}) as address, Session(address) as session:
+            await session.invoke_oneway(address, Command(SILENT, {"n": "1"}))
+            await until(lambda: bool(arrived))
+        assert arrived[0].is_one_way
+
+    asyncio.run(scenario())
+
+
+def test_what_is_larger_than_a_socket_takes_arrives_whole() -> None:
+    body = bytes(range(256)) * 40_000  # 10 MB
+
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address, Session(address, timeout=20) as session:
+            responses = await session.all(
+                [session.invoke(address, Command(ECHO, None, body)) for _ in range(2)]
+            )
+            assert [response.body == body for response in responses] == [True, True]
+
+    asyncio.run(scenario())
+
+
+async def ask_in_every_way(session: Caller, address: str) -> list[str]:
+    seen = [(await session.invoke(address, Command(ECHO, {"n": "one"}))).fields["n"]]
+    several = [session.invoke(address, Command(ECHO, {"n": str(n)})) for n in range(3)]
+    seen += [response.fields["n"] for response in await session.all(several)]
+    await session.invoke_oneway(address, Command(SILENT))
+    with pytest.raises(SystemBusy):
+        await session.call(address, Command(REFUSE))
+    with pytest.raises(RequestTimeout):
+        await session.invoke(address, Command(SILENT), timeout=0.05)
+    with pytest.raises(ConnectError):
+        await session.invoke(address, Command(HANG_UP))
+    with pytest.raises(ConnectError):
+        await session.invoke(closed_port(), Command(ECHO))
+    seen.append((await session.invoke(address, Command(ECHO, {"n": "again"}))).fields["n"])
+    return seen
+
+
+def test_a_session_without_an_event_loop_does_the_same_as_one_with() -> None:
+    expected = ["one", "0", "1", "2", "again"]
+
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address:
+            async with Session(address) as session:
+                assert await ask_in_every_way(session, address) == expected
+            with BlockingSession(address) as blocking:
+                work = ask_in_every_way(blocking, address)
+                assert await asyncio.to_thread(run, work) == expected
+
+    asyncio.run(scenario())
+
+
+def test_a_session_without_an_event_loop_notices_that_a_peer_has_hung_up_meanwhile() -> None:
+    async def scenario() -> None:
+        channels: list[Channel] = []
+
+        def remember(request: Command, channel: Channel) -> Command:
+            channels.append(channel)
+            return request.reply()
+
+        async with scripted({ECHO: remember}) as address:
+            with BlockingSession(address) as session:
+                await asyncio.to_thread(run, session.invoke(address, Command(ECHO)))
+                channels[0].close()
+                await until(lambda: channels[0].closed)
+                await asyncio.to_thread(run, session.invoke(address, Command(ECHO)))
+        assert channels[1] is not channels[0]
+
+    asyncio.run(scenario())
+
+
+def test_waiting_for_an_event_loop_without_one_is_a_clear_error() -> None:
+    async def wait() -> None:
+        await asyncio.sleep(0)
+
+    with pytest.raises(ClientError, match="needs an event loop"):
+        run(wait())
+
+
+def test_the_first_error_of_several_leaves_no_coroutine_behind() -> None:
+    async def fail() -> int:
+        raise ClientError("first")
+
+    async def never() -> int:
+        raise AssertionError("started after an error")
+
+    with BlockingSession("127.0.0.1:9876") as session, pytest.raises(ClientError, match="first"):
+        run(session.all([fail(), never()]))
