@@ -281,7 +281,7 @@ class JavaBroker(Process):
 
     `config` adds to or replaces the settings; the store is `store` (by default in `tmp`), so
     that a broker can be started on the directory that another one has written. It has
-    registered with the name server when `start` returns.
+    registered with the name server when `start` returns; with an empty `namesrv` it has none.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class JavaBroker(Process):
         _write_properties(home / "broker.conf", {**settings, **config})
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = _java(jars(f"server-{release}"), home, "512m", main, home / "conf")
-        arguments = ["-c", str(home / "broker.conf"), "-n", namesrv]
+        arguments = ["-c", str(home / "broker.conf"), *(["-n", namesrv] if namesrv else [])]
         super().__init__([*command, *arguments], home, "boot success")
 
     def start(self) -> None:
@@ -326,7 +326,7 @@ class JavaBroker(Process):
         socket.create_connection(("127.0.0.1", self.port), 5).close()
         # "boot success" is printed before a 5.x name server has worked off the registration.
         deadline = time.monotonic() + _START_SECONDS
-        for namesrv in self.namesrv.split(";"):
+        for namesrv in filter(None, self.namesrv.split(";")):
             while self.name.encode() not in _cluster_info(namesrv):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{self.name} did not register with {namesrv}")
