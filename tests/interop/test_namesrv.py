@@ -1,0 +1,221 @@
+"""Our name server under Java brokers, tools and clients; our registration at Java name servers."""
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.registration import Registration
+from mq.daemons.broker.topics import Topics, new_topic
+from mq.daemons.service import Tasks
+from mq.protocol.bodies import ClusterInfo, TopicList, TopicRouteData
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from tests.interop import peers
+from tests.interop.test_commands import JavaTool
+
+pytestmark = pytest.mark.java
+
+NAME_SERVER = """
+import sys
+from pathlib import Path
+from mq.daemons.namesrv.app import NameServer
+from mq.daemons.namesrv.config import NamesrvSettings
+from mq.daemons.service import run
+sys.exit(run(lambda: NameServer(NamesrvSettings.load(Path(sys.argv[1])))))
+"""
+
+
+class OurNameServer(peers.Process):
+    """A name server of ours in a process of its own."""
+
+    def __init__(self, tmp: Path) -> None:
+        home = tmp / "our-namesrv"
+        home.mkdir(parents=True, exist_ok=True)
+        self.port = peers.free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        conf = home / "namesrv.conf"
+        conf.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n")
+        super().__init__([sys.executable, "-c", NAME_SERVER, str(conf)], home, "boot success")
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Our name server with a Java broker of `release`."""
+
+    release: str
+    namesrv: OurNameServer
+    broker: peers.JavaBroker
+
+
+@pytest.fixture(scope="module", params=peers.SERVER_RELEASES)
+def mixed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mixed]:
+    peers.require_java()
+    release: str = request.param
+    tmp = tmp_path_factory.mktemp(f"mixed-{release}")
+    with OurNameServer(tmp) as namesrv:
+        config = {"brokerName": "java-broker", "registerNameServerPeriod": 10000}
+        with peers.JavaBroker(release, tmp, namesrv.address, config) as broker:
+            yield Mixed(release, namesrv, broker)
+
+
+def ask(address: str, code: int, fields: dict[str, str] | None = None) -> Command:
+    async def main() -> Command:
+        async with Session(address) as session:
+            return await session.invoke(address, Command(code, fields or {}))
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaTool]:
+    """The Java tool of 4.9.7, which stays; that of 5.5.0 is started anew for each command."""
+    peers.require_java()
+    with JavaTool(tmp_path_factory.mktemp("mqadmin")) as tool:
+        yield tool
+
+
+def test_a_java_broker_and_its_topics_are_listed_by_mqadmin(
+    mixed: Mixed, mqadmin: JavaTool
+) -> None:
+    listed = mqadmin("topicList", "-n", mixed.namesrv.address).split()
+    assert {"TBW102", "BenchmarkTest", "java-broker", "DefaultCluster"} <= set(listed)
+    clusters = mqadmin("clusterList", "-n", mixed.namesrv.address)
+    assert mixed.broker.address in clusters and "java-broker" in clusters
+
+
+def test_a_topic_made_by_mqadmin_has_a_route_and_is_deleted(
+    mixed: Mixed, mqadmin: JavaTool
+) -> None:
+    address = mixed.namesrv.address
+    made = mqadmin(
+        *("updateTopic", "-c", "DefaultCluster", "-t", "made", "-r", "3", "-w", "3"),
+        *("-n", address),
+    )
+    assert "create topic to" in made and "success" in made
+    assert '"readQueueNums":3' in mqadmin("topicRoute", "-t", "made", "-n", address)
+    route = TopicRouteData.decode(
+        ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "made"}).body
+    )
+    assert [b.broker_addrs for b in route.broker_datas] == [{0: mixed.broker.address}]
+    done = mqadmin("deleteTopic", "-c", "DefaultCluster", "-t", "made", "-n", address)
+    assert "success" in done
+    topics = TopicList.decode(ask(address, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)
+    assert "made" not in topics.topic_list
+
+
+def test_settings_kv_and_write_permission_are_managed_by_mqadmin(
+    mixed: Mixed, mqadmin: JavaTool
+) -> None:
+    address = mixed.namesrv.address
+    key = ("-s", "NS", "-k", "key")
+    assert "success" in mqadmin("updateKvConfig", *key, "-v", "value", "-n", address)
+    reply = ask(address, RequestCode.GET_KV_CONFIG, {"namespace": "NS", "key": "key"})
+    assert reply.fields == {"value": "value"}
+    assert "success" in mqadmin("deleteKvConfig", *key, "-n", address)
+    setting = ("-k", "orderMessageEnable", "-v", "true")
+    assert "success" in mqadmin("updateNamesrvConfig", *setting, "-n", address)
+    shown = mqadmin("getNamesrvConfig", "-n", address)
+    assert re.search(r"orderMessageEnable *= *true", shown)
+    assert re.search(r"OK, \d+", mqadmin("wipeWritePerm", "-b", "java-broker", "-n", address))
+    assert re.search(r"OK, \d+", mqadmin("addWritePerm", "-b", "java-broker", "-n", address))
+
+
+def test_mqadmin_of_5_5_works_through_it_too(mixed: Mixed) -> None:
+    address = mixed.namesrv.address
+    make = ("updateTopic", "-c", "DefaultCluster", "-t", "five", "-r", "3", "-w", "3")
+    done = peers.mqadmin("5.5.0", *make, "-n", address)
+    assert "create topic to" in done.stdout, done.stdout + done.stderr
+    done = peers.mqadmin("5.5.0", "topicList", "-n", address)
+    assert {"five", "TBW102"} <= set(done.stdout.split()), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("release", peers.CLIENT_RELEASES)
+def test_java_clients_work_through_our_name_server(
+    mixed: Mixed, release: str, tmp_path: Path
+) -> None:
+    topic = f"through-{release.replace('.', '-')}"
+    sent = peers.run_java(release, "Produce.java", mixed.namesrv.address, topic, "10")
+    assert sent.stdout.count("SEND_OK") == 10, sent.stdout + sent.stderr
+    consumer = peers.JavaProgram(
+        release, "Consume.java", mixed.namesrv.address, f"group-{topic}", topic, tmp=tmp_path
+    )
+    with consumer:
+        assert len(consumer.wait_for_line("GOT java-broker", 60, 10)) == 10
+
+
+@pytest.mark.parametrize(
+    ("release", "way"), [("4.9.7", "killed"), ("4.9.7", "stopped"), ("5.5.0", "killed")]
+)
+def test_a_java_broker_that_ends_leaves_the_routes_at_once(
+    release: str, way: str, tmp_path: Path
+) -> None:
+    peers.require_java()
+    with OurNameServer(tmp_path) as namesrv:
+        with peers.JavaBroker(release, tmp_path, namesrv.address) as broker:
+            assert broker.name in _cluster(namesrv.address).broker_addr_table
+            if way == "stopped":
+                broker.stop()
+        deadline = time.monotonic() + 3
+        while _cluster(namesrv.address).broker_addr_table and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert _cluster(namesrv.address) == ClusterInfo()
+
+
+def _cluster(address: str) -> ClusterInfo:
+    return ClusterInfo.decode(ask(address, RequestCode.GET_BROKER_CLUSTER_INFO).body)
+
+
+@pytest.mark.parametrize("release", peers.SERVER_RELEASES)
+@pytest.mark.parametrize("compressed", ["false", "true"])
+def test_our_broker_registers_with_a_java_name_server(
+    release: str, compressed: str, tmp_path: Path
+) -> None:
+    peers.require_java()
+
+    async def main(address: str) -> None:
+        settings = BrokerSettings.load(
+            None,
+            {
+                "brokerName": "ours",
+                "namesrvAddr": address,
+                "compressedRegister": compressed,
+            },
+        )
+        topics = Topics(tmp_path / "topics.json", lambda: settings.broker)
+        async with (
+            Tasks() as tasks,
+            Session(address) as session,
+            Registration(settings, topics, 10911, 10912, tasks) as registration,
+        ):
+            await registration.first_round.wait()
+            topics.update(new_topic("ordered", 5))
+            await registration.announced()
+            command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "ordered"})
+            async with asyncio.timeout(10):
+                # A 5.x name server works registrations off in a queue of its own.
+                while (reply := await session.invoke(address, command)).code:
+                    await asyncio.sleep(0.05)
+                    command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "ordered"})
+            route = TopicRouteData.decode(reply.body)
+            assert route.queue_datas[0].write_queue_nums == 5
+            assert route.broker_datas[0].broker_addrs == {0: "127.0.0.1:10911"}
+            command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            known = TopicList.decode((await session.invoke(address, command)).body).topic_list
+            assert set(topics.table) <= known
+
+    with peers.JavaNameServer(release, tmp_path) as namesrv:
+        asyncio.run(main(namesrv.address))
+        deadline = time.monotonic() + 5
+        while _cluster(namesrv.address).broker_addr_table and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert _cluster(namesrv.address).broker_addr_table == {}
