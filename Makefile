@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 run: install ## the main job on real input: make run [FILE=any.txt]
-	$(BIN)/python -m bench.tour $(FILE)
+	$(BIN)/python docs/tour.py $(FILE)
 
 test: install ## the whole suite, in parallel
 	$(BIN)/python -m pytest --numprocesses=2 --quiet
