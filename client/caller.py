@@ -19,15 +19,13 @@ from mq.client.errors import (
     RouteNotFound,
     for_code,
 )
+from mq.client.routes import broker_address, decode_route
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import TopicRouteData
-
-# Routes and the bodies they are made of are imported where a route is read: they take 8 ms to load,
-# and a command that asks a name server for a list of topics needs none.
 
 T = TypeVar("T")
 
@@ -179,8 +177,6 @@ class Caller(ABC):
             raise RouteNotFound(topic)
         if response.code != ResponseCode.SUCCESS:
             raise for_code(response.code, response.remark, address)
-        from mq.client.routes import decode_route
-
         route = decode_route(response.body, address)
         self._routes[topic] = (route, time.monotonic())
         return route
@@ -211,8 +207,6 @@ class Caller(ABC):
 
         Raises RouteNotFound if the route has no such broker, and what `route` raises.
         """
-        from mq.client.routes import broker_address
-
         address = broker_address(await self.route(topic), broker_name)
         if address is None:
             raise RouteNotFound(topic, f"no broker {broker_name} in its route")

@@ -1,21 +1,23 @@
 """From the route of a topic to its queues and brokers. No I/O."""
 
+from __future__ import annotations  # bodies and headers are loaded when a call needs them
+
 from mq.client.errors import BadAnswer
-from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol import bodies
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission
 from mq.protocol.names import MASTER_ID
 
 
-def decode_route(body: bytes | memoryview, address: str) -> TopicRouteData:
+def decode_route(body: bytes | memoryview, address: str) -> bodies.TopicRouteData:
     """Read the body of a route. Raises BadAnswer, naming `address`, if it is none."""
     try:
-        return TopicRouteData.decode(body)
+        return bodies.TopicRouteData.decode(body)
     except RemoteProtocolError as error:
         raise BadAnswer(address, str(error)) from None
 
 
-def write_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+def write_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.MessageQueue]:
     """The queues that a producer may send to, in order.
 
     An order configuration ("broker:count;broker:count") overrides the queues of the brokers.
@@ -24,13 +26,13 @@ def write_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
     """
     if route.order_topic_conf:
         return [
-            MessageQueue(topic, name, queue_id)
+            bodies.MessageQueue(topic, name, queue_id)
             for name, count in _order_parts(route.order_topic_conf)
             for queue_id in range(count)
         ]
     masters = {broker.broker_name for broker in route.broker_datas if 0 in broker.broker_addrs}
     return [
-        MessageQueue(topic, queues.broker_name, queue_id)
+        bodies.MessageQueue(topic, queues.broker_name, queue_id)
         for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
         if queues.perm & Permission.WRITE and queues.broker_name in masters
         for queue_id in range(queues.write_queue_nums)
@@ -46,10 +48,10 @@ def _order_parts(text: str) -> list[tuple[str, int]]:
     return parts
 
 
-def read_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+def read_queues(topic: str, route: bodies.TopicRouteData) -> list[bodies.MessageQueue]:
     """The queues that a consumer may read, in order (topicRouteData2TopicSubscribeInfo)."""
     return [
-        MessageQueue(topic, queues.broker_name, queue_id)
+        bodies.MessageQueue(topic, queues.broker_name, queue_id)
         for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
         if queues.perm & Permission.READ
         for queue_id in range(queues.read_queue_nums)
@@ -57,7 +59,11 @@ def read_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
 
 
 def broker_address(
-    route: TopicRouteData, broker_name: str, broker_id: int = MASTER_ID, *, exact: bool = True
+    route: bodies.TopicRouteData,
+    broker_name: str,
+    broker_id: int = MASTER_ID,
+    *,
+    exact: bool = True,
 ) -> str | None:
     """The address of a broker in the route; None if the route has it not.
 
@@ -73,7 +79,7 @@ def broker_address(
     return None
 
 
-def any_broker(route: TopicRouteData) -> str | None:
+def any_broker(route: bodies.TopicRouteData) -> str | None:
     """The address of some broker of the route, a master if there is one."""
     fallback = None
     for broker in route.broker_datas:

@@ -1,17 +1,18 @@
 """What the groups of administrative calls share."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mq.client.caller import Caller
 from mq.client.errors import BadAnswer, RouteNotFound
 from mq.client.routes import any_broker
-from mq.protocol.bodies import TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.headers.schema import Header
 from mq.protocol.names import MASTER_ID
+
+if TYPE_CHECKING:
+    from mq.protocol.headers import Header
 
 T = TypeVar("T")
 F = TypeVar("F")
@@ -38,7 +39,7 @@ class AdminBase:
     async def _ask(
         self,
         address: str,
-        request: Header | RequestCode,
+        request: "Header | RequestCode",
         body: bytes = b"",
         *,
         accept: Collection[int] = _SUCCESS,
@@ -48,7 +49,7 @@ class AdminBase:
         return await self.session.call(address, _command(request, body), seconds, accept=accept)
 
     async def _ask_name_server(
-        self, request: Header | RequestCode, body: bytes = b""
+        self, request: "Header | RequestCode", body: bytes = b""
     ) -> tuple[Command, str]:
         response = await self.session.call_name_server(_command(request, body), self.timeout)
         return response, "name server"
@@ -66,7 +67,7 @@ class AdminBase:
         return found
 
     async def _any_broker_of(self, topic: str) -> str:
-        route: TopicRouteData = await self.session.route(topic)
+        route = await self.session.route(topic)
         address = any_broker(route)
         if address is None:
             raise RouteNotFound(topic, "its route has no broker")
@@ -77,10 +78,10 @@ def _master_or_any(addresses: Mapping[int, str]) -> str | None:
     return addresses.get(MASTER_ID) or next(iter(addresses.values()), None)
 
 
-def _command(request: Header | RequestCode, body: bytes) -> Command:
-    if isinstance(request, Header):
-        return Command(request.REQUESTS[0], request.encode(), body)
-    return Command(request, None, body)
+def _command(request: "Header | RequestCode", body: bytes) -> Command:
+    if isinstance(request, RequestCode):
+        return Command(request, None, body)
+    return Command(request.REQUESTS[0], request.encode(), body)
 
 
 def parse_config(body: bytes | memoryview) -> dict[str, str]:

@@ -1,31 +1,26 @@
 """Administrative calls about brokers and clusters."""
 
+from __future__ import annotations  # bodies and headers are loaded when a call needs them
+
 from collections.abc import Mapping
 
 from mq.client.admin.base import AdminBase, format_config, parse_config, read
-from mq.protocol.bodies import (
-    BrokerStatsData,
-    ClusterInfo,
-    KVTable,
-    ProducerTableInfo,
-    QueryConsumeQueueResponseBody,
-)
+from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode
-from mq.protocol.headers import QueryConsumeQueueRequestHeader, ViewBrokerStatsDataRequestHeader
 
 
 class BrokerAdmin(AdminBase):
     """Brokers: where they are, how they do, how they are set."""
 
-    async def cluster_info(self) -> ClusterInfo:
+    async def cluster_info(self) -> bodies.ClusterInfo:
         """Every cluster's brokers and their addresses."""
         response, address = await self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
-        return read(ClusterInfo.decode, response.body, address)
+        return read(bodies.ClusterInfo.decode, response.body, address)
 
     async def broker_runtime_info(self, address: str) -> dict[str, str]:
         """The figures of the broker at `address`, by name."""
         response = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return read(KVTable.decode, response.body, address).table
+        return read(bodies.KVTable.decode, response.body, address).table
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """The settings of the broker at `address`."""
@@ -36,34 +31,34 @@ class BrokerAdmin(AdminBase):
         """Change settings of the broker at `address`. Raises ValueError for a line break."""
         await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, format_config(changes))
 
-    async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData:
+    async def broker_stats(self, address: str, name: str, key: str) -> bodies.BrokerStatsData:
         """A statistic of the last minute, hour and day, such as TOPIC_PUT_NUMS of a topic.
 
         Raises RemoteSystemError when the broker has no such statistic.
         """
-        header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+        header = headers.ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
         response = await self._ask(address, header)
-        return read(BrokerStatsData.decode, response.body, address)
+        return read(bodies.BrokerStatsData.decode, response.body, address)
 
-    async def producers(self, address: str) -> ProducerTableInfo:
+    async def producers(self, address: str) -> bodies.ProducerTableInfo:
         """Every producer connected to the broker at `address`, by group."""
         response = await self._ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
-        return read(ProducerTableInfo.decode, response.body, address)
+        return read(bodies.ProducerTableInfo.decode, response.body, address)
 
     async def consume_queue(
         self, address: str, topic: str, queue_id: int, index: int, count: int, group: str = ""
-    ) -> QueryConsumeQueueResponseBody:
+    ) -> bodies.QueryConsumeQueueResponseBody:
         """Entries of a consume queue from `index` on, judged by the subscription of `group`.
 
         Empty, with bounds 0, for a queue without any: Java's broker answers with no body then.
         """
-        header = QueryConsumeQueueRequestHeader(
+        header = headers.QueryConsumeQueueRequestHeader(
             topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
         )
         response = await self._ask(address, header)
         if not response.body:
-            return QueryConsumeQueueResponseBody()
-        return read(QueryConsumeQueueResponseBody.decode, response.body, address)
+            return bodies.QueryConsumeQueueResponseBody()
+        return read(bodies.QueryConsumeQueueResponseBody.decode, response.body, address)
 
     async def clean_expired_consume_queues(self, address: str) -> None:
         """Let the broker at `address` delete queue files whose messages are gone."""

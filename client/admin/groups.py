@@ -1,35 +1,13 @@
 """Administrative calls about producer and consumer groups."""
 
+from __future__ import annotations  # bodies and headers are loaded when a call needs them
+
 from collections.abc import Iterable
 
 from mq.client.admin.base import AdminBase, read
 from mq.client.errors import ConsumerNotOnline
-from mq.protocol.bodies import (
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    ConsumeStats,
-    GetConsumerListByGroupResponseBody,
-    GetConsumerStatusBody,
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    MessageQueue,
-    ProducerConnection,
-    ResetOffsetBody,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-    UnlockBatchRequestBody,
-)
+from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode
-from mq.protocol.headers import (
-    DeleteSubscriptionGroupRequestHeader,
-    GetConsumerConnectionListRequestHeader,
-    GetConsumerListByGroupRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    GetConsumerStatusRequestHeader,
-    GetConsumeStatsRequestHeader,
-    GetProducerConnectionListRequestHeader,
-    ResetOffsetRequestHeader,
-)
 from mq.protocol.names import retry_topic
 
 # A broker passes these on to a client and waits for its answer (DefaultMQAdminExtImpl).
@@ -40,7 +18,7 @@ class GroupAdmin(AdminBase):
     """Groups: settings, members, progress."""
 
     async def update_subscription_group(
-        self, address: str, config: SubscriptionGroupConfig
+        self, address: str, config: bodies.SubscriptionGroupConfig
     ) -> None:
         """Create a consumer group on the broker at `address`, or change it to `config`."""
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -50,55 +28,59 @@ class GroupAdmin(AdminBase):
         self, address: str, group: str, *, clean_offset: bool = False
     ) -> None:
         """Delete a consumer group from the broker at `address`; its offsets too if asked."""
-        header = DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=clean_offset)
+        header = headers.DeleteSubscriptionGroupRequestHeader(
+            group_name=group, clean_offset=clean_offset
+        )
         await self._ask(address, header)
 
-    async def subscription_groups(self, address: str) -> SubscriptionGroupWrapper:
+    async def subscription_groups(self, address: str) -> bodies.SubscriptionGroupWrapper:
         """Every consumer group's settings on the broker at `address`."""
         response = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return read(SubscriptionGroupWrapper.decode, response.body, address)
+        return read(bodies.SubscriptionGroupWrapper.decode, response.body, address)
 
-    async def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
+    async def consumer_connection(self, address: str, group: str) -> bodies.ConsumerConnection:
         """Who of `group` is connected to the broker at `address`, subscribing to what.
 
         Raises ConsumerNotOnline when nobody is.
         """
-        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
         response = await self._ask(address, header)
-        connection = read(ConsumerConnection.decode, response.body, address)
+        connection = read(bodies.ConsumerConnection.decode, response.body, address)
         if not connection.connection_set:
             raise ConsumerNotOnline(f"no consumer of group {group} is connected", address)
         return connection
 
-    async def group_connection(self, group: str) -> ConsumerConnection:
+    async def group_connection(self, group: str) -> bodies.ConsumerConnection:
         """`consumer_connection` at some broker that has the group's retry topic."""
         return await self.consumer_connection(await self._any_broker_of(retry_topic(group)), group)
 
-    async def producer_connection(self, address: str, group: str) -> ProducerConnection:
+    async def producer_connection(self, address: str, group: str) -> bodies.ProducerConnection:
         """Which producers of `group` are connected to the broker at `address`."""
-        header = GetProducerConnectionListRequestHeader(producer_group=group)
+        header = headers.GetProducerConnectionListRequestHeader(producer_group=group)
         response = await self._ask(address, header)
-        return read(ProducerConnection.decode, response.body, address)
+        return read(bodies.ProducerConnection.decode, response.body, address)
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """The client ids of the members of `group` that the broker at `address` knows.
 
         Raises RemoteSystemError when it knows none, as Java's broker says it.
         """
-        header = GetConsumerListByGroupRequestHeader(consumer_group=group)
+        header = headers.GetConsumerListByGroupRequestHeader(consumer_group=group)
         response = await self._ask(address, header)
-        body = read(GetConsumerListByGroupResponseBody.decode, response.body, address)
+        body = read(bodies.GetConsumerListByGroupResponseBody.decode, response.body, address)
         return body.consumer_id_list
 
     async def consume_stats(
         self, address: str, group: str, topic: str | None = None
-    ) -> ConsumeStats:
+    ) -> bodies.ConsumeStats:
         """How far `group` has come at the broker at `address`; of one topic if given."""
-        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        header = headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
         response = await self._ask(address, header)
-        return read(ConsumeStats.decode, response.body, address)
+        return read(bodies.ConsumeStats.decode, response.body, address)
 
-    async def whole_consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+    async def whole_consume_stats(
+        self, group: str, topic: str | None = None
+    ) -> bodies.ConsumeStats:
         """`consume_stats` of all brokers that have the group's retry topic, in one table."""
         addresses = await self._brokers_of(retry_topic(group))
         parts = await self.session.all([self.consume_stats(a, group, topic) for a in addresses])
@@ -110,46 +92,52 @@ class GroupAdmin(AdminBase):
 
     async def consumer_running_info(
         self, address: str, group: str, client_id: str, *, stacks: bool = False
-    ) -> ConsumerRunningInfo:
+    ) -> bodies.ConsumerRunningInfo:
         """What a consumer says about itself, asked through the broker at `address`."""
-        header = GetConsumerRunningInfoRequestHeader(
+        header = headers.GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
         response = await self._ask(address, header, timeout=_RELAYED_SECONDS)
-        return read(ConsumerRunningInfo.decode, response.body, address)
+        return read(bodies.ConsumerRunningInfo.decode, response.body, address)
 
     async def consumer_status(
         self, address: str, topic: str, group: str, client_id: str | None = None
-    ) -> GetConsumerStatusBody:
+    ) -> bodies.GetConsumerStatusBody:
         """The offsets that consumers of `group` hold, asked through the broker at `address`."""
-        header = GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
+        header = headers.GetConsumerStatusRequestHeader(
+            topic=topic, group=group, client_addr=client_id
+        )
         response = await self._ask(address, header, timeout=_RELAYED_SECONDS)
-        return read(GetConsumerStatusBody.decode, response.body, address)
+        return read(bodies.GetConsumerStatusBody.decode, response.body, address)
 
     async def reset_offset(
         self, address: str, topic: str, group: str, timestamp: int, *, force: bool = True
-    ) -> dict[MessageQueue, int]:
+    ) -> dict[bodies.MessageQueue, int]:
         """Send `group` to where `topic` was at `timestamp` (ms; -1: the end) and return whither.
 
         Without `force` it only goes back. Raises ConsumerNotOnline when nobody is connected.
         """
-        header = ResetOffsetRequestHeader(
+        header = headers.ResetOffsetRequestHeader(
             topic=topic, group=group, timestamp=timestamp, is_force=force
         )
         response = await self._ask(address, header, timeout=_RELAYED_SECONDS)
-        return read(ResetOffsetBody.decode, response.body, address).offset_table
+        return read(bodies.ResetOffsetBody.decode, response.body, address).offset_table
 
     async def lock_queues(
-        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
-    ) -> set[MessageQueue]:
+        self, address: str, group: str, client_id: str, queues: Iterable[bodies.MessageQueue]
+    ) -> set[bodies.MessageQueue]:
         """Lock queues of the broker at `address` for one client; returns those it holds now."""
-        body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues))
+        body = bodies.LockBatchRequestBody(
+            consumer_group=group, client_id=client_id, mq_set=set(queues)
+        )
         response = await self._ask(address, RequestCode.LOCK_BATCH_MQ, body.encode())
-        return read(LockBatchResponseBody.decode, response.body, address).lock_ok_mq_set
+        return read(bodies.LockBatchResponseBody.decode, response.body, address).lock_ok_mq_set
 
     async def unlock_queues(
-        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+        self, address: str, group: str, client_id: str, queues: Iterable[bodies.MessageQueue]
     ) -> None:
         """Give up locks of queues at the broker at `address`."""
-        body = UnlockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues))
+        body = bodies.UnlockBatchRequestBody(
+            consumer_group=group, client_id=client_id, mq_set=set(queues)
+        )
         await self._ask(address, RequestCode.UNLOCK_BATCH_MQ, body.encode())

@@ -1,13 +1,18 @@
 """Administrative calls about single messages."""
 
+from __future__ import annotations  # bodies and headers are loaded when a call needs them
+
+from typing import TYPE_CHECKING
+
 from mq.client.admin.base import AdminBase, read
 from mq.client.errors import ClientError
+from mq.protocol import headers
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
-from mq.protocol.message import StoredMessage, decode_record, decode_records
-from mq.protocol.message_id import decode_offset_id, unique_id_time
 from mq.protocol.names import UNIQUE_KEY_QUERY
+
+if TYPE_CHECKING:
+    from mq.protocol.message import StoredMessage
 
 _END_OF_TIME = 2**63 - 1  # Long.MAX_VALUE: no upper limit
 _MAX_PER_BROKER = 32
@@ -22,7 +27,9 @@ class MessageAdmin(AdminBase):
 
         Raises RemoteSystemError when no message begins there, as Java's broker says it.
         """
-        response = await self._ask(address, ViewMessageRequestHeader(offset=offset))
+        from mq.protocol.message import decode_record
+
+        response = await self._ask(address, headers.ViewMessageRequestHeader(offset=offset))
         return read(decode_record, response.body, address)
 
     async def find_by_offset_id(self, message_id: str) -> StoredMessage:
@@ -30,6 +37,8 @@ class MessageAdmin(AdminBase):
 
         Raises ClientError if it is none.
         """
+        from mq.protocol.message_id import decode_offset_id
+
         try:
             place = decode_offset_id(message_id)
         except ValueError as error:
@@ -52,7 +61,9 @@ class MessageAdmin(AdminBase):
 
         The index knows keys by their hash: others with the same hash may be among the messages.
         """
-        header = QueryMessageRequestHeader(
+        from mq.protocol.message import decode_records
+
+        header = headers.QueryMessageRequestHeader(
             topic=topic, key=key, max_num=max_count, begin_timestamp=begin, end_timestamp=end
         )
         fields = header.encode()
@@ -89,6 +100,8 @@ class MessageAdmin(AdminBase):
         """
         begin = 0
         if now is not None:
+            from mq.protocol.message_id import unique_id_time
+
             try:
                 begin = int(unique_id_time(message_id, now) * 1000) - 1000
             except ValueError as error:

@@ -1,21 +1,12 @@
 """Administrative calls to name servers: the key-value store, their settings, write permission."""
 
+from __future__ import annotations  # bodies and headers are loaded when a call needs them
+
 from collections.abc import Mapping
 
 from mq.client.admin.base import AdminBase, format_config, parse_config, read
-from mq.protocol.bodies import KVTable
+from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.headers import (
-    AddWritePermOfBrokerRequestHeader,
-    AddWritePermOfBrokerResponseHeader,
-    DeleteKVConfigRequestHeader,
-    GetKVConfigRequestHeader,
-    GetKVConfigResponseHeader,
-    GetKVListByNamespaceRequestHeader,
-    PutKVConfigRequestHeader,
-    WipeWritePermOfBrokerRequestHeader,
-    WipeWritePermOfBrokerResponseHeader,
-)
 
 _FOUND_OR_NOT = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)))
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"  # the namespace of ordered topics (NamesrvUtil)
@@ -26,31 +17,31 @@ class NameServerAdmin(AdminBase):
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a key at every name server."""
-        header = PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
+        header = headers.PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
         for address in self.session.name_servers:
             await self._ask(address, header)
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Delete a key at every name server."""
-        header = DeleteKVConfigRequestHeader(namespace=namespace, key=key)
+        header = headers.DeleteKVConfigRequestHeader(namespace=namespace, key=key)
         for address in self.session.name_servers:
             await self._ask(address, header)
 
     async def get_kv(self, address: str, namespace: str, key: str) -> str | None:
         """The value of a key at the name server at `address`; None if it has none."""
-        header = GetKVConfigRequestHeader(namespace=namespace, key=key)
+        header = headers.GetKVConfigRequestHeader(namespace=namespace, key=key)
         response = await self._ask(address, header, accept=_FOUND_OR_NOT)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return read(GetKVConfigResponseHeader.decode, response.fields, address).value
+        return read(headers.GetKVConfigResponseHeader.decode, response.fields, address).value
 
     async def kv_list(self, address: str, namespace: str) -> dict[str, str]:
         """The keys of a namespace at the name server at `address`; empty if it has none."""
-        header = GetKVListByNamespaceRequestHeader(namespace=namespace)
+        header = headers.GetKVListByNamespaceRequestHeader(namespace=namespace)
         response = await self._ask(address, header, accept=_FOUND_OR_NOT)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return {}
-        return read(KVTable.decode, response.body, address).table
+        return read(bodies.KVTable.decode, response.body, address).table
 
     async def put_order_config(self, topic: str, brokers: Mapping[str, int]) -> None:
         """Make `topic` ordered: its queues per broker stay, even while a broker is away."""
@@ -68,14 +59,14 @@ class NameServerAdmin(AdminBase):
 
     async def wipe_write_permission(self, address: str, broker_name: str) -> int:
         """Take a broker out of the routes for producers; returns how many topics that touched."""
-        header = WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        header = headers.WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
         response = await self._ask(address, header)
-        answer = read(WipeWritePermOfBrokerResponseHeader.decode, response.fields, address)
+        answer = read(headers.WipeWritePermOfBrokerResponseHeader.decode, response.fields, address)
         return answer.wipe_topic_count
 
     async def add_write_permission(self, address: str, broker_name: str) -> int:
         """Give a broker back to producers; returns how many topics that touched."""
-        header = AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        header = headers.AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
         response = await self._ask(address, header)
-        answer = read(AddWritePermOfBrokerResponseHeader.decode, response.fields, address)
+        answer = read(headers.AddWritePermOfBrokerResponseHeader.decode, response.fields, address)
         return answer.add_topic_count

@@ -1,21 +1,10 @@
 """Administrative calls about offsets: those of queues and those of groups."""
 
+from __future__ import annotations  # bodies and headers are loaded when a call needs them
+
 from mq.client.admin.base import AdminBase, read
+from mq.protocol import headers
 from mq.protocol.codes import ResponseCode
-from mq.protocol.headers import (
-    CloneGroupOffsetRequestHeader,
-    GetEarliestMsgStoretimeRequestHeader,
-    GetEarliestMsgStoretimeResponseHeader,
-    GetMaxOffsetRequestHeader,
-    GetMaxOffsetResponseHeader,
-    GetMinOffsetRequestHeader,
-    GetMinOffsetResponseHeader,
-    QueryConsumerOffsetRequestHeader,
-    QueryConsumerOffsetResponseHeader,
-    SearchOffsetRequestHeader,
-    SearchOffsetResponseHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
 
 _OR_NOT_FOUND = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)))
 
@@ -25,46 +14,52 @@ class OffsetAdmin(AdminBase):
 
     async def max_offset(self, address: str, topic: str, queue_id: int) -> int:
         """The offset that the next message will get."""
-        header = GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
+        header = headers.GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
         response = await self._ask(address, header)
-        return read(GetMaxOffsetResponseHeader.decode, response.fields, address).offset
+        return read(headers.GetMaxOffsetResponseHeader.decode, response.fields, address).offset
 
     async def min_offset(self, address: str, topic: str, queue_id: int) -> int:
         """The offset of the oldest message that is kept."""
-        header = GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
+        header = headers.GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
         response = await self._ask(address, header)
-        return read(GetMinOffsetResponseHeader.decode, response.fields, address).offset
+        return read(headers.GetMinOffsetResponseHeader.decode, response.fields, address).offset
 
     async def search_offset(self, address: str, topic: str, queue_id: int, timestamp: int) -> int:
         """The offset of the first message stored at `timestamp` or later."""
-        header = SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=timestamp)
+        header = headers.SearchOffsetRequestHeader(
+            topic=topic, queue_id=queue_id, timestamp=timestamp
+        )
         response = await self._ask(address, header)
-        return read(SearchOffsetResponseHeader.decode, response.fields, address).offset
+        return read(headers.SearchOffsetResponseHeader.decode, response.fields, address).offset
 
     async def earliest_store_time(self, address: str, topic: str, queue_id: int) -> int:
         """When the oldest message that is kept was stored; -1 if there is none."""
-        header = GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id)
+        header = headers.GetEarliestMsgStoretimeRequestHeader(topic=topic, queue_id=queue_id)
         response = await self._ask(address, header)
-        answer = read(GetEarliestMsgStoretimeResponseHeader.decode, response.fields, address)
+        answer = read(
+            headers.GetEarliestMsgStoretimeResponseHeader.decode, response.fields, address
+        )
         return answer.timestamp
 
     async def query_consumer_offset(
         self, address: str, group: str, topic: str, queue_id: int
     ) -> int | None:
         """The offset that `group` goes on from; None if it has none at this broker."""
-        header = QueryConsumerOffsetRequestHeader(
+        header = headers.QueryConsumerOffsetRequestHeader(
             consumer_group=group, topic=topic, queue_id=queue_id
         )
         response = await self._ask(address, header, accept=_OR_NOT_FOUND)
         if response.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return read(QueryConsumerOffsetResponseHeader.decode, response.fields, address).offset
+        return read(
+            headers.QueryConsumerOffsetResponseHeader.decode, response.fields, address
+        ).offset
 
     async def update_consumer_offset(
         self, address: str, group: str, topic: str, queue_id: int, offset: int
     ) -> None:
         """Set the offset that `group` goes on from."""
-        header = UpdateConsumerOffsetRequestHeader(
+        header = headers.UpdateConsumerOffsetRequestHeader(
             consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
         )
         await self._ask(address, header)
@@ -73,7 +68,7 @@ class OffsetAdmin(AdminBase):
         self, address: str, source: str, target: str, topic: str | None = None
     ) -> None:
         """Give group `target` the offsets of group `source` at the broker at `address`."""
-        header = CloneGroupOffsetRequestHeader(
+        header = headers.CloneGroupOffsetRequestHeader(
             src_group=source, dest_group=target, topic=topic, offline=False
         )
         await self._ask(address, header)

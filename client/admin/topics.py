@@ -1,32 +1,19 @@
 """Administrative calls about topics."""
 
+from __future__ import annotations  # bodies and headers are loaded when a call needs them
+
 from mq.client.admin.base import AdminBase, read
-from mq.protocol.bodies import (
-    GroupList,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-    TopicList,
-    TopicRouteData,
-    TopicStatsTable,
-)
+from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode
-from mq.protocol.headers import (
-    CreateTopicRequestHeader,
-    DeleteTopicFromNamesrvRequestHeader,
-    DeleteTopicRequestHeader,
-    GetTopicsByClusterRequestHeader,
-    GetTopicStatsInfoRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
-)
 from mq.protocol.names import DEFAULT_TOPIC
 
 
 class TopicAdmin(AdminBase):
     """Topics: create, delete, list, look into."""
 
-    async def create_topic(self, address: str, config: TopicConfig) -> None:
+    async def create_topic(self, address: str, config: bodies.TopicConfig) -> None:
         """Create a topic on the broker at `address`, or change it to `config`."""
-        header = CreateTopicRequestHeader(
+        header = headers.CreateTopicRequestHeader(
             topic=config.topic_name,
             default_topic=DEFAULT_TOPIC,
             read_queue_nums=config.read_queue_nums,
@@ -40,48 +27,48 @@ class TopicAdmin(AdminBase):
 
     async def delete_topic_in_broker(self, address: str, topic: str) -> None:
         """Delete a topic from the broker at `address`."""
-        await self._ask(address, DeleteTopicRequestHeader(topic=topic))
+        await self._ask(address, headers.DeleteTopicRequestHeader(topic=topic))
 
     async def delete_topic_in_name_server(
         self, address: str, topic: str, cluster: str | None = None
     ) -> None:
         """Delete a topic's route from the name server at `address`; of `cluster` only if given."""
-        header = DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
+        header = headers.DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
         await self._ask(address, header)
 
-    async def topic_list(self) -> TopicList:
+    async def topic_list(self) -> bodies.TopicList:
         """The topics of all clusters."""
         code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
         response, address = await self._ask_name_server(code)
-        return read(TopicList.decode, response.body, address)
+        return read(bodies.TopicList.decode, response.body, address)
 
-    async def topics_of_cluster(self, cluster: str) -> TopicList:
+    async def topics_of_cluster(self, cluster: str) -> bodies.TopicList:
         """The topics that brokers of `cluster` have."""
-        header = GetTopicsByClusterRequestHeader(cluster=cluster)
+        header = headers.GetTopicsByClusterRequestHeader(cluster=cluster)
         response, address = await self._ask_name_server(header)
-        return read(TopicList.decode, response.body, address)
+        return read(bodies.TopicList.decode, response.body, address)
 
-    async def system_topics(self) -> TopicList:
+    async def system_topics(self) -> bodies.TopicList:
         """The topics that the system made for itself, names of clusters and brokers included."""
         code = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
         response, address = await self._ask_name_server(code)
-        return read(TopicList.decode, response.body, address)
+        return read(bodies.TopicList.decode, response.body, address)
 
-    async def topic_route(self, topic: str) -> TopicRouteData:
+    async def topic_route(self, topic: str) -> bodies.TopicRouteData:
         """The route of `topic`, fresh from a name server."""
         return await self.session.route(topic, max_age=0)
 
-    async def topic_configs(self, address: str) -> TopicConfigSerializeWrapper:
+    async def topic_configs(self, address: str) -> bodies.TopicConfigSerializeWrapper:
         """Every topic's settings on the broker at `address`."""
         response = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        return read(TopicConfigSerializeWrapper.decode, response.body, address)
+        return read(bodies.TopicConfigSerializeWrapper.decode, response.body, address)
 
-    async def topic_stats(self, address: str, topic: str) -> TopicStatsTable:
+    async def topic_stats(self, address: str, topic: str) -> bodies.TopicStatsTable:
         """Least and greatest offset of each queue on the broker at `address`."""
-        response = await self._ask(address, GetTopicStatsInfoRequestHeader(topic=topic))
-        return read(TopicStatsTable.decode, response.body, address)
+        response = await self._ask(address, headers.GetTopicStatsInfoRequestHeader(topic=topic))
+        return read(bodies.TopicStatsTable.decode, response.body, address)
 
-    async def whole_topic_stats(self, topic: str) -> TopicStatsTable:
+    async def whole_topic_stats(self, topic: str) -> bodies.TopicStatsTable:
         """`topic_stats` of all brokers of the topic in one table."""
         addresses = await self._brokers_of(topic)
         tables = await self.session.all([self.topic_stats(a, topic) for a in addresses])
@@ -90,12 +77,12 @@ class TopicAdmin(AdminBase):
             whole.offset_table.update(table.offset_table)
         return whole
 
-    async def topic_consumers(self, address: str, topic: str) -> GroupList:
+    async def topic_consumers(self, address: str, topic: str) -> bodies.GroupList:
         """The consumer groups that the broker at `address` knows for `topic`."""
-        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        header = headers.QueryTopicConsumeByWhoRequestHeader(topic=topic)
         response = await self._ask(address, header)
-        return read(GroupList.decode, response.body, address)
+        return read(bodies.GroupList.decode, response.body, address)
 
-    async def groups_of_topic(self, topic: str) -> GroupList:
+    async def groups_of_topic(self, topic: str) -> bodies.GroupList:
         """`topic_consumers` of some broker of the topic (DefaultMQAdminExtImpl asks the first)."""
         return await self.topic_consumers(await self._any_broker_of(topic), topic)
