@@ -4,7 +4,7 @@ Where Java's CommandUtil prints "[error] Make sure the specified clusterName exi
 as if all were well, these raise NotFound.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mq.cli import java_text
@@ -13,6 +13,7 @@ from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
     from mq.cli.wire import Clusters
+    from mq.client.admin import Admin
     from mq.client.caller import Caller
     from mq.protocol.bodies import BrokerData
 
@@ -89,26 +90,72 @@ def any_address(broker: "BrokerData") -> str:
     return found
 
 
-async def for_each(
-    targets: Iterable[T], act: Callable[[T], Awaitable[Any]]
-) -> tuple[list[T], list[str]]:
-    """Do something at each target, in order; return those done and why others were not.
+async def at_each(
+    admin: "Admin",
+    addresses: Iterable[str],
+    act: Callable[["Admin", str], Coroutine[Any, Any, T]],
+    *,
+    any_will_do: bool = False,
+) -> tuple[dict[str, T], list[str]]:
+    """Do something at each broker, all side by side, so that a dead one delays no other.
 
-    Raises the error of the last one when none was done.
+    Returns what came of it by address, in the order of `addresses`, and why others failed. Raises
+    the last one's error when none succeeded, unless `any_will_do`.
     """
     from mq.client.errors import MQError
 
-    done: list[T] = []
+    targets = list(addresses)
+    outcomes: dict[str, T | MQError] = {}
+    if len(targets) == 1:
+        try:
+            outcomes[targets[0]] = await act(admin, targets[0])
+        except MQError as error:
+            outcomes[targets[0]] = error
+    else:
+        _in_threads(admin, targets, act, outcomes)
+    done: dict[str, T] = {}
     failures: list[str] = []
     last: MQError | None = None
-    for target in targets:
-        try:
-            await act(target)
-        except MQError as error:
-            last = error
-            failures.append(str(error))
+    for address in targets:
+        outcome = outcomes[address]
+        if isinstance(outcome, MQError):
+            last = outcome
+            failures.append(str(outcome))
         else:
-            done.append(target)
-    if last is not None and not done:
+            done[address] = outcome
+    if last is not None and not done and not any_will_do:
         raise last
     return done, failures
+
+
+def _in_threads(
+    admin: "Admin",
+    addresses: list[str],
+    act: Callable[["Admin", str], Coroutine[Any, Any, T]],
+    outcomes: dict[str, Any],
+) -> None:
+    """A thread and a session for each: an event loop would take longer to import than they run."""
+    import threading
+
+    from mq.client.admin import Admin
+    from mq.client.blocking import BlockingSession, run
+
+    def work(address: str) -> None:
+        session = admin.session
+        try:
+            with BlockingSession(session.name_servers, timeout=session.timeout) as own:
+                outcomes[address] = run(act(Admin(own), address))
+        except BaseException as error:  # raised again below, where there is somebody to see it
+            outcomes[address] = error
+
+    # Daemon threads, so that Ctrl-C need not wait for a broker that does not answer.
+    threads = [threading.Thread(target=work, args=(item,), daemon=True) for item in addresses]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    from mq.client.errors import MQError
+
+    for outcome in outcomes.values():
+        if isinstance(outcome, BaseException) and not isinstance(outcome, MQError):
+            raise outcome

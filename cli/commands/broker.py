@@ -29,20 +29,13 @@ async def broker_status(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
     """Show what a broker, or each one of a cluster, says of itself."""
-    tables: dict[str, dict[str, str]] = {}
-
     async with call.admin() as admin:
-
-        async def ask(address: str) -> None:
-            tables[address] = await admin.broker_runtime_info(address)
-
-        failures: list[str] = []
-        if cluster_name is None:
-            assert broker_addr is not None
-            await ask(broker_addr)
-        else:
+        targets = [broker_addr or ""]
+        if cluster_name is not None:
             targets = cluster.addresses(await cluster.clusters(admin.session), cluster_name)
-            _, failures = await cluster.for_each(targets, ask)
+        tables, failures = await cluster.at_each(
+            admin, targets, lambda each, address: each.broker_runtime_info(address)
+        )
     rows: list[Row] = [
         (address, key, table[key]) for address, table in tables.items() for key in sorted(table)
     ]
@@ -58,21 +51,13 @@ async def get_broker_config(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
     """Show the settings of a broker, or of each one of a cluster."""
-    settings: dict[str, dict[str, str]] = {}
-
     async with call.admin() as admin:
-
-        async def ask(address: str) -> None:
-            settings[address] = await admin.broker_config(address)
-
-        failures: list[str] = []
-        if cluster_name is None:
-            assert broker_addr is not None
-            heads = {broker_addr: f"============{broker_addr}============\n"}
-            await ask(broker_addr)
-        else:
+        heads = {broker_addr or "": f"============{broker_addr}============\n"}
+        if cluster_name is not None:
             heads = await _heads(admin, cluster_name)
-            _, failures = await cluster.for_each(heads, ask)
+        settings, failures = await cluster.at_each(
+            admin, heads, lambda each, address: each.broker_config(address)
+        )
     rows: list[Row] = []
     plain = ""
     for address, found in settings.items():

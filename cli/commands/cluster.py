@@ -80,7 +80,12 @@ async def _again(
 
 async def _list(call: Call, admin: "Admin", cluster_name: str | None, *, more: bool) -> Result:
     found = _brokers(await cluster.clusters(admin.session), cluster_name)
-    tables, failures = await _ask(admin, [address for *_, address in found])
+    tables, failures = await cluster.at_each(
+        admin,
+        dict.fromkeys(address for *_, address in found),
+        lambda each, address: each.broker_runtime_info(address),
+        any_will_do=True,
+    )
     now = int(call.environment.clock() * 1000)
     return _result(found, tables, failures, now, more=more)
 
@@ -97,25 +102,6 @@ def _brokers(info: Any, only: str | None) -> list[Broker]:
         if broker in info.broker_addr_table
         for broker_id in sorted(info.broker_addr_table[broker].broker_addrs)
     ]
-
-
-async def _ask(
-    admin: "Admin", addresses: list[str]
-) -> tuple[dict[str, Mapping[str, str]], list[str]]:
-    """What each broker says of itself, all asked side by side; why others said nothing."""
-    from mq.client.errors import MQError
-
-    tables: dict[str, Mapping[str, str]] = {}
-    failures: list[str] = []
-
-    async def ask(address: str) -> None:
-        try:
-            tables[address] = await admin.broker_runtime_info(address)
-        except MQError as error:
-            failures.append(str(error))
-
-    await admin.session.all([ask(address) for address in addresses])
-    return tables, failures
 
 
 def _result(

@@ -86,17 +86,15 @@ async def update_sub_group(
     )
     if consume_message_orderly is not None:
         config.consume_message_orderly = bool(consume_message_orderly)
-    failures: list[str] = []
     async with call.admin() as admin:
         if broker_addr is not None:
-            await admin.update_subscription_group(broker_addr, config)
-            done = [broker_addr]
+            targets = [broker_addr]
         else:
             assert cluster_name is not None
-            masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
-            done, failures = await cluster.for_each(
-                masters, lambda address: admin.update_subscription_group(address, config)
-            )
+            targets = cluster.masters(await cluster.clusters(admin.session), cluster_name)
+        done, failures = await cluster.at_each(
+            admin, targets, lambda each, address: each.update_subscription_group(address, config)
+        )
     plain = "".join(f"create subscription group to {address} success.\n" for address in done)
     columns = (
         text("brokerAddr", "Broker"),

@@ -105,8 +105,8 @@ async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig")
 async def _update_on_cluster(admin: "Admin", name: str, config: "TopicConfig") -> Result:
     info = await cluster.clusters(admin.session)
     masters = cluster.masters(info, name)
-    done, failures = await cluster.for_each(
-        masters, lambda address: admin.create_topic(address, config)
+    done, failures = await cluster.at_each(
+        admin, masters, lambda each, address: each.create_topic(address, config)
     )
     plain = "".join(f"create topic to {address} success.\n" for address in done)
     if config.order:
@@ -155,8 +155,8 @@ async def delete_topic(
     """Delete a topic from the brokers of a cluster and from the name servers."""
     async with call.admin() as admin:
         masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
-        done, failures = await cluster.for_each(
-            masters, lambda address: admin.delete_topic_in_broker(address, topic)
+        done, failures = await cluster.at_each(
+            admin, masters, lambda each, address: each.delete_topic_in_broker(address, topic)
         )
         rows: list[Row] = [("broker", address, topic) for address in done]
         plain = f"delete topic [{topic}] from cluster [{cluster_name}] success.\n"
