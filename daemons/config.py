@@ -307,11 +307,19 @@ class Settings:
             ConfigError: they do not.
         """
 
+    def log_without_effect(self) -> None:
+        """Name the settings that the operator has changed in vain."""
+        names = [name for section in self.sections for name in section.without_effect()]
+        if names:
+            log.warning("settings without effect here: %s", ", ".join(names))
+
     def _check_update(self, properties: Mapping[str, str]) -> None:
         declared = {name: s for section in self.sections for name, s in section.settings().items()}
         for name in properties:
             if name not in declared:
                 raise ConfigError(f"{name} is not a setting of this daemon")
+            if not declared[name].effect:
+                raise NotUpdatable(f"{name} is accepted in a file, but has no effect here")
             if not declared[name].updatable or name in self.blocked():
                 raise NotUpdatable(
                     f"{name} cannot be changed while the daemon runs; "

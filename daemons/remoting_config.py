@@ -32,16 +32,19 @@ class NettyServerConfig(Section):
         120, "a connection without traffic for this long is closed", unit="s"
     )
     server_socket_snd_buf_size: int = setting(
-        0, "SO_SNDBUF of accepted connections; 0: the system's", unit="bytes"
+        0, "SO_SNDBUF of accepted connections; 0: the system's", unit="bytes", effect=False
     )
     server_socket_rcv_buf_size: int = setting(
-        0, "SO_RCVBUF of accepted connections; 0: the system's", unit="bytes"
+        0, "SO_RCVBUF of accepted connections; 0: the system's", unit="bytes", effect=False
     )
     write_buffer_high_water_mark: int = setting(
-        DEFAULT_MARK, "unsent bytes of one peer above which it is not read from", unit="bytes"
+        DEFAULT_MARK,
+        "unsent bytes of one peer above which it is not read from",
+        unit="bytes",
+        effect=False,
     )
     write_buffer_low_water_mark: int = setting(
-        DEFAULT_MARK, "unsent bytes below which it is read from again", unit="bytes"
+        DEFAULT_MARK, "unsent bytes below which it is read from again", unit="bytes", effect=False
     )
     server_socket_backlog: int = setting(1024, "connections that wait to be accepted")
     server_pooled_byte_buf_allocator_enable: bool = setting(

@@ -126,7 +126,7 @@ class BrokerConfig(Section):
         60_000, "pause between saves of the offsets' history", unit="ms", effect=False
     )
     reject_transaction_message: bool = setting(
-        False, "refuse transaction messages", important=True, updatable=True
+        False, "refuse transaction messages", important=True, effect=False
     )
     fetch_namesrv_addr_by_address_server: bool = setting(
         False, "ask an HTTP address server for the name servers", important=True
@@ -140,11 +140,17 @@ class BrokerConfig(Section):
     update_name_server_addr_period: int = setting(
         120_000, "pause between questions to the address server (a 5.x name)", unit="ms"
     )
-    send_thread_pool_queue_capacity: int = setting(10_000, "sends that wait", effect=False)
+    send_thread_pool_queue_capacity: int = setting(
+        10_000, "shown in the runtime info; sends do not queue here"
+    )
     put_thread_pool_queue_capacity: int = setting(10_000, "appends that wait", effect=False)
-    pull_thread_pool_queue_capacity: int = setting(100_000, "pulls that wait", effect=False)
+    pull_thread_pool_queue_capacity: int = setting(
+        100_000, "shown in the runtime info; pulls do not queue here"
+    )
     reply_thread_pool_queue_capacity: int = setting(10_000, "replies that wait", effect=False)
-    query_thread_pool_queue_capacity: int = setting(20_000, "queries that wait", effect=False)
+    query_thread_pool_queue_capacity: int = setting(
+        20_000, "shown in the runtime info; queries do not queue here"
+    )
     client_manager_thread_pool_queue_capacity: int = setting(
         1_000_000, "client requests that wait", effect=False
     )
@@ -328,6 +334,7 @@ class BrokerSettings(Settings):
             )
             self.broker = self.broker.replace(broker_id=MASTER_ID)
         self.check_sections({"broker": self.broker, "store": self.store, "server": self.server})
+        self.log_without_effect()
         self._resolve_addresses()
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:

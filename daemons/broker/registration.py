@@ -51,9 +51,9 @@ MOST_ADDRESS_BYTES = 64 * 1024
 class NameServerLink:
     """One name server: its own connection, since it takes a broker's for the broker's life."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, connect_timeout: float) -> None:
         self.address = address
-        self.session = Session(address)
+        self.session = Session(address, connect_timeout=connect_timeout)
         self.in_step = False  # it has everything up to the last round
         self.answers: bool | None = None  # None: not asked yet
 
@@ -257,7 +257,7 @@ class Registration:
             del self._links[link.address]
         for address in addresses:
             if address not in self._links:
-                link = NameServerLink(address)
+                link = NameServerLink(address, self._settings.client.connect_timeout_millis / 1000)
                 await link.session.open()
                 self._links[address] = link
                 self._ask_for_round()

@@ -85,7 +85,7 @@ class MessageStoreConfig(Section):
         100, "pause between two deletions of commit log files", unit="ms", updatable=True
     )
     delete_consume_queue_files_interval: int = setting(
-        100, "pause between two deletions of consume queue files", unit="ms", updatable=True
+        100, "pause between two deletions of consume queue files", unit="ms", effect=False
     )
     destroy_maped_file_interval_forcibly: int = setting(
         120_000, "a file in use is deleted after this", unit="ms", effect=False
@@ -115,7 +115,7 @@ class MessageStoreConfig(Section):
         72, "age at which a commit log file is deleted", unit="h", important=True, updatable=True
     )
     delete_file_batch_max: int = setting(
-        10, "files deleted in one round (a 5.x name)", updatable=True
+        10, "files deleted in one round (a 5.x name)", effect=False
     )
     put_msg_index_hight_water: int = setting(
         600_000, "queued index requests above which a warning is logged", effect=False
@@ -124,26 +124,26 @@ class MessageStoreConfig(Section):
         4 * MIB, "largest body of a message", unit="bytes", updatable=True
     )
     check_crc_on_recover: bool = setting(
-        True, "verify bodies while recovering", name="checkCRCOnRecover"
+        True, "verify bodies while recovering", name="checkCRCOnRecover", effect=False
     )
     flush_commit_log_least_pages: int = setting(
-        4, "dirty 4 KiB pages that make a flush worthwhile", updatable=True
+        4, "dirty 4 KiB pages that make a flush worthwhile", effect=False
     )
     commit_commit_log_least_pages: int = setting(4, "the same for the transient pool", effect=False)
     flush_least_pages_when_warm_maped_file: int = setting(
         4096, "pages between flushes while a file is warmed", effect=False
     )
     flush_consume_queue_least_pages: int = setting(
-        2, "dirty pages that make a flush of a consume queue worthwhile", updatable=True
+        2, "dirty pages that make a flush of a consume queue worthwhile", effect=False
     )
     flush_commit_log_thorough_interval: int = setting(
-        10_000, "flush whatever is dirty at least this often", unit="ms", updatable=True
+        10_000, "flush whatever is dirty at least this often", unit="ms", effect=False
     )
     commit_commit_log_thorough_interval: int = setting(
         200, "the same for the transient pool", unit="ms", effect=False
     )
     flush_consume_queue_thorough_interval: int = setting(
-        60_000, "flush dirty consume queues at least this often", unit="ms", updatable=True
+        60_000, "flush dirty consume queues at least this often", unit="ms", effect=False
     )
     max_transfer_bytes_on_message_in_memory: int = setting(
         256 * 1024, "bytes of one pull from memory", unit="bytes", important=True, updatable=True
@@ -169,7 +169,7 @@ class MessageStoreConfig(Section):
     max_index_num: int = setting(20_000_000, "entries of an index file")
     max_msgs_num_batch: int = setting(64, "messages of one query by key", updatable=True)
     message_index_safe: bool = setting(
-        False, "recover the index only up to its checkpoint", important=True
+        False, "recover the index only up to its checkpoint", important=True, effect=False
     )
     ha_listen_port: int = setting(10912, "port that slaves replicate from")
     ha_send_heartbeat_interval: int = setting(
@@ -202,14 +202,14 @@ class MessageStoreConfig(Section):
         5000, "a send waits this long for its flush", unit="ms", updatable=True
     )
     slave_timeout: int = setting(
-        3000, "a send waits this long for a slave", unit="ms", updatable=True
+        3000, "a send waits this long for a slave", unit="ms", effect=False
     )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "delays of the levels 1, 2, …; units s, m, h, d",
     )
     flush_delay_offset_interval: int = setting(
-        10_000, "pause between saves of delayOffset.json", unit="ms", long=True
+        10_000, "pause between saves of delayOffset.json", unit="ms", long=True, effect=False
     )
     clean_file_forcibly_enable: bool = setting(
         True, "delete unexpired files when the disk is full", important=True, updatable=True

@@ -96,6 +96,7 @@ class NamesrvSettings(Settings):
             settings.namesrv = settings.namesrv.replace(config_store_path=str(path))
         settings.apply(overrides or {})
         settings.check_sections({"namesrv": settings.namesrv, "server": settings.server})
+        settings.log_without_effect()
         return settings
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:

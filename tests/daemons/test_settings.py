@@ -1,0 +1,48 @@
+"""The declarations of settings tell the truth about the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.config import BrokerConfig, MessageStoreConfig
+from mq.daemons.config import Section
+from mq.daemons.namesrv.config import NamesrvConfig
+from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
+
+SECTIONS = [
+    BrokerConfig,
+    MessageStoreConfig,
+    NettyServerConfig,
+    NettyClientConfig,
+    NamesrvConfig,
+]
+DAEMONS = Path(__file__).parents[2] / "daemons"
+DECLARATION = re.compile(r"^    \w+: [^=\n]+ = setting\(", re.MULTILINE)
+
+
+def code() -> str:
+    """All of the daemons' code without the lines that declare settings."""
+    text = "\n".join(path.read_text() for path in sorted(DAEMONS.rglob("*.py")))
+    return DECLARATION.sub("", text)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_exactly_the_settings_with_an_effect_are_read(section: type[Section]) -> None:
+    text = code()
+    wrong = [
+        f"{declared.name}: effect={declared.effect}"
+        for declared in section.settings().values()
+        if bool(re.search(rf"\b{declared.attribute}\b", text)) != declared.effect
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_only_settings_with_an_effect_may_be_updated(section: type[Section]) -> None:
+    assert [s.name for s in section.settings().values() if s.updatable and not s.effect] == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_says_what_it_means(section: type[Section]) -> None:
+    assert [s.name for s in section.settings().values() if not s.doc] == []
