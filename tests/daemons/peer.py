@@ -68,6 +68,10 @@ class Peer:
         """Send a one-way request."""
         self.writer.write(encode(Command(code, fields.encode(), body, flag=ONE_WAY)))
 
+    def answer(self, request: Command, code: int = 0, body: bytes = b"") -> None:
+        """Answer a request of the daemon."""
+        self.writer.write(encode(request.reply(code, body=body)))
+
     async def receive(self) -> Command:
         """The next command, whatever it is."""
         async with asyncio.timeout(PATIENCE):

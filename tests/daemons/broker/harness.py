@@ -9,7 +9,17 @@ from typing import Self
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.handlers import client, config, connection, group, lock, offset, query, topic
+from mq.daemons.broker.handlers import (
+    client,
+    config,
+    connection,
+    group,
+    lock,
+    offset,
+    query,
+    relay,
+    topic,
+)
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.offsets import ConsumerOffsets
@@ -75,6 +85,7 @@ class Harness:
                 stats,
             ),
             connection.handlers(self.consumers, self.producers),
+            relay.handlers(self.settings, self.topics, self.offsets, self.consumers, self.store),
             query.handlers(lambda: self.settings.store, self.consumers, self.store),
             config.handlers(self.settings, self.topics, self.store, stats),
         )

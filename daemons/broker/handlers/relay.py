@@ -1,0 +1,219 @@
+"""Requests that the broker passes on to the consumers of a group."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.registry import Client, Consumers
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import (
+    GetConsumerStatusBody,
+    MessageQueue,
+    MessageQueueForC,
+    ResetOffsetBody,
+    ResetOffsetBodyForC,
+)
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.group import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+)
+from mq.protocol.headers.offset import ResetOffsetRequestHeader
+from mq.protocol.message_id import decode_offset_id
+
+log = logging.getLogger(__name__)
+
+CALL_SECONDS = 10.0  # Broker2Client.callClient
+STATUS_SECONDS = 5.0  # Broker2Client.getConsumeStatus
+TO_THE_END = -1  # a timestamp
+
+
+def handlers(
+    settings: BrokerSettings,
+    topics: Topics,
+    offsets: ConsumerOffsets,
+    consumers: Consumers,
+    store: MessageStore,
+) -> dict[int, Handler]:
+    """The table of this subject."""
+    about = RelayHandlers(settings, topics, offsets, consumers, store)
+    return {
+        RequestCode.GET_CONSUMER_RUNNING_INFO: about.running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: about.consume_directly,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: about.reset_offset,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: about.consumer_status,
+    }
+
+
+class RelayHandlers:
+    """Between an administrator and consumers."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        consumers: Consumers,
+        store: MessageStore,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+
+    async def running_info(self, command: Command, channel: Channel) -> Command:
+        """The inner state of one consumer."""
+        header = GetConsumerRunningInfoRequestHeader.decode(command.fields)
+        return await self._call(command, header.consumer_group, header.client_id)
+
+    async def consume_directly(self, command: Command, channel: Channel) -> Command:
+        """Let one consumer consume one stored message now."""
+        header = ConsumeMessageDirectlyResultRequestHeader.decode(command.fields)
+        try:
+            physical = decode_offset_id(header.msg_id or "").offset
+        except ValueError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from None
+        record = self._store.record_at(physical)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical}"
+            )
+        fields = {**command.fields, "brokerName": self._settings.broker.broker_name}
+        passed = Command(command.code, fields, record)
+        return await self._call(passed, header.consumer_group, header.client_id or "", command)
+
+    async def _call(
+        self, request: Command, group: str, client_id: str, asked: Command | None = None
+    ) -> Command:
+        """Ask one consumer and pass its answer on to whoever asked."""
+        asked = asked or request
+        client = self._consumers.find(group, client_id)
+        if client is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        passed = Command(request.code, request.fields, request.body)
+        try:
+            answer = await client.channel.request(passed, CALL_SECONDS)
+        except TimeoutError:
+            raise Refused(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client_id}> Timeout: no answer within {CALL_SECONDS:g} s",
+            ) from None
+        except ConnectionError as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}>: {error}"
+            ) from None
+        return asked.reply(answer.code, answer.fields, answer.body, remark=answer.remark)
+
+    def reset_offset(self, command: Command, channel: Channel) -> Command:
+        """Tell the consumers of a group, which must be there, to go on where a topic was at a time.
+
+        They stop, take the new offsets and commit them; the broker's own table changes with that.
+        """
+        header = ResetOffsetRequestHeader.decode(command.fields)
+        table = self._offsets_at(header)
+        group = self._consumers.groups.get(header.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group} "
+                f"Topic: {header.topic} Timestamp: {header.timestamp}",
+            )
+        passed = ResetOffsetRequestHeader(
+            topic=header.topic, group=header.group, timestamp=header.timestamp
+        ).encode()
+        # Asked by a C++ tool: its consumers cannot read a map with object keys.
+        for_c = command.language == LanguageCode.CPP
+        body = (_body_for_c(table) if for_c else ResetOffsetBody(offset_table=table)).encode()
+        for client in group.clients.values():
+            if not client.channel.closed:
+                client.channel.notify(
+                    Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, passed, body)
+                )
+                log.info("%s resets offsets of %s in %s: told %s", channel.remote, header.group,
+                         header.topic, client.client_id)  # fmt: skip
+        return command.reply(body=ResetOffsetBody(offset_table=table).encode())
+
+    def _offsets_at(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        config = self._topics.get(header.topic)
+        if config is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                "[reset-offset] reset offset failed, no topic in this broker. "
+                f"topic={header.topic}",
+            )
+        table = {}
+        for queue_id in range(config.write_queue_nums):
+            consumed = self._offsets.query(header.group, header.topic, queue_id)
+            if consumed < 0:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist"
+                )
+            if header.timestamp == TO_THE_END:
+                wanted = self._store.max_offset(header.topic, queue_id)
+            else:
+                wanted = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+            wanted = max(0, wanted)
+            # Without force a group only goes back, never over messages it has not seen.
+            queue = MessageQueue(header.topic, self._settings.broker.broker_name, queue_id)
+            table[queue] = wanted if header.is_force else min(wanted, consumed)
+        return table
+
+    async def consumer_status(self, command: Command, channel: Channel) -> Command:
+        """How far each consumer of a group says that it has come."""
+        header = GetConsumerStatusRequestHeader.decode(command.fields)
+        group = self._consumers.groups.get(header.group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        wanted = header.client_addr
+        clients = [c for c in group.clients.values() if not wanted or c.client_id == wanted]
+        body = GetConsumerStatusBody(consumer_table=await _statuses(clients, header))
+        return command.reply(body=body.encode())
+
+
+async def _statuses(
+    clients: Iterable[Client], header: GetConsumerStatusRequestHeader
+) -> dict[str, dict[MessageQueue, int]]:
+    """By client id what each answers; one that does not answer is left out."""
+    fields = GetConsumerStatusRequestHeader(topic=header.topic, group=header.group).encode()
+
+    async def status(client: Client) -> tuple[str, dict[MessageQueue, int] | None]:
+        request = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields)
+        try:
+            answer = await client.channel.request(request, STATUS_SECONDS)
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                body = GetConsumerStatusBody.decode(answer.body)
+                return client.client_id, body.message_queue_table
+        except (TimeoutError, ConnectionError, RemoteProtocolError) as error:
+            log.warning("no status from consumer %s: %s", client.client_id, error or "no answer")
+        return client.client_id, None
+
+    found = await asyncio.gather(*(status(client) for client in clients))
+    return {client_id: table for client_id, table in found if table is not None}
+
+
+def _body_for_c(table: dict[MessageQueue, int]) -> ResetOffsetBodyForC:
+    return ResetOffsetBodyForC(
+        offset_table=[
+            MessageQueueForC(
+                topic=queue.topic,
+                broker_name=queue.broker_name,
+                queue_id=queue.queue_id,
+                offset=offset,
+            )
+            for queue, offset in table.items()
+        ]
+    )
