@@ -113,8 +113,13 @@ class Reader:
     async def release(self) -> None:
         """Commit how far we have come and give up every queue. After `stop`."""
         async with self._changing:
-            for queue in list(self.held):
-                await self._drop(queue)
+            for error in await self.commit():
+                log.warning("group %s leaves without an offset: %s", self._group, error)
+            for held in self.held.values():
+                held.dropped = True
+            if self._ordered:
+                await self._session.all([self._unlock(queue) for queue in self.held])
+            self.held.clear()
 
     def wake(self) -> None:
         """The group has changed: rebalance now."""

@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -463,5 +464,38 @@ def test_a_held_pull_brings_the_next_message_when_it_comes() -> None:
                 assert not waiting.done()
                 await there.send(b"now")
                 assert [message.body for message in (await waiting).messages] == [b"now"]
+
+    asyncio.run(scenario())
+
+
+def test_producer_and_consumer_go_on_when_the_daemons_were_restarted(tmp_path: Path) -> None:
+    got: list[bytes] = []
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(message.body)
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as clients:
+            async with Standalone(tmp_path, name_server_port=0, broker_port=0) as pair:
+                address, broker = pair.name_server_address, pair.broker.address
+                session = await clients.enter_async_context(Session(address))
+                producer = await clients.enter_async_context(Producer(session))
+                config = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
+                await Admin(session).create_topic(broker, config)
+                consumer = Consumer(
+                    address, GROUP, {TOPIC: "*"}, listener=listen, consume_from=FIRST
+                )
+                await clients.enter_async_context(consumer)
+                await producer.send(Message(TOPIC, b"before"))
+                await until(lambda: got == [b"before"])
+                await consumer.commit()
+            with pytest.raises(ConnectError):
+                await producer.send(Message(TOPIC, b"meanwhile"))
+            ports = [int(place.rpartition(":")[2]) for place in (address, broker)]
+            again = Standalone(tmp_path, name_server_port=ports[0], broker_port=ports[1])
+            async with again:
+                await producer.send(Message(TOPIC, b"after"))
+                await until(lambda: got == [b"before", b"after"], 30)
+                await clients.aclose()
 
     asyncio.run(scenario())
