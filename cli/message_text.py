@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     text("messageId", "Message id"),
-    text("offsetId", "Offset id"),
-    text("topic", "Topic"),
+    text("offsetId", ""),
+    text("topic", ""),
     text("tags", "Tags"),
     text("keys", "Keys"),
-    text("brokerName", "Broker"),
+    text("brokerName", ""),
     number("queueId", "Queue"),
     number("queueOffset", "Offset"),
-    time("bornTime", "Born"),
+    time("bornTime", ""),
     time("storeTime", "Stored"),
-    number("size", "Size"),
+    number("size", ""),
     text("body", "Body"),
 )
 

@@ -104,13 +104,17 @@ class Printer:
         )
         if result.columns:
             table = Table(box=SIMPLE_HEAD, pad_edge=False)
-            for column in result.columns:
-                right = column.kind is Kind.NUMBER
+            shown = [index for index, column in enumerate(result.columns) if column.title]
+            for index in shown:
+                right = result.columns[index].kind is Kind.NUMBER
                 table.add_column(
-                    column.title, justify="right" if right else "left", overflow="fold"
+                    result.columns[index].title,
+                    justify="right" if right else "left",
+                    overflow="fold",
                 )
             for row in result.rows:
-                table.add_row(*_texts(result.columns, row))
+                texts = _texts(result.columns, row)
+                table.add_row(*(texts[index] for index in shown))
             console.print(table)
         elif result.plain:
             console.print(result.plain.rstrip("\n"), soft_wrap=True)

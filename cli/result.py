@@ -23,7 +23,10 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: `name` is the JSON field (camelCase, as on the wire), `title` heads the table."""
+    """A column: `name` is the JSON field (camelCase, as on the wire), `title` heads the table.
+
+    An empty `title` leaves the column out of tables, which have little room.
+    """
 
     name: str
     title: str

@@ -22,10 +22,10 @@ _BASE = (
     text("version", "Version"),
     number("inTps", "In/s"),
     number("outTps", "Out/s"),
-    number("sendQueueSize", "Send queue"),
-    number("pullQueueSize", "Pull queue"),
-    number("pageCacheLockTimeMillis", "Page cache wait (ms)"),
-    time("earliestMessage", "Earliest message"),
+    number("sendQueueSize", ""),
+    number("pullQueueSize", ""),
+    number("pageCacheLockTimeMillis", ""),
+    time("earliestMessage", "Oldest"),
     number("diskRatio", "Disk used"),
 )
 _MORE = (

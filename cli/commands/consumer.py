@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, listing
+from mq.cli import cluster, java_text
 from mq.cli.call import Call
 from mq.cli.errors import NotFound, legal
 from mq.cli.options import Truth, one_of
@@ -249,6 +249,8 @@ _GROUP_LINE = "{:<64}  {:<6}  {:<24} {:<5}  {:<14}  {:<7}  {}\n"
 
 
 async def _all_groups(admin: "Admin") -> Result:
+    from mq.cli import listing
+
     heads = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
     plain = _GROUP_LINE.format(*heads)
     rows: list[Row] = []

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, listing
+from mq.cli import cluster, java_text
 from mq.cli.call import Call
 from mq.cli.errors import NotFound, legal
 from mq.cli.options import Truth, one_of
-from mq.cli.result import Result, Row, number, text, time
+from mq.cli.result import Result, Row, flag, number, text, time
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _CONFIG_COLUMNS = (
     number("readQueueNums", "Read queues"),
     number("writeQueueNums", "Write queues"),
     text("perm", "Permission"),
-    text("order", "Ordered"),
+    flag("order", "Ordered"),
 )
 
 
@@ -87,7 +87,7 @@ def _config_row(address: str, config: "TopicConfig") -> Row:
 
     permission = permission_text(config.perm)
     queues = config.read_queue_nums, config.write_queue_nums
-    return (address, config.topic_name, *queues, permission, java_text.truth(config.order))
+    return (address, config.topic_name, *queues, permission, config.order)
 
 
 async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig") -> Result:
@@ -179,6 +179,8 @@ async def topic_list(
     ] = False,
 ) -> Result:
     """List every topic."""
+    from mq.cli import listing
+
     if cluster_model:
         async with call.admin() as admin:
             return await _topics_with_groups(admin)
@@ -189,6 +191,7 @@ async def topic_list(
 
 
 async def _topics_with_groups(admin: "Admin") -> Result:
+    from mq.cli import listing
     from mq.cli.wire import groups_of_topic
     from mq.client.errors import MQError
 

@@ -125,3 +125,9 @@ def test_ongoing_csv_has_one_head() -> None:
     printer.show(RESULT)
     printer.show(RESULT)
     assert out.getvalue().count("name,size,born,up\n") == 1
+
+
+def test_a_column_without_a_title_is_left_out_of_tables_only() -> None:
+    result = Result((text("a", "A"), text("b", "")), [("seen", "hidden")])
+    assert "hidden" not in printed(Format.TABLE, result)
+    assert printed(Format.CSV, result) == "a,b\nseen,hidden\n"

@@ -69,7 +69,7 @@ def test_o_is_the_command_s_own_flag_where_it_has_one(cluster: Mq) -> None:
     made = cluster("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "true")
     assert made.out.endswith("order=true]")
     again = cluster("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "--output", "json")
-    assert again.json["data"][0]["order"] == "false"
+    assert again.json["data"][0]["order"] is False
     wrong = cluster("updateTopic", "-c", "DefaultCluster", "-t", "Ordered", "-o", "json")
     assert wrong.status == 64
     assert "-o/--order: 'json' is not one of true, false" in wrong.err
