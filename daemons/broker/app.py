@@ -18,6 +18,7 @@ from mq.daemons.broker.handlers import (
     lock,
     offset,
     query,
+    relay,
     topic,
 )
 from mq.daemons.broker.handlers.pull import PullHandlers
@@ -108,6 +109,7 @@ class Broker:
         parts.push_async_callback(offsets.save)
         self.consumers = Consumers()
         self.producers = Producers()
+        self._locks = QueueLocks()
         self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
         self.tasks = await parts.enter_async_context(Tasks())
         ha_port = settings.store.ha_listen_port or self.port + 1
@@ -163,9 +165,10 @@ class Broker:
             config.handlers(settings, topics, store, stats),
             connection.handlers(consumers, producers),
             group.handlers(settings, groups, topics, offsets, consumers, store, stats),
-            lock.handlers(QueueLocks()),
+            lock.handlers(self._locks),
             offset.handlers(lambda: settings.store, offsets, store),
             query.handlers(lambda: settings.store, consumers, store),
+            relay.handlers(settings, topics, offsets, consumers, store),
             topic.handlers(settings, topics, offsets, store, self.registration.announced),
         )
         self.listener.serve(
@@ -195,6 +198,7 @@ class Broker:
             timeout = self.settings.broker.channel_expired_timeout / 1000
             self.consumers.expire(timeout)
             self.producers.expire(timeout)
+            self._locks.expire()
 
     async def _settle(self) -> None:
         """Before the connections close: answer the sends that still wait for the disk."""

@@ -44,6 +44,8 @@ LONGEST_PERIOD = 60.0
 # A name server that did not answer is tried again sooner: it may just be starting.
 RETRY_PERIOD = 5.0
 UNREGISTER_TIMEOUT = 3.0
+# Whoever changes a topic waits this long for name servers at most; tools give up after 5 s.
+ANNOUNCE_TIMEOUT = 3.0
 ADDRESS_SERVER_TIMEOUT = 3.0
 MOST_ADDRESS_BYTES = 64 * 1024
 
@@ -114,11 +116,10 @@ class Registration:
         self._ask_for_round()
 
     async def announced(self) -> None:
-        """Wait until every change so far has been told, or a name server failed to answer."""
+        """Wait, but not long, until every change so far has been told to who answers."""
         wanted = self._requested
-        timeout = self._settings.broker.register_broker_timeout_mills / 1000
         try:
-            async with asyncio.timeout(2 * timeout), self._round_done:
+            async with asyncio.timeout(ANNOUNCE_TIMEOUT), self._round_done:
                 await self._round_done.wait_for(lambda: self._done >= wanted)
         except TimeoutError:
             log.warning("the name servers do not answer: a change will reach them later")

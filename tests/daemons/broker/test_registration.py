@@ -289,3 +289,19 @@ def test_an_address_server_that_fails_says_how(address_server: tuple[type, str])
 def test_the_address_server_listens_on_8080_unless_told() -> None:
     assert address_server_url("ns.example", "nsaddr") == "http://ns.example:8080/rocketmq/nsaddr"
     assert address_server_url("ns.example:80", "x") == "http://ns.example:80/rocketmq/x"
+
+
+def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.daemons.broker.registration.ANNOUNCE_TIMEOUT", 0.05)
+
+    async def script(setup: Setup) -> None:
+        silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+        port = silent.sockets[0].getsockname()[1]
+        setup.settings.broker = setup.settings.broker.replace(namesrv_addr=f"127.0.0.1:{port}")
+        async with silent, setup.registration:
+            setup.topics.update(new_topic("T", 3))
+            await asyncio.wait_for(setup.registration.announced(), PATIENCE)
+
+    run(tmp_path, script)
