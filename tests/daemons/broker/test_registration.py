@@ -2,6 +2,7 @@
 
 import asyncio
 import http.server
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -297,11 +298,12 @@ def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
     monkeypatch.setattr("mq.daemons.broker.registration.ANNOUNCE_TIMEOUT", 0.05)
 
     async def script(setup: Setup) -> None:
-        silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-        port = silent.sockets[0].getsockname()[1]
+        silent = socket.create_server(("127.0.0.1", 0))  # connects, since nobody accepts
+        port = silent.getsockname()[1]
         setup.settings.broker = setup.settings.broker.replace(namesrv_addr=f"127.0.0.1:{port}")
-        async with silent, setup.registration:
+        async with setup.registration:
             setup.topics.update(new_topic("T", 3))
             await asyncio.wait_for(setup.registration.announced(), PATIENCE)
+        silent.close()
 
     run(tmp_path, script)
