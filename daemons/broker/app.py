@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
     client,
@@ -111,6 +112,7 @@ class Broker:
         self.producers = Producers()
         self._locks = QueueLocks()
         self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
+        self._days = DayTotals(self.stats)
         self.tasks = await parts.enter_async_context(Tasks())
         ha_port = settings.store.ha_listen_port or self.port + 1
         self.registration = Registration(settings, self.topics, self.port, ha_port, self.tasks)
@@ -162,7 +164,7 @@ class Broker:
         )
         admin = merge(
             client.handlers(consumers, producers, groups, topics),
-            config.handlers(settings, topics, store, stats),
+            config.handlers(settings, topics, store, stats, self._days),
             connection.handlers(consumers, producers),
             group.handlers(settings, groups, topics, offsets, consumers, store, stats),
             lock.handlers(self._locks),
@@ -181,6 +183,7 @@ class Broker:
     def _spawn_tasks(self, offsets: ConsumerOffsets) -> None:
         self.tasks.spawn(self.store.run(), "store")
         self.tasks.spawn(self.stats.run(), "statistics")
+        self.tasks.spawn(self._days.run(), "turn of the day")
         self.tasks.spawn(self._save_offsets(offsets), "offsets")
         self.tasks.spawn(self._expire_clients(), "expiry of clients")
 

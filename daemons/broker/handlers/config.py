@@ -5,6 +5,7 @@ import shutil
 import time
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
@@ -21,7 +22,11 @@ log = logging.getLogger(__name__)
 
 
 def handlers(
-    settings: BrokerSettings, topics: Topics, store: MessageStore, stats: BrokerStats
+    settings: BrokerSettings,
+    topics: Topics,
+    store: MessageStore,
+    stats: BrokerStats,
+    days: DayTotals,
 ) -> dict[int, Handler]:
     """The table of this subject."""
 
@@ -45,7 +50,7 @@ def handlers(
 
     def runtime_info(command: Command, channel: Channel) -> Command:
         """Figures of the running broker."""
-        table = {**store.runtime_info(), **_figures(settings, stats)}
+        table = {**store.runtime_info(), **_figures(settings, stats), **_days(days)}
         return command.reply(body=KVTable(table=table).encode())
 
     return {
@@ -69,8 +74,6 @@ def _figures(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]:
         "getFoundTps": stats.rates("found"),
         "getMissTps": stats.rates("missed"),
         "getTransferedTps": stats.rates("transferred"),
-        "msgPutTotalTodayNow": str(puts),
-        "msgGetTotalTodayNow": str(stats.transferred),
         "startAcceptSendRequestTimeStamp": str(
             settings.broker.start_accept_send_request_time_stamp
         ),
@@ -86,6 +89,18 @@ def _figures(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]:
         figures[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
         figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
     figures["pageCacheLockTimeMills"] = "0"
+    return figures
+
+
+def _days(days: DayTotals) -> dict[str, str]:
+    figures = {}
+    for name, (puts, gets) in (
+        ("YesterdayMorning", days.yesterday_morning),
+        ("TodayMorning", days.today_morning),
+        ("TodayNow", days.now()),
+    ):
+        figures[f"msgPutTotal{name}"] = str(puts)
+        figures[f"msgGetTotal{name}"] = str(gets)
     return figures
 
 

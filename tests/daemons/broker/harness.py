@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
     client,
@@ -87,7 +88,7 @@ class Harness:
             connection.handlers(self.consumers, self.producers),
             relay.handlers(self.settings, self.topics, self.offsets, self.consumers, self.store),
             query.handlers(lambda: self.settings.store, self.consumers, self.store),
-            config.handlers(self.settings, self.topics, self.store, stats),
+            config.handlers(self.settings, self.topics, self.store, stats, DayTotals(stats)),
         )
         self.listener = Listener(tables, "127.0.0.1", 0)
         await self._parts.enter_async_context(self.listener)

@@ -592,6 +592,9 @@ def test_a_new_broker_permission_reaches_the_name_servers(tmp_path: Path) -> Non
     serve(tmp_path, script)
 
 
+DAYS = ("YesterdayMorning", "TodayMorning", "TodayNow")
+
+
 def test_runtime_info_has_what_cluster_list_prints(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         reply = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -602,7 +605,7 @@ def test_runtime_info_has_what_cluster_list_prints(tmp_path: Path) -> None:
             "commitLogDiskRatio",
             "commitLogMaxOffset",
             "earliestMessageTimeStamp",
-            "msgPutTotalTodayNow",
+            *(f"msg{what}Total{when}" for what in ("Put", "Get") for when in DAYS),
             "pageCacheLockTimeMills",
             "sendThreadPoolQueueHeadWaitTimeMills",
             "sendThreadPoolQueueSize",
