@@ -6,14 +6,14 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
-from mq.cli.errors import NotFound, legal
+from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, number, text, time
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
+    from mq.protocol.bodies import GroupRetryPolicy, MessageQueue, SubscriptionGroupConfig
 
 
 @one_of("broker_addr", "cluster_name")
@@ -49,6 +49,10 @@ async def update_sub_group(
     retry_max_times: Annotated[
         int, typer.Option("-r", "--retryMaxTimes", metavar="N", help="Retries before dead letter.")
     ] = 16,
+    group_retry_policy: Annotated[
+        str | None,
+        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Delays (5.x brokers)."),
+    ] = None,
     broker_id: Annotated[
         int, typer.Option("-i", "--brokerId", metavar="ID", help="Broker to read from.")
     ] = 0,
@@ -86,6 +90,8 @@ async def update_sub_group(
     )
     if consume_message_orderly is not None:
         config.consume_message_orderly = bool(consume_message_orderly)
+    if group_retry_policy is not None:
+        config.group_retry_policy = _retry_policy(group_retry_policy)
     async with call.admin() as admin:
         if broker_addr is not None:
             targets = [broker_addr]
@@ -104,6 +110,19 @@ async def update_sub_group(
     )
     rows: list[Row] = [(address, group_name, retry_queue_nums, retry_max_times) for address in done]
     return Result(columns, rows, plain + _config_text(config), failures=failures)
+
+
+def _retry_policy(text: str) -> "GroupRetryPolicy":
+    from mq.protocol.bodies import GroupRetryPolicy
+    from mq.protocol.errors import RemoteProtocolError
+
+    try:
+        return GroupRetryPolicy.decode(text.encode())
+    except RemoteProtocolError as error:
+        raise UsageError(
+            f"-p/--groupRetryPolicy: {error}",
+            hint='{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[1000,5000]}}, in ms',
+        ) from None
 
 
 def _config_text(config: "SubscriptionGroupConfig") -> str:

@@ -27,6 +27,10 @@ Group = Annotated[
 ClientId = Annotated[
     str | None, typer.Option("-d", "--clientId", metavar="ID", help="…at this consumer.")
 ]
+BodyFormat = Annotated[
+    str | None,
+    typer.Option("-f", "--bodyFormat", metavar="CHARSET", help="Show the body, as such text."),
+]
 Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
 
 
@@ -118,8 +122,14 @@ async def query_msg_by_id(
         str | None,
         typer.Option("-u", "--unitName", metavar="NAME", help="Taken, and means nothing here."),
     ] = None,
+    body_format: BodyFormat = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("-c", "--cluster", metavar="CLUSTER", help="Not needed; 5.x takes it."),
+    ] = None,
 ) -> Result:
     """Find messages by offset id."""
+    charset = _codec(body_format) if body_format else None
     ids = [part.strip() for part in msg_id.split(",") if part.strip()]
     if not ids:
         raise UsageError("-i/--msgId is empty")
@@ -129,7 +139,7 @@ async def query_msg_by_id(
         messages = [await _by_offset_id(admin, item) for item in ids]
         if send_message is not None:
             return await _send_again(call, ids, messages if send_message else [])
-        return await _details(call, admin, messages, offset_id=True)
+        return await _details(call, admin, messages, offset_id=True, charset=charset)
 
 
 async def _by_offset_id(admin: "Admin", message_id: str) -> "StoredMessage":
@@ -214,6 +224,7 @@ async def _details(
     offset_id: bool,
     extra: dict[str, str] | None = None,
     shown: int | None = None,
+    charset: str | None = None,
 ) -> Result:
     """The pages on messages: what they are and who has consumed them.
 
@@ -230,6 +241,9 @@ async def _details(
             suffix = f"_{index}" if index and not offset_id else ""
             path = message_text.write_body(call.environment, message, suffix)
             plain += message_text.detail(message, path, offset_id=offset_id, extra=extra)
+            if charset is not None:
+                body = bytes(message.body).decode(charset, "replace")
+                plain += f"{'Message Body:':<20} {body}\n"
             plain += track.text(found)
     rows = [message_text.row(message) for message in messages]
     return Result(message_text.COLUMNS, rows, plain, data=documents)
@@ -256,13 +270,17 @@ async def query_msg_by_key(
     """Find messages by key."""
     async with call.admin() as admin:
         messages = await admin.find_by_key(topic, msg_key, max_num, begin_timestamp, end_timestamp)
-        if cluster is not None:
-            names = {
-                broker.broker_name
-                for broker in (await admin.topic_route(topic)).broker_datas
-                if broker.cluster == cluster
-            }
-            messages = [item for item in messages if item.broker_name in names]
+        brokers = {
+            address: broker
+            for broker in (await admin.session.route(topic)).broker_datas
+            for address in broker.broker_addrs.values()
+        }
+    for message in messages:
+        home = brokers.get(message_text.host(message.store_host))
+        message.broker_name = home.broker_name if home else ""
+    if cluster is not None:
+        names = {item.broker_name for item in brokers.values() if item.cluster == cluster}
+        messages = [item for item in messages if item.broker_name in names]
     if not messages:
         raise NotFound(f"no message of topic {topic} has the key {msg_key!r}")
     plain = f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}\n"
@@ -311,11 +329,13 @@ async def query_msg_by_offset(
     ],
     queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue.")],
     offset: Annotated[int, typer.Option("-o", "--offset", metavar="N", help="Offset in it.")],
+    body_format: BodyFormat = None,
 ) -> Result:
     """Find the message at an offset of a queue."""
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 
+    charset = _codec(body_format) if body_format else None
     async with call.admin() as admin:
         consumer = PullConsumer(admin.session)
         queue = MessageQueue(topic, broker_name, queue_id)
@@ -328,7 +348,8 @@ async def query_msg_by_offset(
                 else f"{topic}:{broker_name}:{queue_id} is empty"
             )
         extra = message_text.pulled_properties(result.min_offset, result.max_offset)
-        return await _details(call, admin, result.messages[:1], offset_id=True, extra=extra)
+        found = result.messages[:1]
+        return await _details(call, admin, found, offset_id=True, extra=extra, charset=charset)
 
 
 async def print_msg(

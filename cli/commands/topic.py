@@ -6,7 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
-from mq.cli.errors import NotFound, legal
+from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, flag, number, text, time
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -38,6 +38,10 @@ async def update_topic(
     cluster_name: Annotated[
         str | None,
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
+    ] = None,
+    attributes: Annotated[
+        str | None,
+        typer.Option("-a", "--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
     ] = None,
     read_queue_nums: Annotated[
         int, typer.Option("-r", "--readQueueNums", metavar="N", help="Queues to read from.")
@@ -74,12 +78,27 @@ async def update_topic(
         perm=perm,
         topic_sys_flag=(1 if unit else 0) | (2 if has_unit_sub else 0),
         order=bool(order),
+        attributes=_attributes(attributes) if attributes else None,
     )
     async with call.admin() as admin:
         if broker_addr is not None:
             return await _update_on_broker(admin, broker_addr, config)
         assert cluster_name is not None
         return await _update_on_cluster(admin, cluster_name, config)
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Read `+key=value,-key`. Raises UsageError (AttributeParser.parseToMap)."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        key, equals, value = part.strip().partition("=")
+        if key in found or key[:1] != ("+" if equals else "-") or (equals and not value):
+            raise UsageError(
+                f"-a/--attributes: {part!r}",
+                hint="+key=value sets one, -key removes one, each once",
+            )
+        found[key] = value
+    return found
 
 
 def _config_row(address: str, config: "TopicConfig") -> Row:

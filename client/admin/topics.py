@@ -2,6 +2,8 @@
 
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 
+from collections.abc import Mapping
+
 from mq.client.admin.base import AdminBase, read
 from mq.protocol import bodies, headers
 from mq.protocol.codes import RequestCode
@@ -22,6 +24,7 @@ class TopicAdmin(AdminBase):
             topic_filter_type=config.topic_filter_type.name,
             topic_sys_flag=config.topic_sys_flag,
             order=config.order,
+            attributes=_attributes_text(config.attributes or {}),
         )
         await self._ask(address, header)
 
@@ -86,3 +89,9 @@ class TopicAdmin(AdminBase):
     async def groups_of_topic(self, topic: str) -> bodies.GroupList:
         """`topic_consumers` of some broker of the topic (DefaultMQAdminExtImpl asks the first)."""
         return await self.topic_consumers(await self._any_broker_of(topic), topic)
+
+
+def _attributes_text(attributes: Mapping[str, str]) -> str | None:
+    """Changes of attributes as 5.x brokers read them: `+key=value,-key` (AttributeParser)."""
+    parts = [f"{key}={value}" if value else key for key, value in attributes.items()]
+    return ",".join(parts) or None

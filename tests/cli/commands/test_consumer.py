@@ -40,3 +40,9 @@ def test_an_unknown_group_is_not_found(cluster: Mq) -> None:
 
 def test_an_illegal_group_is_refused(cluster: Mq) -> None:
     assert cluster("updateSubGroup", "-c", "DefaultCluster", "-g", "a b").status == 64
+
+
+def test_a_retry_policy_that_is_no_json_shows_one(cluster: Mq) -> None:
+    finished = cluster("updateSubGroup", "-c", "DefaultCluster", "-g", "G", "-p", "daily")
+    assert finished.status == 64
+    assert "customizedRetryPolicy" in finished.err

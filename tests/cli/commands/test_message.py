@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,17 @@ def make(cluster: Mq, topic: str) -> None:
     assert made.status == 0
 
 
+def indexed(cluster: Mq, count: int, *arguments: str) -> list[dict[str, Any]]:
+    """What a query by key finds once it is `count`: a broker indexes just after it has stored."""
+    deadline = time.monotonic() + 10
+    while True:
+        finished = cluster(*arguments, "--output", "json")
+        found: list[dict[str, Any]] = finished.json["data"] if finished.status == 0 else []
+        if len(found) == count or time.monotonic() > deadline:
+            assert len(found) == count, finished.err
+            return found
+
+
 def messages(finished: Finished) -> list[dict[str, Any]]:
     """The messages of a command that goes on: a document of JSON a line."""
     assert finished.status == 0, finished.err
@@ -37,7 +49,7 @@ def test_a_message_is_found_in_every_way(cluster: Mq) -> None:
         ("queryMsgByOffset", "-t", "Found", *where),
     ]
     for way in ways:
-        (message,) = cluster(*way, "--output", "json").json["data"]
+        (message,) = indexed(cluster, 1, *way)
         assert message["messageId"] == sent["messageId"]
         assert (message["body"], message["bodyEncoding"]) == ("Grüße", "utf-8")
         assert (message["tags"], message["keys"], message["queueId"]) == ("TagA", "k1 k2", 1)
@@ -140,7 +152,24 @@ def test_a_found_message_can_be_sent_again(cluster: Mq) -> None:
     sent = send(cluster, "Again", "twice", "-k", "once")
     again = cluster("queryMsgById", "-i", sent["offsetId"], "-s", "true", "-o", "json").json
     assert again["data"][0]["sendStatus"] == "SEND_OK"
-    both = cluster("queryMsgByKey", "-t", "Again", "-k", "once", "-o", "json").json["data"]
+    both = indexed(cluster, 2, "queryMsgByKey", "-t", "Again", "-k", "once")
     assert [item["body"] for item in both] == ["twice", "twice"]
     all_of_them = ("queryMsgByUniqueKey", "-t", "Again", "-i", sent["messageId"], "-a")
-    assert len(cluster(*all_of_them, "-o", "json").json["data"]) == 2
+    indexed(cluster, 2, *all_of_them)
+
+
+def test_a_cluster_keeps_messages_of_its_brokers_only(cluster: Mq) -> None:
+    make(cluster, "Homed")
+    send(cluster, "Homed", "x", "-k", "home")
+    by_key = ("queryMsgByKey", "-t", "Homed", "-k", "home")
+    (found,) = indexed(cluster, 1, *by_key, "-c", "DefaultCluster")
+    assert found["brokerName"] == "broker-a"
+    assert cluster(*by_key, "-c", "Elsewhere").status == 66
+
+
+def test_a_body_is_shown_in_the_character_set_asked_for(cluster: Mq) -> None:
+    make(cluster, "Charset")
+    sent = send(cluster, "Charset", "Grüße")
+    shown = cluster("queryMsgById", "-i", sent["offsetId"], "-f", "UTF-8")
+    assert "Message Body:        Grüße\n" in shown.out
+    assert cluster("queryMsgById", "-i", sent["offsetId"], "-f", "klingon").status == 64

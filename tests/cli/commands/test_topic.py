@@ -1,3 +1,5 @@
+import pytest
+
 from tests.cli.support import Mq
 
 
@@ -84,3 +86,10 @@ def test_exactly_one_of_broker_and_cluster_is_needed(cluster: Mq) -> None:
     both = cluster("updateTopic", "-t", "T", "-b", "127.0.0.1:1", "-c", "C")
     assert both.status == 64
     assert "only one of -b/--brokerAddr and -c/--clusterName may be given" in both.err
+
+
+@pytest.mark.parametrize("text", ["a=b", "+a", "-a=b", "+a=b,+a=c", "+a=", ""])
+def test_attributes_that_cannot_be_are_refused(text: str, cluster: Mq) -> None:
+    finished = cluster("updateTopic", "-c", "DefaultCluster", "-t", "T", f"-a{text},")
+    assert finished.status == 64
+    assert "-a/--attributes: " in finished.err
