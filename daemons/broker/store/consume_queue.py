@@ -40,6 +40,7 @@ class ConsumeQueue:
     """
 
     __slots__ = (
+        "_deleted",
         "_descriptors",
         "_file_size",
         "_files",
@@ -79,6 +80,7 @@ class ConsumeQueue:
         self._files: list[int] = []  # byte offsets of the files there are, sorted
         self._persisted = 0  # entries before it are in files, the others in _tail
         self._tail = bytearray()
+        self._deleted = False
 
     def __repr__(self) -> str:
         return f"<queue {self.topic}-{self.queue_id} {self.minimum}..{self.readable}>"
@@ -247,7 +249,13 @@ class ConsumeQueue:
         return self._persisted
 
     def persist(self) -> None:
-        """Write the entries of written records to the file. Raises OSError; nothing is lost."""
+        """Write the entries of written records to the file. Raises OSError; nothing is lost.
+
+        Nothing is written to a queue that was deleted: messages that were on their way to it then
+        are in the log only.
+        """
+        if self._deleted:
+            return
         while self._persisted < self.written:
             position = self._persisted * _ENTRY_SIZE
             start = position - position % self._file_size
@@ -308,10 +316,15 @@ class ConsumeQueue:
         path.unlink(missing_ok=True)
         self._files.remove(start)
 
-    def delete(self) -> None:
-        """Take the queue off the disk."""
+    def clear(self) -> None:
+        """Take the queue's files off the disk: it is empty now."""
         for start in list(self._files):
             self._remove_file(start)
         shutil.rmtree(self._folder, ignore_errors=True)
         self.minimum = 0
         self._set_end(0)
+
+    def delete(self) -> None:
+        """Clear the queue for good: what is still on its way to it is not written any more."""
+        self._deleted = True
+        self.clear()

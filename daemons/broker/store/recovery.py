@@ -122,7 +122,7 @@ class Recovery:
         for queue in list(self._queues):
             if queue.appended:
                 self._damaged(self._queues.folder(queue), 0, queue.appended * 20, "no commit log")
-            queue.delete()
+            queue.clear()
         if self._index is not None:
             self._index.cut(0)
         self._log.set_end(0)
@@ -242,7 +242,7 @@ class Recovery:
         log.warning("queue files disagree with the log and are made again: %s", ", ".join(names))
         wanted = {(queue.topic, queue.queue_id) for queue in self._suspect}
         for queue in self._suspect:
-            queue.delete()
+            queue.clear()
         end = self._log.position
         for record in read_log(self._log, self._log.minimum):
             if record.physical >= end:
