@@ -28,6 +28,10 @@ _HEADER_LENGTH = 0xFFFFFF
 _JSON = JSON
 _RESPONSE = RESPONSE
 
+# What a direct handler, which takes the header as it comes, stumbles over when it is not as it
+# should be: a field that is missing, of another type, not a number, or too large for its place.
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error)
+
 # Bytes waiting for one slow peer before we stop reading from it. Netty's default for the Java
 # server is 64 KiB; a pull reply alone is 256 KiB, so that would stop and go with every reply.
 WRITE_BUFFER_LIMIT = 1024 * 1024
@@ -203,11 +207,7 @@ class Channel(asyncio.Protocol):
                         direct(header, data[body:stop], self)
                         position = stop
                         continue
-                except Refused as error:
-                    self._refuse(data[position + 4 : stop], error)
-                    position = stop
-                    continue
-                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                except (Refused, RemoteProtocolError, *_MALFORMED) as error:
                     # Not a header that the hot path understands: read it again with care, so
                     # that the peer learns what exactly is wrong with it.
                     self._refuse(data[position + 4 : stop], error)
@@ -219,7 +219,11 @@ class Channel(asyncio.Protocol):
 
     def _refuse(self, frame: bytes, error: Exception) -> None:
         command = decode(frame)
-        if not isinstance(error, Refused):
+        if isinstance(error, KeyError):
+            error = RemoteProtocolError(f"the header lacks the field {error}")
+        elif isinstance(error, _MALFORMED):
+            error = RemoteProtocolError(f"a field of the header is malformed: {error}")
+        if isinstance(error, RemoteProtocolError):
             self._listener.complain(self, error)
         if not command.is_one_way and not command.is_response:
             self.send(error_reply(command, error))

@@ -91,10 +91,14 @@ class PullHandlers:
         self.held = 0
 
     def direct(self) -> dict[int, DirectHandler]:
-        return {RequestCode.PULL_MESSAGE: self.pull}
+        # The lite pull consumer of 5.x asks the same under a code of its own.
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.PULL_MESSAGE: self.pull_other}
+        return {
+            RequestCode.PULL_MESSAGE: self.pull_other,
+            RequestCode.LITE_PULL_MESSAGE: self.pull_other,
+        }
 
     async def close(self) -> None:
         """Wait for reads from the disk that are under way."""
@@ -116,12 +120,15 @@ class PullHandlers:
             self._pull(header, channel, may_hold=True)
         except KeyError as error:
             raise RemoteProtocolError(f"the header lacks the field {error}") from None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, struct.error) as error:
             raise RemoteProtocolError(f"a field of the header is malformed: {error}") from None
 
     def _pull(self, header: dict[str, object], channel: Channel, may_hold: bool) -> None:
         fields = header["extFields"]
-        assert isinstance(fields, dict)
+        if not isinstance(fields, dict):
+            raise TypeError("extFields is not an object")
+        if type(header["opaque"]) is not int:  # the pull may be held, and answered much later
+            raise TypeError("opaque is not an integer")
         topic = fields["topic"]
         group = fields["consumerGroup"]
         queue = self._queues.get((topic, fields["queueId"])) or self._find_queue(
@@ -130,6 +137,7 @@ class PullHandlers:
         offset = int(fields["queueOffset"])
         maximum = int(fields["maxMsgNums"])
         sys_flag = int(fields["sysFlag"])
+        committed = _long(fields["commitOffset"]) if sys_flag & _COMMIT else 0
         known = self._groups.table.get(group)
         if known is None or not known.consume_enable:
             self._check_group(group)
@@ -143,9 +151,7 @@ class PullHandlers:
         else:
             self._answer_warm(header, channel, queue, found, self._stats.group(topic, group))
         if may_hold and sys_flag & _COMMIT:
-            self._offsets.commit(
-                group, topic, queue.queue_id, int(fields["commitOffset"]), channel.remote
-            )
+            self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
 
     # what to send ---------------------------------------------------------------------------------
 
@@ -419,6 +425,14 @@ class PullHandlers:
         counter.messages += count
         counter.size += size
         self._stats.transferred += count
+
+
+def _long(text: str) -> int:
+    """A number that is kept, and that Java must be able to read. Raises ValueError."""
+    number = int(text)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{number} is not a 64-bit number")
+    return number
 
 
 def _drop_held(channel: Channel) -> None:

@@ -105,7 +105,8 @@ class SendHandlers:
         opaque = header["opaque"]
         if type(opaque) is not int:
             raise TypeError("opaque")
-        assert isinstance(fields, dict)
+        if not isinstance(fields, dict):
+            raise TypeError("extFields is not an object")
         if fields.get("m") == "true":
             return self.batch(header, body, channel)
         queue = self._remembered.get((fields["b"], fields["e"])) or self._find(fields, channel)
@@ -168,7 +169,8 @@ class SendHandlers:
         opaque = header["opaque"]
         if type(opaque) is not int:
             raise TypeError("opaque")
-        assert isinstance(fields, dict)
+        if not isinstance(fields, dict):
+            raise TypeError("extFields is not an object")
         queue = self._remembered.get((fields["b"], fields["e"])) or self._find(fields, channel)
         if len(body) > self._max_body:
             raise Refused(
@@ -182,6 +184,9 @@ class SendHandlers:
                 ResponseCode.MESSAGE_ILLEGAL, "a batch may be neither delayed nor transactional"
             )
         promptly = common.pop(PropertyKey.WAIT_STORE, "") == "false"
+        # 5.x clients give the batch as a whole an id, too (DefaultMQProducer.batch): put into its
+        # messages it would hide their own.
+        common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._config().broker_cluster_name
         elements = []
         total = 0
@@ -258,7 +263,7 @@ class SendHandlers:
             handler(header, bytes(command.body), channel)
         except KeyError as error:
             raise RemoteProtocolError(f"the header lacks the field {error}") from None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, struct.error) as error:
             raise RemoteProtocolError(f"a field of the header is malformed: {error}") from None
 
     # the parts of it that are not for every message -----------------------------------------------
