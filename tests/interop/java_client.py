@@ -1,0 +1,140 @@
+"""The real Java client, ready to run commands: `java/Client.java` and what it prints."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tests.interop import peers
+
+T = TypeVar("T")
+
+
+class JavaFailed(AssertionError):
+    """The Java client threw an exception; its text says which."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A SendResult of the Java client."""
+
+    status: str
+    message_id: str
+    offset_id: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True)
+class Got:
+    """A message that the Java client received; of its body the first 60 characters."""
+
+    who: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    tags: str
+    keys: str
+    sys_flag: int
+    store_size: int
+    body: str
+
+
+class JavaClient(peers.JavaProgram):
+    """A JVM with the Java client of `release`, its requests in `serialization` JSON or ROCKETMQ."""
+
+    def __init__(self, release: str, namesrv: str, tmp: Path, serialization: str = "JSON") -> None:
+        super().__init__(release, "Client.java", namesrv, serialization, tmp=tmp)
+        self.release = release
+
+    def __call__(self, *words: object) -> list[list[str]]:
+        """Run a command of Client.java; the words of what it printed, line by line.
+
+        What consumers print meanwhile is in it, too. Raises JavaFailed on an exception there.
+        """
+        begin = len(self.lines)
+        self.write_line("\t".join(map(str, words)))
+        ended = self.until(lambda: self._ends(begin))
+        if ended and ended[0].startswith("FAILED"):
+            raise JavaFailed(f"{words}: {ended[0]}")
+        return [line.split("\t") for line in self.lines[begin:]]
+
+    def _ends(self, begin: int) -> list[str]:
+        return [x for x in self.lines[begin:] if x == "DONE" or x.startswith("FAILED ")]
+
+    def until(self, found: Callable[[], T], seconds: float = 40) -> T:
+        """What `found` returns once that is true; asked again with each line that is printed."""
+        with self._news:
+            if not self._news.wait_for(lambda: found() or self._ended, seconds) or not found():
+                printed = "\n".join(self.lines[-60:])
+                raise TimeoutError(f"{seconds:.0f} s without what was awaited:\n{printed}")
+            return found()
+
+    def send(
+        self, topic: str, way: str | int = "sync", tag: str = "tag", count: int = 1, size: int = 0
+    ) -> list[Sent]:
+        """Send `count` messages with bodies `tag`-0, `tag`-1 and so on, keys key-`tag`-0 …
+
+        `way` is sync, async, oneway, batch, or the number of the queue to send to; `size` pads the
+        body with dots.
+        """
+        lines = self("send", topic, way, tag, count, size)
+        return [
+            Sent(words[1], words[2], words[3], words[4], int(words[5]), int(words[6]))
+            for words in lines
+            if words[0] == "SENT"
+        ]
+
+    def consume(
+        self, name: str, group: str, topic: str, expression: str = "*", mode: str = "clustering"
+    ) -> None:
+        """Start a push consumer; `mode` is clustering, broadcasting or orderly."""
+        self("consume", name, group, topic, expression, mode)
+
+    def stop_consumer(self, name: str) -> None:
+        self("stop", name)
+
+    def got(self, who: str, count: int = 0) -> list[Got]:
+        """What a consumer has received, once it is at least `count` messages."""
+
+        def received() -> list[str]:
+            return [line for line in self.lines if line.startswith(f"GOT\t{who}\t")]
+
+        if count:
+            self.until(lambda: len(received()) >= count)
+        return [_message(line.split("\t")) for line in received()]
+
+    def queues(self, name: str) -> set[int]:
+        """The queues that a push consumer has now, of one broker."""
+        return {int(words[2]) for words in self("queues", name) if words[0] == "QUEUE"}
+
+    def wait_for_queues(self, shares: list[set[int]], *names: str, rebalance: bool = False) -> None:
+        """Ask consumers for their queues until they are shared out like this, in any order.
+
+        A rebalance has no event that one could wait for. `rebalance` has them do one each time
+        they are asked.
+        """
+        deadline = time.monotonic() + 15
+        wanted = sorted(map(sorted, shares))
+        while (now := sorted(sorted(self.queues(name)) for name in names)) != wanted:
+            assert time.monotonic() < deadline, f"{now}, not {wanted}"
+            for name in names if rebalance else ():
+                self("rebalance", name)
+            time.sleep(0.05)
+
+    def messages(self, *words: object) -> list[Got]:
+        """Run a command (view, query, pull, lite) and return the messages that it printed."""
+        who = str(words[1]) if words[0] in ("pull", "lite") else str(words[0])
+        lines = self(*words)
+        return [_message(line) for line in lines if line[:2] == ["GOT", who]]
+
+
+def _message(words: list[str]) -> Got:
+    _, who, broker, queue, offset, message_id, tags, keys, flag, size, *body = words
+    numbers = (int(flag), int(size))
+    return Got(
+        who, broker, int(queue), int(offset), message_id, tags, keys, *numbers, "\t".join(body)
+    )
