@@ -94,6 +94,17 @@ class JavaClient(peers.JavaProgram):
         """Start a push consumer; `mode` is clustering, broadcasting or orderly."""
         self("consume", name, group, topic, expression, mode)
 
+    def commit(self, name: str, until: Callable[[], bool]) -> None:
+        """Have a push consumer tell the broker how far it has come until that is far enough.
+
+        A message is printed before it counts as consumed, and by itself the client tells each five
+        seconds.
+        """
+        deadline = time.monotonic() + 20
+        while not until():
+            assert time.monotonic() < deadline, f"{name} has not consumed in 20 s what it got"
+            self("commit", name)
+
     def stop_consumer(self, name: str) -> None:
         self("stop", name)
 

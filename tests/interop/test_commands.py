@@ -47,12 +47,12 @@ def masked(text: str) -> str:
 
 
 class JavaTool(peers.Process):
-    """The Java mqadmin, ready to run commands."""
+    """The Java mqadmin of `version`, ready to run commands."""
 
-    def __init__(self, tmp: Path) -> None:
-        release = "server-4.9.7"
+    def __init__(self, tmp: Path, version: str = "4.9.7") -> None:
+        release = f"server-{version}"
         folder = peers.jars(release)
-        home = tmp / "mqadmin"
+        home = tmp / f"mqadmin-{version}"
         peers._write_home(home)
         source = Path(__file__).parent / "java" / "Mqadmin.java"
         classes = peers._compiled(release, folder, source)

@@ -163,10 +163,17 @@ def test_members_of_a_group_share_the_queues_as_they_come_and_go(
     java.until(lambda: len(java.got(first)) + len(java.got(second)) == 20)
     assert bodies(java.got(first) + java.got(second)) == expected("shared", 20)
     assert {m.queue_id for m in java.got(first)}.isdisjoint(m.queue_id for m in java.got(second))
+
+    def committed_by_both() -> bool:
+        java("commit", first)
+        return daemons.committed(group, topic) == [5] * QUEUES
+
+    java.commit(second, committed_by_both)
     java.stop_consumer(first)
     java.wait_for_queues([{0, 1, 2, 3}], second)
     java.send(topic, "sync", "later", 8)
     java.until(lambda: sum(m.tags == "later" for m in java.got(second)) == 8)
+    java.commit(second, lambda: daemons.committed(group, topic) == [7] * QUEUES)
     java.stop_consumer(second)
     assert daemons.committed(group, topic) == [7] * QUEUES
 
@@ -177,11 +184,13 @@ def test_a_group_goes_on_where_it_has_stopped(daemons: Daemons, java: JavaClient
     java.send(topic, "sync", "before", 8)
     java.consume(f"one-{topic}", group, topic)
     java.got(f"one-{topic}", 8)
+    java.commit(f"one-{topic}", lambda: daemons.committed(group, topic) == [2] * QUEUES)
     java.stop_consumer(f"one-{topic}")
     assert daemons.committed(group, topic) == [2] * QUEUES
     java.send(topic, "sync", "after", 8)
     java.consume(f"two-{topic}", group, topic)
     assert bodies(java.got(f"two-{topic}", 8)) == expected("after", 8)
+    java.commit(f"two-{topic}", lambda: daemons.committed(group, topic) == [4] * QUEUES)
     java.stop_consumer(f"two-{topic}")
     assert daemons.committed(group, topic) == [4] * QUEUES
 

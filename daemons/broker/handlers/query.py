@@ -71,8 +71,11 @@ def handlers(
         )
         if header.consumer_group is not None:
             body.subscription_data = consumers.subscription(header.consumer_group, topic)
-            if body.subscription_data is None:
-                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+            # "null" is what Java writes for a group that filters by tags only.
+            online = body.subscription_data is not None
+            body.filter_data = (
+                "null" if online else f"{header.consumer_group}@{topic} is not online!"
+            )
         for index in range(header.index, header.index + min(header.count, MOST_ENTRIES)):
             entry = store.consume_queue_entry(topic, queue_id, index)
             if entry is None:

@@ -76,6 +76,9 @@ public class Client {
             case "rebalance":
                 consumers.get(words[1]).getDefaultMQPushConsumerImpl().getmQClientFactory().rebalanceImmediately();
                 break;
+            case "commit":
+                consumers.get(words[1]).getDefaultMQPushConsumerImpl().persistConsumerOffset();
+                break;
             case "stop":
                 consumers.remove(words[1]).shutdown();
                 break;

@@ -16,7 +16,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
  */
 public class Mqadmin {
     public static void main(String[] args) throws Exception {
-        Field commands = MQAdminStartup.class.getDeclaredField("subCommandList");
+        Field commands = commandsField();
         commands.setAccessible(true);
         PrintStream console = System.out;
         console.println("READY");
@@ -33,6 +33,14 @@ public class Mqadmin {
                 System.setOut(console);
             }
             console.println("RESULT " + Base64.getEncoder().encodeToString(printed.toByteArray()));
+        }
+    }
+
+    private static Field commandsField() throws NoSuchFieldException {
+        try {
+            return MQAdminStartup.class.getDeclaredField("subCommandList");
+        } catch (NoSuchFieldException ofRelease5) {
+            return MQAdminStartup.class.getDeclaredField("SUB_COMMANDS");
         }
     }
 }
