@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 FILE ?=
+ARGS ?=
 
 .PHONY: install run test check bench build types clean
 
@@ -28,8 +29,8 @@ types: install ## mypy cannot rename folders, so show it a tree that has the rig
 	mkdir -p .typing/mq
 	ln -sfn $(addprefix ../../,mq/__init__.py mq/__main__.py mq/py.typed cli client daemons pipeline protocol) .typing/mq/
 
-bench: install ## this broker beside the Java one, in turn, with one driver
-	$(BIN)/python -m bench.compare
+bench: install ## this broker beside the Java one: make bench [ARGS='--only send,pull']
+	$(BIN)/python -m bench.compare $(ARGS)
 
 build: install ## a wheel and a source archive in dist/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build

@@ -29,7 +29,7 @@ SERVER_RELEASES = ("4.9.7", "5.5.0")
 CLIENT_RELEASES = ("4.9.8", "5.5.0")
 
 # JDK 17 hides what these releases reach into.
-_FLAGS = """
+JDK_FLAGS = """
 --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.nio=ALL-UNNAMED
 --add-opens=java.base/sun.nio.ch=ALL-UNNAMED --add-opens=java.base/jdk.internal.misc=ALL-UNNAMED
 --add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.util.concurrent=ALL-UNNAMED
@@ -238,10 +238,11 @@ def _die_with_parent() -> list[str]:
 def _java(folder: Path, home: Path, heap: str, main: str, *classes: Path) -> list[str]:
     path = os.pathsep.join([*map(str, classes), f"{folder}/*"])
     options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={home}"]
-    return ["java", *_FLAGS, *_SHORT_LIVED, *options, "-cp", path, main]
+    return ["java", *JDK_FLAGS, *_SHORT_LIVED, *options, "-cp", path, main]
 
 
-def _write_home(home: Path) -> None:
+def write_home(home: Path) -> None:
+    """Make a ROCKETMQ_HOME: nothing but where and how much the programs log."""
     conf = home / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     # The first three are read by 4.9. The last is what 5.x looks for on the class path before
@@ -251,7 +252,8 @@ def _write_home(home: Path) -> None:
         (conf / name).write_bytes(_LOGBACK)
 
 
-def _write_properties(path: Path, settings: Mapping[str, object]) -> None:
+def write_properties(path: Path, settings: Mapping[str, object]) -> None:
+    """Write a properties file, for -c."""
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
@@ -265,8 +267,8 @@ class JavaNameServer(Process):
         self.release = release
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
-        _write_home(home)
-        _write_properties(home / "namesrv.conf", {"listenPort": self.port, **config})
+        write_home(home)
+        write_properties(home / "namesrv.conf", {"listenPort": self.port, **config})
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
         super().__init__([*command, "-c", str(home / "namesrv.conf")], home, "boot success")
@@ -301,7 +303,7 @@ class JavaBroker(Process):
         self.namesrv = namesrv
         home = tmp / f"broker-{release}-{self.port}"
         self.store = store or home / "store"
-        _write_home(home)
+        write_home(home)
         settings: dict[str, object] = {
             "brokerName": self.name,
             "brokerIP1": "127.0.0.1",
@@ -315,7 +317,7 @@ class JavaBroker(Process):
             # Refusals for a full disk have tests of their own.
             "diskMaxUsedSpaceRatio": 95,
         }
-        _write_properties(home / "broker.conf", {**settings, **config})
+        write_properties(home / "broker.conf", {**settings, **config})
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = _java(jars(f"server-{release}"), home, "512m", main, home / "conf")
         arguments = ["-c", str(home / "broker.conf"), *(["-n", namesrv] if namesrv else [])]
@@ -350,7 +352,7 @@ def mqadmin(
     """Run the Java mqadmin of `release` ("4.9.7", "5.5.0") and return what it printed."""
     home = tmp or CACHE / "mqadmin-home"
     with _locked(CACHE / "mqadmin-home.lock"):
-        _write_home(home)
+        write_home(home)
     main = "org.apache.rocketmq.tools.command.MQAdminStartup"
     command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
     return _run([*command, *args], home, timeout)

@@ -53,7 +53,7 @@ class JavaTool(peers.Process):
         release = f"server-{version}"
         folder = peers.jars(release)
         home = tmp / f"mqadmin-{version}"
-        peers._write_home(home)
+        peers.write_home(home)
         source = Path(__file__).parent / "java" / "Mqadmin.java"
         classes = peers._compiled(release, folder, source)
         command = peers._java(folder, home, "256m", "Mqadmin", classes, home / "conf")

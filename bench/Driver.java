@@ -1,0 +1,334 @@
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.TreeMap;
+
+/**
+ * Drives a broker over its wire and measures it. One thread and one selector, frames encoded once, replies
+ * looked at only for their code, opaque and next offset: cheap enough that on two cores the broker is what
+ * gets measured. Java because whoever compares with the Java broker has a JDK already.
+ *
+ * <pre>
+ *   java Driver.java send 127.0.0.1:10911 connections=8 window=128 size=1024 seconds=5
+ *   java Driver.java pull 127.0.0.1:10911 connections=4 batch=32 seconds=5
+ *   java Driver.java idle 127.0.0.1:10911 connections=1000      (until standard input closes)
+ * </pre>
+ *
+ * A latency runs from the moment a frame is handed to the kernel until its reply has been read; a reply lets
+ * the next frame go (closed loop). The result is one JSON object; `total` counts the warm-up too.
+ */
+public final class Driver {
+    private static final String TOPIC = "bench";
+    private static final String GROUP = "bench-driver";
+    private static final int QUEUES = 8;
+    private static final byte[] CODE = "\"code\":".getBytes(StandardCharsets.US_ASCII);
+    private static final byte[] OPAQUE = "\"opaque\":".getBytes(StandardCharsets.US_ASCII);
+    private static final byte[] NEXT = "\"nextBeginOffset\":\"".getBytes(StandardCharsets.US_ASCII);
+
+    private final Map<String, Integer> options = new HashMap<>(Map.of(
+        "connections", 8, "window", 128, "size", 1024, "batch", 32, "seconds", 5, "warm", 2));
+    private final Map<Integer, Integer> errors = new TreeMap<>();
+    private long[] latencies = new long[1 << 20];
+    private int measured;
+    private long messages;
+    private long total;
+    private long start;
+    private long stop;
+
+    public static void main(String[] arguments) throws IOException {
+        Driver driver = new Driver();
+        for (String argument : Arrays.copyOfRange(arguments, 2, arguments.length)) {
+            String[] parts = argument.split("=", 2);
+            driver.options.put(parts[0], Integer.parseInt(parts[1]));
+        }
+        String[] address = arguments[1].split(":");
+        driver.run(arguments[0], new InetSocketAddress(address[0], Integer.parseInt(address[1])));
+    }
+
+    private void run(String mode, InetSocketAddress address) throws IOException {
+        if (mode.equals("idle")) {
+            holdIdle(address);
+            return;
+        }
+        start = System.nanoTime() + options.get("warm") * 1_000_000_000L;
+        stop = start + options.get("seconds") * 1_000_000_000L;
+        try (Selector selector = Selector.open()) {
+            for (int number = 0; number < options.get("connections"); number++) {
+                Worker worker = mode.equals("send") ? new Sender(address, number) : new Reader(address, number);
+                worker.channel.configureBlocking(false);
+                worker.key = worker.channel.register(selector, SelectionKey.OP_READ, worker);
+                worker.begin();
+            }
+            while (System.nanoTime() < stop) {
+                selector.select(key -> ((Worker) key.attachment()).ready(), 500);
+            }
+        }
+        report();
+    }
+
+    private void holdIdle(InetSocketAddress address) throws IOException {
+        int count = options.get("connections");
+        SocketChannel[] open = new SocketChannel[count];
+        for (int number = 0; number < count; number++) {
+            String body = "{\"clientID\":\"127.0.0.1@idle-" + number + "\",\"producerDataSet\":[{\"groupName\":\""
+                + GROUP + "\"}],\"consumerDataSet\":[]}";
+            open[number] = SocketChannel.open(address);
+            open[number].write(frame(34, 0, "", body.getBytes(StandardCharsets.US_ASCII)));
+            if (open[number].read(ByteBuffer.allocate(1 << 16)) <= 0) {
+                throw new IOException("connection " + number + " was closed");
+            }
+        }
+        System.out.println("{\"connections\":" + count + "}");
+        while (System.in.read() >= 0) {
+            continue; // whoever started this closes the stream when it has looked
+        }
+    }
+
+    private void report() {
+        long[] sorted = Arrays.copyOf(latencies, measured);
+        Arrays.sort(sorted);
+        StringBuilder failures = new StringBuilder();
+        errors.forEach((code, count) -> failures.append(failures.length() == 0 ? "" : ",")
+            .append('"').append(code).append("\":").append(count));
+        System.out.printf(
+            "{\"per_second\":%d,\"messages\":%d,\"total\":%d,\"errors\":{%s},\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f}%n",
+            messages / options.get("seconds"), messages, total, failures,
+            percentile(sorted, 0.5), percentile(sorted, 0.99), percentile(sorted, 0.999));
+    }
+
+    private static double percentile(long[] sorted, double part) {
+        return sorted.length == 0 ? 0 : sorted[Math.min(sorted.length - 1, (int) (part * sorted.length))] / 1e6;
+    }
+
+    private void count(long now, long sent, long received) {
+        total += received;
+        if (now < start || now > stop) {
+            return;
+        }
+        if (measured == latencies.length) {
+            latencies = Arrays.copyOf(latencies, 2 * measured);
+        }
+        latencies[measured++] = now - sent;
+        messages += received;
+    }
+
+    private static ByteBuffer frame(int code, int opaque, String fields, byte[] body) {
+        byte[] header = ("{\"code\":" + code + ",\"extFields\":{" + fields + "},\"flag\":0,\"language\":\"JAVA\","
+            + "\"opaque\":" + opaque + ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}")
+            .getBytes(StandardCharsets.US_ASCII);
+        ByteBuffer frame = ByteBuffer.allocate(8 + header.length + body.length);
+        frame.putInt(4 + header.length + body.length).putInt(header.length).put(header).put(body);
+        return frame.flip();
+    }
+
+    /** The number behind a key of a JSON header that lies in data from `from` to `to`. */
+    private static long number(byte[] data, int from, int to, byte[] key) {
+        search:
+        for (int at = from; at <= to - key.length; at++) {
+            for (int index = 0; index < key.length; index++) {
+                if (data[at + index] != key[index]) {
+                    continue search;
+                }
+            }
+            long value = 0;
+            boolean negative = false;
+            for (int digit = at + key.length; digit < to; digit++) {
+                byte letter = data[digit];
+                if (letter == '-') {
+                    negative = true;
+                } else if (letter >= '0' && letter <= '9') {
+                    value = 10 * value + letter - '0';
+                } else if (letter != ' ') {
+                    break;
+                }
+            }
+            return negative ? -value : value;
+        }
+        throw new IllegalStateException("a reply without " + new String(key, StandardCharsets.US_ASCII));
+    }
+
+    /** One connection: cuts what it reads into replies, and writes what does not fit later. */
+    private abstract class Worker {
+        final SocketChannel channel;
+        SelectionKey key;
+        private ByteBuffer in = ByteBuffer.allocate(1 << 20);
+        private final java.util.ArrayDeque<ByteBuffer> out = new java.util.ArrayDeque<>();
+
+        Worker(InetSocketAddress address) throws IOException {
+            channel = SocketChannel.open(address);
+            channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+        }
+
+        abstract void begin() throws IOException;
+
+        abstract void reply(byte[] data, int from, int headerEnd, int end, long now) throws IOException;
+
+        void write(ByteBuffer... frames) throws IOException {
+            if (out.isEmpty()) {
+                channel.write(frames);
+            }
+            for (ByteBuffer frame : frames) {
+                if (frame.hasRemaining()) {
+                    out.add(frame);
+                }
+            }
+            key.interestOps(out.isEmpty() ? SelectionKey.OP_READ : SelectionKey.OP_READ | SelectionKey.OP_WRITE);
+        }
+
+        void ready() {
+            try {
+                if (key.isWritable()) {
+                    while (!out.isEmpty() && (channel.write(out.peek()) > 0 || !out.peek().hasRemaining())) {
+                        if (!out.peek().hasRemaining()) {
+                            out.poll();
+                        }
+                    }
+                    write();
+                }
+                if (key.isReadable()) {
+                    read();
+                }
+            } catch (IOException error) {
+                throw new java.io.UncheckedIOException(error);
+            }
+        }
+
+        private void read() throws IOException {
+            if (channel.read(in) < 0) {
+                throw new IOException("the broker closed a connection");
+            }
+            long now = System.nanoTime();
+            in.flip();
+            while (in.remaining() >= 8) {
+                int from = in.position();
+                int end = from + 4 + in.getInt(from);
+                if (end > in.limit()) {
+                    if (end - from > in.capacity()) {
+                        in = ByteBuffer.allocate(2 * (end - from)).put(in).flip();
+                    }
+                    break;
+                }
+                reply(in.array(), from + 8, from + 8 + (in.getInt(from + 4) & 0xFFFFFF), end, now);
+                in.position(end);
+            }
+            in.compact();
+            turn();
+        }
+
+        /** Called when every reply that came with one read has been looked at. */
+        void turn() throws IOException {
+        }
+    }
+
+    /** So many sends in flight. */
+    private final class Sender extends Worker {
+        private final ByteBuffer[] frames;
+        private final long[] sent;
+        private final int[] free;
+        private int freed;
+
+        Sender(InetSocketAddress address, int number) throws IOException {
+            super(address);
+            int window = options.get("window");
+            byte[] body = new byte[options.get("size")];
+            for (int at = 0; at < body.length; at++) {
+                body[at] = (byte) ('a' + at % 26);
+            }
+            String fields = "\"a\":\"" + GROUP + "\",\"b\":\"" + TOPIC + "\",\"c\":\"TBW102\",\"d\":\"" + QUEUES
+                + "\",\"e\":\"" + number % QUEUES + "\",\"f\":\"0\",\"g\":\"" + System.currentTimeMillis()
+                + "\",\"h\":\"0\",\"i\":\"\",\"j\":\"0\",\"k\":\"false\",\"l\":\"16\",\"m\":\"false\"";
+            frames = new ByteBuffer[window];
+            sent = new long[window];
+            free = new int[window];
+            for (int slot = 0; slot < window; slot++) {
+                frames[slot] = frame(310, slot, fields, body);
+                free[freed++] = slot;
+            }
+        }
+
+        @Override
+        void begin() throws IOException {
+            turn();
+        }
+
+        @Override
+        void reply(byte[] data, int from, int headerEnd, int end, long now) {
+            int slot = (int) number(data, from, headerEnd, OPAQUE);
+            int code = (int) number(data, from, headerEnd, CODE);
+            if (code == 0) {
+                count(now, sent[slot], 1);
+            } else if (now >= start) {
+                errors.merge(code, 1, Integer::sum);
+            }
+            free[freed++] = slot;
+        }
+
+        @Override
+        void turn() throws IOException {
+            long now = System.nanoTime();
+            if (freed == 0 || now >= stop) {
+                return;
+            }
+            ByteBuffer[] next = new ByteBuffer[freed];
+            for (int index = 0; index < freed; index++) {
+                sent[free[index]] = now;
+                next[index] = frames[free[index]].duplicate();
+            }
+            freed = 0;
+            write(next);
+        }
+    }
+
+    /** One pull in flight, from its queues in turn, from the first message to the last and again. */
+    private final class Reader extends Worker {
+        private final long[] offsets = new long[QUEUES];
+        private final int step;
+        private int queue;
+        private long sent;
+
+        Reader(InetSocketAddress address, int number) throws IOException {
+            super(address);
+            step = options.get("connections");
+            queue = number % QUEUES;
+        }
+
+        @Override
+        void begin() throws IOException {
+            String fields = "\"consumerGroup\":\"" + GROUP + "\",\"topic\":\"" + TOPIC + "\",\"queueId\":\"" + queue
+                + "\",\"queueOffset\":\"" + offsets[queue] + "\",\"maxMsgNums\":\"" + options.get("batch")
+                + "\",\"sysFlag\":\"4\",\"commitOffset\":\"0\",\"suspendTimeoutMillis\":\"0\",\"subscription\":\"*\","
+                + "\"subVersion\":\"0\",\"expressionType\":\"TAG\"";
+            sent = System.nanoTime();
+            write(frame(11, 0, fields, new byte[0]));
+        }
+
+        @Override
+        void reply(byte[] data, int from, int headerEnd, int end, long now) throws IOException {
+            int code = (int) number(data, from, headerEnd, CODE);
+            if (code == 0) {
+                int received = 0;
+                for (int at = headerEnd; at < end; received++) {
+                    at += ByteBuffer.wrap(data, at, 4).getInt();
+                }
+                count(now, sent, received);
+                offsets[queue] = number(data, from, headerEnd, NEXT);
+            } else if (code >= 19 && code <= 21) {
+                offsets[queue] = 0;
+            } else if (now >= start) {
+                errors.merge(code, 1, Integer::sum);
+            }
+            queue = (queue + step) % QUEUES;
+            if (now < stop) {
+                begin();
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+"""The brokers and name servers that are compared: started, watched and ended as processes."""
+
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.interop.peers import JDK_FLAGS, free_port, jars, write_home, write_properties
+
+RELEASE = "4.9.7"
+START_SECONDS = 120.0
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+# Any request that any daemon answers, if only to refuse it.
+_PING = b'{"code":106,"flag":0,"language":"OTHER","opaque":1,"version":409}'
+
+
+class Daemon:
+    """One process under measurement, listening on ``port``."""
+
+    def __init__(self, name: str, command: list[str], home: Path, port: int) -> None:
+        self.name = name
+        self.port = port
+        self.address = f"127.0.0.1:{port}"
+        self._command = command
+        self._home = home
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def start(self) -> float:
+        """Start it; returns the seconds from exec until it has answered a request."""
+        self._home.mkdir(parents=True, exist_ok=True)
+        environment = {**os.environ, "HOME": str(self._home), "ROCKETMQ_HOME": str(self._home)}
+        # Compiled modules are kept, as they are wherever mq is installed.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with open(self._home / "output", "ab") as output:
+            started = time.perf_counter()
+            self._process = subprocess.Popen(
+                self._command, cwd=self._home, env=environment, stdout=output, stderr=output
+            )
+        while not self._answers():
+            if self._process.poll() is not None or time.perf_counter() - started > START_SECONDS:
+                tail = (self._home / "output").read_text()[-2000:]
+                raise SystemExit(f"{self.name} does not serve:\n{tail}")
+            time.sleep(0.002)
+        return time.perf_counter() - started
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), 5) as connection:
+                connection.sendall(struct.pack(">ii", 4 + len(_PING), len(_PING)) + _PING)
+                return bool(connection.recv(4))
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL. Idempotent."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def cpu_seconds(self) -> float:
+        """User and system time since its start."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
+
+    def private_megabytes(self) -> float:
+        """Memory that is its own: neither files nor shared (RssAnon)."""
+        found = re.search(r"^RssAnon:\s+(\d+) kB$", self._proc("status"), re.M)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    def _proc(self, name: str) -> str:
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/{name}").read_text()
+
+
+def java_name_server(folder: Path) -> Daemon:
+    home, port = folder / "java-namesrv", free_port()
+    write_home(home)
+    write_properties(home / "namesrv.properties", {"listenPort": port})
+    main = ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(home / "namesrv.properties")]
+    return Daemon("Java name server", _java(home, ["-Xms512m", "-Xmx512m"], main), home, port)
+
+
+def our_name_server(folder: Path) -> Daemon:
+    home, port = folder / "mq-namesrv", free_port()
+    home.mkdir(parents=True)
+    write_properties(home / "namesrv.properties", {"listenPort": port})
+    command = [*_mq(), "namesrv", "-c", str(home / "namesrv.properties")]
+    return Daemon("mq namesrv", command, home, port)
+
+
+def java_broker(folder: Path, settings: dict[str, object]) -> Daemon:
+    home, port = folder / "java-broker", free_port()
+    write_home(home)
+    _write_broker_settings(home, port, settings)
+    memory = ["-Xms2g", "-Xmx2g", "-XX:+UseG1GC"]
+    main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(home / "broker.properties")]
+    return Daemon(f"Java {RELEASE}", _java(home, memory, main), home, port)
+
+
+def our_broker(folder: Path, settings: dict[str, object]) -> Daemon:
+    home, port = folder / "mq-broker", free_port()
+    home.mkdir(parents=True)
+    _write_broker_settings(home, port, settings)
+    command = [*_mq(), "broker", "-c", str(home / "broker.properties")]
+    return Daemon("mq", command, home, port)
+
+
+def store_of(folder: Path, broker: Daemon) -> Path:
+    """The commit log's folder of a broker made here."""
+    name = "mq-broker" if broker.name == "mq" else "java-broker"
+    return folder / name / "store" / "commitlog"
+
+
+def _write_broker_settings(home: Path, port: int, settings: dict[str, object]) -> None:
+    store = home / "store"
+    fixed = {
+        "brokerIP1": "127.0.0.1",
+        "listenPort": port,
+        "storePathRootDir": store,
+        "storePathCommitLog": store / "commitlog",
+    }
+    write_properties(home / "broker.properties", {**fixed, **settings})
+
+
+def _java(home: Path, memory: list[str], main: list[str]) -> list[str]:
+    path = os.pathsep.join((str(home / "conf"), f"{jars(f'server-{RELEASE}')}/*"))
+    return ["java", *JDK_FLAGS, *memory, f"-Duser.home={home}", "-cp", path, *main]
+
+
+def _mq() -> list[str]:
+    return [sys.executable, "-m", "mq"]

@@ -1,0 +1,226 @@
+"""This broker beside the Java one: the same loads in turn, on the same machine, in one run.
+
+    make bench [ARGS='--rounds 5 --only send,pull']
+
+Both brokers run at the same time and idle while the other is measured, so that each load meets
+both within seconds of each other: the machine is noisy and only ratios mean something. Progress
+goes to standard error, the tables (Markdown) to standard output. bench/README.md says how to read
+them.
+"""
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from bench import brokers, driver
+from bench.brokers import Daemon
+from bench.driver import Figures, Load
+
+SEND = [
+    Load("send 8 x 128", "send", 8, 128),
+    Load("send 64 x 1", "send", 64),
+    Load("send 16 x 1", "send", 16),
+    Load("send 1 x 1", "send", 1),
+]
+PULL = [Load("pull 32, 4 x 1", "pull", 4)]
+SYNC = [
+    Load("sync flush 8 x 128", "send", 8, 128),
+    Load("sync flush 64 x 1", "send", 64),
+    Load("sync flush 1 x 1", "send", 1),
+]
+PARTS = ("start", "send", "pull", "idle", "sync", "restart")
+IDLE_CONNECTIONS = 1000
+RESTART_GIGABYTES = 3
+SETTLE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Options:
+    rounds: int
+    seconds: int
+    warm: int
+    parts: tuple[str, ...]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def both_brokers(**settings: object) -> Iterator[tuple[Path, Daemon, Daemon]]:
+    """Java's and ours, on stores of their own that go when the measurement ends."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
+    java = brokers.java_broker(folder, settings)
+    ours = brokers.our_broker(folder, settings)
+    try:
+        with java, ours:
+            yield folder, java, ours
+    finally:
+        shutil.rmtree(folder)
+
+
+def measure(pair: tuple[Daemon, Daemon], load: Load, options: Options) -> list[Figures]:
+    """The median round of each broker, by messages a second."""
+    runs: list[list[Figures]] = [[], []]
+    for number in range(options.rounds):
+        for broker, figures in zip(pair, runs, strict=True):
+            one = driver.run(broker, load, options.seconds, options.warm)
+            figures.append(one)
+            say(
+                f"{load.name}, round {number + 1}: {broker.name} {one.per_second:,.0f}/s,"
+                f" p99 {one.p99:.2f} ms{', errors ' + str(one.errors) if one.errors else ''}"
+            )
+    ordered = [sorted(figures, key=lambda one: one.per_second) for figures in runs]
+    return [figures[len(figures) // 2] for figures in ordered]
+
+
+def loads_table(
+    loads: list[Load], pair: tuple[Daemon, Daemon], options: Options
+) -> list[list[str]]:
+    rows = []
+    for load in loads:
+        theirs, ours = measure(pair, load, options)
+        rows.append(
+            [
+                load.name,
+                f"{theirs.per_second:,.0f}",
+                f"{ours.per_second:,.0f}",
+                f"{ours.per_second / max(1, theirs.per_second):.2f}",
+                *(
+                    f"{getattr(theirs, name):.2f} / {getattr(ours, name):.2f}"
+                    for name in ("p50", "p99", "p999")
+                ),
+                f"{theirs.cpu_per_million:.1f} / {ours.cpu_per_million:.1f}",
+                f"{sum(theirs.errors.values())} / {sum(ours.errors.values())}",
+            ]
+        )
+    return rows
+
+
+def start_rows(options: Options) -> list[list[str]]:
+    """Seconds from exec to the first answer, and private memory a few seconds later."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
+    rows = []
+    try:
+        for what, makers in (
+            ("name server", (brokers.java_name_server, brokers.our_name_server)),
+            ("broker", (lambda f: brokers.java_broker(f, {}), lambda f: brokers.our_broker(f, {}))),
+        ):
+            seconds, megabytes = [], []
+            for make in makers:
+                daemon: Daemon = make(folder)
+                starts = [_time_start(daemon) for _ in range(max(3, options.rounds))]
+                seconds.append(statistics.median(starts))
+                with daemon:
+                    time.sleep(SETTLE_SECONDS)
+                    megabytes.append(daemon.private_megabytes())
+                say(f"{daemon.name}: {seconds[-1]:.2f} s, {megabytes[-1]:.0f} MB")
+            rows.append(_row(f"{what}: start, s", seconds, "{:.2f}"))
+            rows.append(_row(f"{what}: private memory idle, MB", megabytes, "{:.0f}"))
+    finally:
+        shutil.rmtree(folder)
+    return rows
+
+
+def _time_start(daemon: Daemon) -> float:
+    seconds = daemon.start()
+    daemon.kill()
+    return seconds
+
+
+def idle_row(pair: tuple[Daemon, Daemon]) -> list[str]:
+    megabytes = [driver.memory_with_connections(broker, IDLE_CONNECTIONS) for broker in pair]
+    say(f"{IDLE_CONNECTIONS} idle connections: {megabytes[0]:.0f} and {megabytes[1]:.0f} MB")
+    name = f"private memory with {IDLE_CONNECTIONS:,} idle connections after the loads, MB"
+    return _row(name, megabytes, "{:.0f}")
+
+
+def restart_row(options: Options) -> list[str]:
+    """Seconds to the first answer after SIGKILL with so many gigabytes in the log."""
+    with both_brokers() as (folder, *pair):
+        seconds = []
+        for broker in pair:
+            log = brokers.store_of(folder, broker)
+            while sum(file.stat().st_blocks * 512 for file in log.iterdir()) < (
+                RESTART_GIGABYTES << 30
+            ):
+                driver.run(broker, SEND[0], 2, 0)
+            broker.kill()
+            seconds.append(broker.start())
+            say(f"restart of {broker.name} after SIGKILL: {seconds[-1]:.2f} s")
+            broker.kill()
+    return _row(
+        f"restart after SIGKILL with {RESTART_GIGABYTES} GB in the log, s", seconds, "{:.2f}"
+    )
+
+
+def _row(name: str, values: list[float], form: str) -> list[str]:
+    theirs, ours = values
+    return [name, form.format(theirs), form.format(ours), f"{theirs / ours:.1f}"]
+
+
+def main() -> None:
+    options = _options()
+    Path(".cache").mkdir(exist_ok=True)
+    loads: list[list[str]] = []
+    single: list[list[str]] = []
+    measured: Callable[[str], bool] = options.parts.__contains__
+    if measured("start"):
+        single += start_rows(options)
+    if measured("send") or measured("pull") or measured("idle"):
+        with both_brokers() as (_, *pair):
+            java, ours = pair
+            for broker in pair:  # Java's compilers want to have seen the code
+                driver.run(broker, SEND[0], options.seconds, options.warm)
+            chosen = (SEND if measured("send") else []) + (PULL if measured("pull") else [])
+            loads += loads_table(chosen, (java, ours), options)
+            if measured("idle"):
+                single.append(idle_row((java, ours)))
+    if measured("sync"):
+        with both_brokers(flushDiskType="SYNC_FLUSH") as (_, java, ours):
+            for broker in (java, ours):
+                driver.run(broker, SYNC[0], options.seconds, options.warm)
+            loads += loads_table(SYNC, (java, ours), options)
+    if measured("restart"):
+        single.append(restart_row(options))
+    _print(loads, single, options)
+
+
+def _print(loads: list[list[str]], single: list[list[str]], options: Options) -> None:
+    if loads:
+        print(
+            f"1 KB bodies; medians of {options.rounds} rounds of {options.seconds} s; Java / mq\n"
+        )
+        names = ["load", f"Java {brokers.RELEASE}/s", "mq/s", "ratio"]
+        names += ["p50 ms", "p99 ms", "p99.9 ms", "CPU s per million", "errors"]
+        print(tabulate(loads, names, tablefmt="github", disable_numparse=True), end="\n\n")
+    if single:
+        names = ["", f"Java {brokers.RELEASE}", "mq", "times less"]
+        print(tabulate(single, names, tablefmt="github", disable_numparse=True))
+
+
+def _options() -> Options:
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3, help="of each load (3)")
+    parser.add_argument("--seconds", type=int, default=5, help="measured in a round (5)")
+    parser.add_argument("--warm", type=int, default=2, help="seconds before, not measured (2)")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
+    given = parser.parse_args()
+    parts = tuple(given.only.split(","))
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        parser.error(f"--only: there is no part {', '.join(sorted(unknown))}")
+    return Options(given.rounds, given.seconds, given.warm, parts)
+
+
+if __name__ == "__main__":
+    main()
