@@ -207,9 +207,9 @@ class Channel(asyncio.Protocol):
                         direct(header, data[body:stop], self)
                         position = stop
                         continue
-                except (Refused, RemoteProtocolError, *_MALFORMED) as error:
-                    # Not a header that the hot path understands: read it again with care, so
-                    # that the peer learns what exactly is wrong with it.
+                except Exception as error:
+                    # Mostly not a header that the hot path understands: read it again with care,
+                    # so that the peer learns what exactly is wrong.
                     self._refuse(data[position + 4 : stop], error)
                     position = stop
                     continue
@@ -223,10 +223,9 @@ class Channel(asyncio.Protocol):
             error = RemoteProtocolError(f"the header lacks the field {error}")
         elif isinstance(error, _MALFORMED):
             error = RemoteProtocolError(f"a field of the header is malformed: {error}")
-        if isinstance(error, RemoteProtocolError):
-            self._listener.complain(self, error)
+        reply = self._listener.failed(command, self, error)
         if not command.is_one_way and not command.is_response:
-            self.send(error_reply(command, error))
+            self.send(reply)
 
     def _take(self, command: Command) -> None:
         if command.flag & RESPONSE:
@@ -347,7 +346,7 @@ class Listener:
             try:
                 result = handler(command, channel)
             except Exception as error:
-                reply = self._failed(command, channel, error)
+                reply = self.failed(command, channel, error)
             else:
                 if isinstance(result, Awaitable):
                     task = asyncio.ensure_future(self._await(command, channel, result))
@@ -378,12 +377,19 @@ class Listener:
         try:
             reply = await result
         except Exception as error:
-            reply = self._failed(command, channel, error)
+            reply = self.failed(command, channel, error)
         self._send(command, channel, reply)
 
-    def _failed(self, command: Command, channel: Channel, error: Exception) -> Command:
+    def failed(self, command: Command, channel: Channel, error: Exception) -> Command:
+        """The reply for a request that raised; what is not the peer's own fault is logged."""
         if not isinstance(error, Refused | RemoteProtocolError):
-            log.error("request %d of %s failed", command.code, channel.remote, exc_info=error)
+            log.error(
+                "request %d of %s failed",
+                command.code,
+                channel.remote,
+                exc_info=error,
+                extra={"failure": f"request {command.code}"},
+            )
         elif isinstance(error, RemoteProtocolError):
             self.complain(channel, error)
         return error_reply(command, error)

@@ -249,12 +249,13 @@ class JsonFormatter(logging.Formatter):
 
 
 class PeerRateLimit(logging.Filter):
-    """Lets one record a second through for each peer, of those logged with `extra={"peer": …}`.
+    """Lets one record a second through for each peer, of those logged with `extra={"peer": …}`,
+    and for each failure that repeats, of those with `extra={"failure": …}`.
 
     The next that passes says how many did not.
     """
 
-    # Peers remembered at most; beyond that the oldest are forgotten, which only logs more.
+    # Remembered at most; beyond that the oldest are forgotten, which only logs more.
     LIMIT = 10_000
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -264,7 +265,7 @@ class PeerRateLimit(logging.Filter):
         self._dropped: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        peer = getattr(record, "peer", None)
+        peer = getattr(record, "peer", None) or getattr(record, "failure", None)
         if peer is None:
             return True
         now = self._clock()
@@ -279,6 +280,6 @@ class PeerRateLimit(logging.Filter):
         self._last[peer] = now
         dropped = self._dropped.pop(peer, 0)
         if dropped:
-            record.msg = f"{record.getMessage()} ({dropped} more from {peer} not logged)"
+            record.msg = f"{record.getMessage()} ({dropped} more of {peer} not logged)"
             record.args = None
         return True

@@ -26,10 +26,14 @@ def write_atomically(path: Path, data: bytes) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a full disk needs the space
+        raise
     # A second name for the old content, then one rename over the first: at no moment is there
     # neither `path` nor `.bak`, wherever the process is killed.
     backup = path.with_name(path.name + ".bak")

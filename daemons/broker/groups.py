@@ -45,7 +45,14 @@ class Groups:
             log.warning("group not created: %s", error)
             return None
         group = SubscriptionGroupConfig(group_name=name)
-        self.update(group)
+        try:
+            self.update(group)
+        except OSError as error:
+            # A full disk is no reason to keep messages from consumers: the group is made again
+            # after a restart, and saved with the next change.
+            log.error("subscription group %s is not saved: %s", name, error,
+                      extra={"failure": "subscription group saves"})  # fmt: skip
+            self.table[name] = group
         return group
 
     def update(self, group: SubscriptionGroupConfig) -> None:

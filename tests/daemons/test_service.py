@@ -164,7 +164,7 @@ def test_a_peer_gets_one_line_a_second_and_the_next_one_counts_the_others() -> N
     assert passes("10.0.0.2:5") == "bad frame"
     assert passes(None) == passes(None) == "bad frame"
     now += 1.0
-    assert passes("10.0.0.1:5") == "bad frame (3 more from 10.0.0.1:5 not logged)"
+    assert passes("10.0.0.1:5") == "bad frame (3 more of 10.0.0.1:5 not logged)"
 
 
 def test_the_rate_limit_forgets_the_oldest_of_very_many_peers() -> None:

@@ -286,7 +286,7 @@ class Appender:
     def _take_back(self, batch: Batch, error: OSError) -> None:
         self.failed_writes += 1
         refusal = self._refused(error)
-        log.error("%s", refusal)
+        log.error("%s", refusal, extra={"failure": "commit log writes"})
         for queue in batch.touched:
             queue.undo_unwritten()
         self._batch = Batch(batch.start)
