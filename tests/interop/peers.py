@@ -367,6 +367,18 @@ def run_java(
     return _run([*_client_command(release, driver, home), *args], home, timeout)
 
 
+def run_server_java(
+    release: str, driver: str, *args: str, timeout: float = 90
+) -> subprocess.CompletedProcess[str]:
+    """Run `tests/interop/java/DRIVER` with the classes of the broker of `release` ("4.9.7")."""
+    home = CACHE / "server-home"
+    home.mkdir(parents=True, exist_ok=True)
+    folder = jars(f"server-{release}")
+    classes = _compiled(f"server-{release}", folder, HERE / "java" / driver)
+    command = _java(folder, home, "256m", Path(driver).stem, classes)
+    return _run([*command, *args], home, timeout)
+
+
 class JavaProgram(Process):
     """A driver of `tests/interop/java` that keeps running; it is ready when it prints READY.
 
