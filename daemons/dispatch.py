@@ -24,6 +24,8 @@ Handler = Callable[[Command, "Channel"], Reply | Awaitable[Reply]]
 # A handler of the hot path: header (its JSON form, checked to be an object), body, channel. It
 # writes its own replies and is only given requests in JSON.
 DirectHandler = Callable[[dict[str, object], bytes, "Channel"], None]
+# Called before any handler with code, extFields and body: raises Refused for what is not allowed.
+Guard = Callable[[int, Mapping[str, str], bytes, "Channel"], None]
 
 
 class Refused(Exception):
@@ -33,6 +35,29 @@ class Refused(Exception):
         super().__init__(remark)
         self.code = code
         self.remark = remark
+
+
+def guarded(handler: Handler, guard: Guard) -> Handler:
+    """A handler that is only called for what the guard lets through."""
+
+    def call(command: Command, channel: "Channel") -> Reply | Awaitable[Reply]:
+        guard(command.code, command.fields, bytes(command.body), channel)
+        return handler(command, channel)
+
+    return call
+
+
+def guarded_direct(code: int, handler: DirectHandler, guard: Guard) -> DirectHandler:
+    """The same for a handler of the hot path."""
+
+    def call(header: dict[str, object], body: bytes, channel: "Channel") -> None:
+        fields = header.get("extFields") or {}
+        if not isinstance(fields, dict):
+            raise TypeError("extFields is not an object")
+        guard(code, fields, body, channel)
+        handler(header, body, channel)
+
+    return call
 
 
 def unknown_code(command: Command) -> Command:

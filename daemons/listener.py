@@ -15,7 +15,17 @@ from typing import Any, cast
 
 import orjson
 
-from mq.daemons.dispatch import DirectHandler, Handler, Refused, Reply, error_reply, unknown_code
+from mq.daemons.dispatch import (
+    DirectHandler,
+    Guard,
+    Handler,
+    Refused,
+    Reply,
+    error_reply,
+    guarded,
+    guarded_direct,
+    unknown_code,
+)
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
 from mq.protocol.connection import FrameBuffer, check_length
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -241,7 +251,8 @@ class Listener:
 
     ``handlers`` answer ordinary requests, ``direct`` those of the hot path. ``port`` is the one
     bound, also where 0 was asked for. ``idle_seconds`` closes a connection on which nothing has
-    come for so long (Java: serverChannelMaxIdleTimeSeconds); 0 never does.
+    come for so long (Java: serverChannelMaxIdleTimeSeconds); 0 never does. ``guard`` is asked
+    before every handler; without one nothing is paid for it.
     """
 
     # How often idle connections are looked for, in seconds; also the unit of `ticks`.
@@ -256,11 +267,13 @@ class Listener:
         direct: Mapping[int, DirectHandler] | None = None,
         idle_seconds: float = 120,
         backlog: int = 1024,
+        guard: Guard | None = None,
     ) -> None:
-        self.handlers = dict(handlers)
+        self._guard = guard
+        self.handlers: dict[int, Handler] = {}
         # Any object may be asked for: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
-        self.serve({}, direct or {})
+        self.serve(handlers, direct)
         self.host = host
         self.port = port
         self.channels: set[Channel] = set()
@@ -284,9 +297,13 @@ class Listener:
         self, handlers: Mapping[int, Handler], direct: Mapping[int, DirectHandler] | None = None
     ) -> None:
         """Answer these requests too; for a daemon that needs its port before its handlers."""
-        self.handlers.update(handlers)
-        for code, handler in (direct or {}).items():
-            self.direct[code] = handler
+        guard = self._guard
+        for code, handler in handlers.items():
+            self.handlers[code] = handler if guard is None else guarded(handler, guard)
+        for code, direct_handler in (direct or {}).items():
+            self.direct[code] = (
+                direct_handler if guard is None else guarded_direct(code, direct_handler, guard)
+            )
 
     async def bind(self) -> None:
         """Take the port without accepting yet. Raises OSError naming an address that is taken."""

@@ -6,12 +6,16 @@ import logging
 import socket
 import struct
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Self
 
+from mq.daemons.broker.acl.access import AccessControl
+from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
+    access,
     client,
     config,
     connection,
@@ -55,6 +59,7 @@ class Broker:
         self.store: MessageStore
         self.listener: Listener
         self.fast_listener: Listener
+        self.access: AccessControl | None = None
         self._parts = AsyncExitStack()
 
     @property
@@ -76,8 +81,9 @@ class Broker:
         )
 
     def reload(self) -> None:
-        """Nothing here is read again: settings change by request."""
-        log.info("SIGHUP: this broker has no files to read again")
+        """Read the ACL files again; settings change by request."""
+        if self.access is not None:
+            self.access.reload()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
@@ -93,6 +99,7 @@ class Broker:
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings = self.settings
+        self.access = self._access_control()
         self.listener = self._make_listener(settings.server.listen_port)
         self.fast_listener = self._make_listener(settings.fast_port)
         # The ports come first: whoever is already there has this store open, too.
@@ -132,7 +139,14 @@ class Broker:
             port,
             idle_seconds=server.server_channel_max_idle_time_seconds,
             backlog=server.server_socket_backlog,
+            guard=None if self.access is None else self.access.guard,
         )
+
+    def _access_control(self) -> AccessControl | None:
+        broker = self.settings.broker
+        if not broker.acl_enable:
+            return None
+        return AccessControl(AclFiles(Path(broker.rocketmq_home or "."), broker.acl_plain_file))
 
     def _store_host(self) -> bytes:
         """This broker's address and port as every record holds them: what ids are made of."""
@@ -163,6 +177,7 @@ class Broker:
             stats,
         )
         admin = merge(
+            access.handlers(settings, self.address, self.access),
             client.handlers(consumers, producers, groups, topics),
             config.handlers(settings, topics, store, stats, self._days),
             connection.handlers(consumers, producers),
@@ -186,6 +201,8 @@ class Broker:
         self.tasks.spawn(self._days.run(), "turn of the day")
         self.tasks.spawn(self._save_offsets(offsets), "offsets")
         self.tasks.spawn(self._expire_clients(), "expiry of clients")
+        if self.access is not None:
+            self.tasks.spawn(self.access.watch(), "ACL files")
 
     async def _save_offsets(self, offsets: ConsumerOffsets) -> None:
         while True:

@@ -47,8 +47,7 @@ class BrokerConfig(Section):
 
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
-        doc="folder of the installation; not needed here",
-        effect=False,
+        doc="folder of the installation: the ACL files are looked for under it",
     )
     namesrv_addr: str | None = setting(
         factory=lambda: os.environ.get("NAMESRV_ADDR"),
@@ -260,6 +259,11 @@ class BrokerConfig(Section):
         effect=False,
     )
     acl_enable: bool = setting(False, "check who may do what", important=True)
+    acl_plain_file: str = setting(
+        "conf/plain_acl.yml",
+        "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
+        name="rocketmq.acl.plain.file",
+    )
     store_reply_message_enable: bool = setting(True, "store reply messages", effect=False)
     enable_detail_stat: bool = setting(True, "count per queue", effect=False)
     auto_delete_unused_stats: bool = setting(False, "drop counters with their topic", effect=False)

@@ -21,15 +21,21 @@ DAEMONS = Path(__file__).parents[2] / "daemons"
 DECLARATION = re.compile(r"^    \w+: [^=\n]+ = setting\(", re.MULTILINE)
 
 
-def code() -> str:
-    """All of the daemons' code without the lines that declare settings."""
-    text = "\n".join(path.read_text() for path in sorted(DAEMONS.rglob("*.py")))
+# A setting of one daemon may have the name of another's that means nothing there.
+ELSEWHERE = {BrokerConfig: "namesrv", MessageStoreConfig: "namesrv", NamesrvConfig: "broker"}
+
+
+def code(section: type[Section]) -> str:
+    """The daemons' code for a section, without the lines that declare settings."""
+    elsewhere = ELSEWHERE.get(section, "")
+    paths = [path for path in sorted(DAEMONS.rglob("*.py")) if elsewhere not in path.parts]
+    text = "\n".join(path.read_text() for path in paths)
     return DECLARATION.sub("", text)
 
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_exactly_the_settings_with_an_effect_are_read(section: type[Section]) -> None:
-    text = code()
+    text = code(section)
     wrong = [
         f"{declared.name}: effect={declared.effect}"
         for declared in section.settings().values()

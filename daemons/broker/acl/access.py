@@ -1,0 +1,228 @@
+"""Who may do what: the check of every request, and the changes that administrators ask for.
+
+Sources: PlainAccessValidator and PlainPermissionManager.validate (4.9.8). As there, an address of
+globalWhiteRemoteAddresses may do everything, and so may who names an access key from an address of
+its whiteRemoteAddress; everyone else signs, and needs the permissions that `needs` lists.
+"""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mq.daemons.broker.acl.accounts import Account, check_keys, check_permissions, text
+from mq.daemons.broker.acl.addresses import parts_of
+from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.broker.acl.files import AclFiles, Rules, load
+from mq.daemons.broker.acl.needs import ADMIN_CODES, TRACE_TOPIC, needs
+from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Refused
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import DataVersion
+from mq.protocol.codes import ResponseCode
+from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, content, signature
+
+log = logging.getLogger(__name__)
+
+# How often the files are looked at, in seconds (Java: AclFileWatchService, half a second).
+WATCH_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class AccountChange:
+    """What UPDATE_AND_CREATE_ACL_CONFIG asks for; None leaves what there is."""
+
+    access_key: str | None
+    secret_key: str | None
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_permission: str | None = None
+    default_group_permission: str | None = None
+    topic_permissions: Sequence[str] | None = None
+    group_permissions: Sequence[str] | None = None
+
+    def apply(self, account: dict[str, Any]) -> None:
+        """Write it into an account of a file (createAclAccessConfigMap)."""
+        account["accessKey"] = self.access_key
+        account["secretKey"] = self.secret_key
+        account["admin"] = self.admin
+        if self.white_remote_address is not None:
+            account["whiteRemoteAddress"] = self.white_remote_address
+        if self.default_topic_permission:
+            account["defaultTopicPerm"] = self.default_topic_permission
+        if self.default_group_permission:
+            account["defaultGroupPerm"] = self.default_group_permission
+        if self.topic_permissions is not None:
+            account["topicPerms"] = list(self.topic_permissions)
+        if self.group_permissions is not None:
+            account["groupPerms"] = list(self.group_permissions)
+
+
+class AccessControl:
+    """The rules in force. Raises ConfigError where the files cannot be used at the start."""
+
+    def __init__(self, files: AclFiles) -> None:
+        self.files = files
+        self.refused = 0
+        if not files.paths():
+            raise ConfigError(
+                f"aclEnable=true, but there is neither {files.default} nor a file in "
+                f"{files.folder}: write one with an account, or set rocketmqHome to where it is"
+            )
+        self._fingerprint = files.fingerprint()
+        try:
+            self.rules: Rules = files.read()
+        except AclError as error:
+            raise ConfigError(str(error)) from None
+        log.info("access control: %d accounts", len(self.rules.accounts))
+
+    # the check of a request ---------------------------------------------------------------------
+
+    def guard(
+        self, code: int, fields: Mapping[str, str] | None, body: bytes, channel: Channel
+    ) -> None:
+        """Raises Refused (NO_PERMISSION) unless who sent this may do it."""
+        try:
+            self.check(code, fields or {}, body, channel.remote_address[0])
+        except AclError as error:
+            self.refused += 1
+            log.warning(
+                "request %d of %s refused: %s",
+                code,
+                channel.remote,
+                error,
+                extra={"peer": channel.remote_address[0]},
+            )
+            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
+
+    def check(self, code: int, fields: Mapping[str, str], body: bytes, host: str) -> None:
+        """Raises AclError unless a request from this address is allowed."""
+        rules = self.rules
+        parts = parts_of(host)
+        for matches in rules.global_matchers:
+            if matches(parts):
+                return
+        access_key = fields.get(ACCESS_KEY)
+        if access_key is None:
+            raise AclError("No accessKey is configured")
+        account = rules.accounts.get(access_key)
+        if account is None:
+            raise AclError(f"No acl config for {access_key}")
+        if account.matches(parts):
+            return
+        if not _is_signed(account, fields, body):
+            raise AclError(f"Check signature failed for accessKey={access_key}")
+        if code in ADMIN_CODES and not account.admin:
+            raise AclError(
+                f"Need admin permission for request code={code}, but accessKey={access_key} is not"
+            )
+        for resource, needed in needs(code, fields, body):
+            if resource != TRACE_TOPIC:
+                account.check(resource, needed)
+
+    # the files ----------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """Read the files again; when one of them cannot be used, the rules stay as they are."""
+        self._fingerprint = self.files.fingerprint()
+        try:
+            rules = self.files.read()
+        except AclError as error:
+            log.error("access control stays as it was: %s", error)
+            return
+        self.rules = rules
+        log.info("access control read again: %d accounts", len(rules.accounts))
+
+    async def watch(self) -> None:
+        """Read the files again whenever they change."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                changed = self.files.fingerprint() != self._fingerprint
+            except OSError as error:
+                log.error("ACL files cannot be looked at: %s", error.strerror)
+                continue
+            if changed:
+                self.reload()
+
+    # changes by request -------------------------------------------------------------------------
+
+    def update_account(self, change: AccountChange) -> None:
+        """Create or change an account. Raises AclError, and changes nothing, if that cannot be."""
+        check_keys(change.access_key, change.secret_key)
+        assert change.access_key is not None
+        check_permissions(change.topic_permissions or ())
+        check_permissions(change.group_permissions or ())
+        path = self.rules.files.get(change.access_key, self.files.default)
+        data = load(path)
+        accounts = data.get("accounts") or []
+        data["accounts"] = accounts
+        for account in accounts:
+            if text(account.get("accessKey")) == change.access_key:
+                change.apply(account)
+                break
+        else:
+            account = {}
+            change.apply(account)
+            accounts.append(account)
+        self._write(path, data)
+
+    def delete_account(self, access_key: str) -> bool:
+        """Delete an account; False if there is none. Raises AclError if the file resists."""
+        path = self.rules.files.get(access_key)
+        if path is None:
+            return False
+        data = load(path)
+        accounts = data.get("accounts") or []
+        kept = [item for item in accounts if text(item.get("accessKey")) != access_key]
+        if len(kept) == len(accounts):
+            return False
+        data["accounts"] = kept
+        self._write(path, data)
+        return True
+
+    def update_global_addresses(self, addresses: Sequence[str], file: str) -> None:
+        """Set the addresses that may do everything, in one of the files or the default one.
+
+        Raises AclError for a file that is none of ours: no path is built from what a peer sends.
+        """
+        path = self.files.default
+        if file:
+            known = {str(path): path for path in self.files.paths()}
+            if file not in known:
+                raise AclError(f"{file} is not one of the ACL files of this broker")
+            path = known[file]
+        data = load(path)
+        data["globalWhiteRemoteAddresses"] = list(addresses)
+        self._write(path, data)
+
+    def versions(self) -> Mapping[Path, DataVersion]:
+        """The data version of each file."""
+        return self.rules.versions
+
+    def default_version(self) -> DataVersion:
+        return self.rules.versions.get(self.files.default, DataVersion(timestamp=0, counter=0))
+
+    def _write(self, path: Path, data: dict[str, Any]) -> None:
+        self.files.write(path, data)
+        self.reload()
+
+
+def _is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:
+    given = fields.get(SIGNATURE)
+    if given is None or not given.isascii():
+        return False
+    try:
+        made = signature(account.secret_key, content(fields, body))
+        if hmac.compare_digest(made, given):
+            return True
+        # Clients sign a field of QUERY_MESSAGE, or do not: see mq.protocol.signature.
+        if UNIQUE_KEY_QUERY not in fields:
+            return False
+        full = content(fields, body, with_unique_key_query=True)
+        return hmac.compare_digest(signature(account.secret_key, full), given)
+    except TypeError:  # a field that is not text
+        return False

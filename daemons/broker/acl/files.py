@@ -1,0 +1,161 @@
+"""The ACL files of a broker: conf/plain_acl.yml and every *.yml under conf/acl, as one.
+
+Changes go through a temporary file and a rename, and a file is only ever replaced by one that can
+be read. Comments do not survive a change by request, as in Java.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mq.daemons.broker.acl.accounts import Account, AclDocument, parse_document, version_of
+from mq.daemons.broker.acl.addresses import Matcher
+from mq.daemons.broker.acl.errors import AclError
+from mq.protocol.bodies import DataVersion
+
+log = logging.getLogger(__name__)
+
+TOOLS_FILE = "tools.yml"  # the keys of mqadmin, not a list of accounts
+# An ACL file is written by hand: a larger one is something else.
+MOST_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What all files together say. `files` has the file of each access key."""
+
+    accounts: Mapping[str, Account]
+    files: Mapping[str, Path]
+    global_matchers: tuple[Matcher, ...]
+    versions: Mapping[Path, DataVersion]
+
+
+class AclFiles:
+    """The files in `<home>/conf/acl` and `default`, which is where new accounts go."""
+
+    def __init__(self, home: Path, default: str) -> None:
+        self.default = home / default
+        self.folder = home / "conf" / "acl"
+
+    def paths(self) -> list[Path]:
+        """The files that are there, the default one last (PlainPermissionManager.load)."""
+        found = [
+            path
+            for path in sorted(self.folder.rglob("*"))
+            if path.suffix in (".yml", ".yaml") and path.name != TOOLS_FILE and path.is_file()
+        ]
+        if self.default not in found and self.default.is_file():
+            found.append(self.default)
+        return found
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Differs when a file has changed, has come or has gone."""
+        marks: list[object] = []
+        for path in self.paths():
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # it has just gone: the next look sees that
+            marks.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(marks)
+
+    def read(self) -> Rules:
+        """Read every file. Raises AclError that names the file and what is wrong with it."""
+        accounts: dict[str, Account] = {}
+        files: dict[str, Path] = {}
+        matchers: list[Matcher] = []
+        versions: dict[Path, DataVersion] = {}
+        for path in self.paths():
+            document = _parse(path, load(path))
+            matchers += document.global_matchers
+            versions[path] = document.version
+            for account in document.accounts:
+                if account.access_key in accounts:
+                    log.warning(
+                        "access key %s is in %s, too: only %s counts",
+                        account.access_key,
+                        path,
+                        files[account.access_key],
+                    )
+                    continue
+                accounts[account.access_key] = account
+                files[account.access_key] = path
+        return Rules(accounts, files, tuple(matchers), versions)
+
+    def write(self, path: Path, data: dict[str, Any]) -> None:
+        """Replace a file and count its version up.
+
+        Raises AclError, and changes nothing, when the new content cannot be used or not be written.
+        """
+        version = version_of(data)
+        data["dataVersion"] = [
+            {"counter": version.counter + 1, "timestamp": time.time_ns() // 1_000_000}
+        ]
+        _parse(path, data)
+        content = yaml.safe_dump(data, allow_unicode=True, sort_keys=False).encode()
+        try:
+            _replace(path, content)
+        except OSError as error:
+            raise AclError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The YAML of a file; a missing or empty one has nothing. Raises AclError."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise AclError(f"{path}: over {MOST_BYTES} bytes, which is no ACL file")
+        data = yaml.safe_load(content)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise AclError(f"{path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # The parser's own text quotes the line, which may have a secret in it.
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or type(error).__name__
+        raise AclError(f"{path} is not YAML{where}: {problem}") from None
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise AclError(f"{path}: an ACL file has to be a YAML mapping with accounts")
+    return data
+
+
+def _parse(path: Path, data: dict[str, Any]) -> AclDocument:
+    try:
+        return parse_document(data)
+    except AclError as error:
+        raise AclError(f"{error} ({path})") from None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Like state_file.write_atomically, but nobody else may read it, and no copy stays: there are
+    secrets in it, and an account that was deleted has to be gone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

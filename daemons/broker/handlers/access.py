@@ -1,0 +1,124 @@
+"""Changing ACL files by request. Each is for administrators only; none returns a secret.
+
+Request 54, which returned all accounts with their secret keys to whoever was let in
+(CVE-2024-23321), is gone in 4.9.8 and does not exist here.
+"""
+
+import logging
+from typing import NoReturn
+
+from mq.daemons.broker.acl.access import AccessControl, AccountChange
+from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol import fastjson
+from mq.protocol.bodies import DataVersion
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.acl import (
+    CreateAccessConfigRequestHeader,
+    DeleteAccessConfigRequestHeader,
+    GetBrokerAclConfigResponseHeader,
+    UpdateGlobalWhiteAddrsConfigRequestHeader,
+)
+
+log = logging.getLogger(__name__)
+
+_OFF = "access control is off at this broker (aclEnable=false)"
+
+
+def handlers(
+    settings: BrokerSettings, address: str, access: AccessControl | None
+) -> dict[int, Handler]:
+    """The table of this subject; `access` is None where access control is off."""
+
+    def update(command: Command, channel: Channel) -> Command:
+        """Create or change an account."""
+        header = CreateAccessConfigRequestHeader.decode(command.fields)
+        failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+        if access is None:
+            raise Refused(failed, _OFF)
+        change = AccountChange(
+            access_key=header.access_key,
+            secret_key=header.secret_key,
+            white_remote_address=header.white_remote_address,
+            admin=header.admin,
+            default_topic_permission=header.default_topic_perm,
+            default_group_permission=header.default_group_perm,
+            topic_permissions=_split(header.topic_perms),
+            group_permissions=_split(header.group_perms),
+        )
+        try:
+            access.update_account(change)
+        except AclError as error:
+            _fail(failed, error, channel)
+        log.info("%s changed the account of access key %s", channel.remote, header.access_key)
+        return command.reply()
+
+    def delete(command: Command, channel: Channel) -> Command:
+        """Delete an account."""
+        key = DeleteAccessConfigRequestHeader.decode(command.fields).access_key
+        failed = ResponseCode.DELETE_ACL_CONFIG_FAILED
+        if access is None:
+            raise Refused(failed, _OFF)
+        try:
+            if not access.delete_account(key):
+                raise AclError(
+                    f"The accesskey[{key}] corresponding to accessConfig has been deleted failed."
+                )
+        except AclError as error:
+            _fail(failed, error, channel)
+        log.info("%s deleted the account of access key %s", channel.remote, key)
+        return command.reply()
+
+    def update_addresses(command: Command, channel: Channel) -> Command:
+        """Set the addresses that need no account."""
+        header = UpdateGlobalWhiteAddrsConfigRequestHeader.decode(command.fields)
+        failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+        if access is None:
+            raise Refused(failed, _OFF)
+        addresses = _split(header.global_white_addrs) or []
+        try:
+            access.update_global_addresses(addresses, header.acl_file_full_path or "")
+        except AclError as error:
+            _fail(failed, error, channel)
+        log.info("%s changed globalWhiteRemoteAddresses: %s", channel.remote, addresses)
+        return command.reply()
+
+    def versions(command: Command, channel: Channel) -> Command:
+        """The versions of the ACL files."""
+        if access is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, _OFF)
+        every = {str(path): _plain(version) for path, version in access.versions().items()}
+        header = GetBrokerAclConfigResponseHeader(
+            version=fastjson.dumps(_plain(access.default_version())).decode(),
+            all_acl_file_version=fastjson.dumps(every).decode(),
+            broker_name=settings.broker.broker_name,
+            broker_addr=address,
+            cluster_name=settings.broker.broker_cluster_name,
+        )
+        return command.reply(fields=header.encode())
+
+    return {
+        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: update,
+        RequestCode.DELETE_ACL_CONFIG: delete,
+        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: update_addresses,
+        RequestCode.GET_BROKER_CLUSTER_ACL_INFO: versions,
+    }
+
+
+def _fail(code: ResponseCode, error: AclError, channel: Channel) -> NoReturn:
+    log.warning("access control not changed for %s: %s", channel.remote, error)
+    raise Refused(code, str(error)) from None
+
+
+def _split(text: str | None) -> list[str] | None:
+    """A list joined by commas; None leaves what there is (UtilAll.split)."""
+    if text is None:
+        return None
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _plain(version: DataVersion) -> dict[str, int]:
+    return {"counter": version.counter, "timestamp": version.timestamp}
