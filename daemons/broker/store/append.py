@@ -255,8 +255,11 @@ class Appender:
         from mq.protocol.frame import decode, encode  # only ever needed here, where all is lost
 
         for sink, frame in batch.replies + batch.prompt_replies:
-            request = decode(frame[4:])
-            sink.queue_frame(encode(request.reply(refusal.code, remark=refusal.remark)))
+            reply = decode(frame[4:])
+            # A message that is stored all the same keeps its id and offset: clients read both.
+            stored = refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
+            fields = reply.fields if stored else None
+            sink.queue_frame(encode(reply.reply(refusal.code, fields, remark=refusal.remark)))
             sink.flush()
         for callback in batch.callbacks:
             callback(refusal)
@@ -277,6 +280,8 @@ class Appender:
                 blank = layout.BLANK.pack(left, layout.MAGIC_BLANK)
                 last.write(blank, commit_log.position - last.start)
                 commit_log.position = commit_log.written = self._file_end
+                # At once: without a next file, a small record must not go where the blank is.
+                self._batch = Batch(self._file_end)
             file = commit_log.add_file()
         except OSError as error:
             raise self._refused(error) from error

@@ -97,7 +97,11 @@ class CommitLog:
         start = self.files[-1].end if self.files else self.position - self.position % self.file_size
         folder = self.paths[start // self.file_size % len(self.paths)]
         file = MappedFile(folder / layout.file_name(start), start, self.file_size)
-        sync_folder(folder)
+        try:
+            sync_folder(folder)
+        except OSError:
+            file.close()
+            raise
         self.files.append(file)
         return file
 

@@ -88,6 +88,7 @@ class Flusher:
         self._timeout = timeout
         self._thread = DiskThread("log-flush")
         self._waiting: list[Batch] = []
+        self._deadlines: dict[Batch, float] = {}  # of those in _waiting not yet told, by loop time
         self._halt: StoreRefused | None = None  # set for good by the first fsync that fails
         self._busy = False
         self._idle: asyncio.Event = asyncio.Event()
@@ -103,7 +104,14 @@ class Flusher:
 
     def await_flush(self, batch: Batch) -> None:
         """Publish a written batch once it is on the disk."""
+        if self._halt is not None:  # an fsync failed after the batch was begun
+            self._appender.fail(batch, self._halt)
+            return
+        loop = asyncio.get_running_loop()
         self._waiting.append(batch)
+        self._deadlines[batch] = loop.time() + self._timeout
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout, self._time_out)
         if not self._busy:
             self.start()
 
@@ -126,8 +134,6 @@ class Flusher:
             self.last_seconds = loop.time() - started
             self._done(upto, error)
 
-        if self._waiting:
-            self._timer = loop.call_later(self._timeout, self._timed_out)
         self._thread.submit(sync, done)
 
     async def drain(self, upto: int | None = None) -> bool:
@@ -149,9 +155,6 @@ class Flusher:
         self._busy = False
         self._idle.set()
         self.flushes += 1
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if error is not None:
             self._fail(error)
             return
@@ -161,6 +164,7 @@ class Flusher:
         if self._waiting:
             self.start()  # before the replies are sent: the disk works while we do
         for batch in covered:
+            self._deadlines.pop(batch, None)
             self._appender.publish(batch)
 
     def _fail(self, error: Exception) -> None:
@@ -172,16 +176,30 @@ class Flusher:
         self._appender.refuse("fsync", self._halt)
         log.critical("%s", self._halt)
         waiting, self._waiting = self._waiting, []
+        self._deadlines.clear()
         for batch in waiting:
             self._appender.fail(batch, self._halt)
 
-    def _timed_out(self) -> None:
+    def _time_out(self) -> None:
+        """Tell the senders that have waited long enough. The timer stands for the oldest batch; it
+        is not moved when that one is flushed in time, but finds out here whose turn it is."""
+        loop = asyncio.get_running_loop()
+        self._timer = None
         timed_out = StoreRefused(
             ResponseCode.FLUSH_DISK_TIMEOUT,
             f"stored, but the disk did not confirm within {self._timeout:g} s (syncFlushTimeout)",
         )
-        log.warning("an fsync takes longer than %g s", self._timeout)
-        for batch in self._waiting:
+        for batch, deadline in list(self._deadlines.items()):
+            left = deadline - loop.time()
+            if left > 0:
+                self._timer = loop.call_later(left, self._time_out)
+                return
+            log.warning(
+                "an fsync takes longer than %g s",
+                self._timeout,
+                extra={"failure": "fsyncs in time"},
+            )
+            del self._deadlines[batch]
             self._appender.fail(batch, timed_out)
             batch.replies.clear()
             batch.callbacks.clear()

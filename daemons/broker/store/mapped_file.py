@@ -5,6 +5,7 @@ process with SIGBUS, and in CPython that cannot be caught; pwrite says ENOSPC in
 batch in one call with no page fault. The kernel keeps file and mapping the same (docs/decisions/).
 """
 
+import errno
 import mmap
 import os
 from pathlib import Path
@@ -22,11 +23,9 @@ class MappedFile:
         self.start = start
         self.end = start + size
         self.size = size
-        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
+        self.descriptor = _open_sized(path, size)
         self._map: mmap.mmap | None = None
         self._view: memoryview | None = None
-        if os.fstat(self.descriptor).st_size != size:
-            os.ftruncate(self.descriptor, size)
 
     @property
     def view(self) -> memoryview:
@@ -45,8 +44,15 @@ class MappedFile:
             written = os.pwrite(self.descriptor, data, position)
 
     def read(self, position: int, size: int) -> bytes:
-        """Read with a system call, which lets other threads run while the disk is waited for."""
-        return os.pread(self.descriptor, size, position)
+        """Read with a system call, which lets other threads run while the disk is waited for.
+
+        Raises OSError, also when the file is closed meanwhile: its descriptor may then already be
+        that of another file.
+        """
+        data = os.pread(self.descriptor, size, position)
+        if self.descriptor < 0:
+            raise OSError(errno.EBADF, "closed while it was read", str(self.path))
+        return data
 
     def clear_after(self, position: int) -> None:
         """Make everything from a position on a hole again; needs no space on the disk."""
@@ -65,9 +71,9 @@ class MappedFile:
         """Close the file. Idempotent. The memory goes when the last slice of it goes."""
         self._view = None
         self._map = None
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def delete(self) -> None:
         """Close the file and take it off the disk."""
@@ -95,9 +101,7 @@ class DescriptorCache:
             if size is None:
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             else:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
-                if os.fstat(descriptor).st_size != size:
-                    os.ftruncate(descriptor, size)
+                descriptor = _open_sized(path, size)
             if len(self._open) >= self._capacity:
                 os.close(self._open.pop(next(iter(self._open))))
         self._open[path] = descriptor
@@ -113,3 +117,15 @@ class DescriptorCache:
         for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
+
+
+def _open_sized(path: Path, size: int) -> int:
+    """Open a file, made if there is none, that has a size. Raises OSError with nothing open."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
+    try:
+        if os.fstat(descriptor).st_size != size:
+            os.ftruncate(descriptor, size)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,14 +1,21 @@
 """Small stores for tests: files of a few kilobytes, so that rolling and cutting happen at once."""
 
 import asyncio
+import errno
+import os
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
+from mq.protocol.command import RESPONSE, Command
+from mq.protocol.frame import decode, encode
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 LOG_FILE = 4096
@@ -99,3 +106,82 @@ def crashed_copy(store: MessageStore, target: Path) -> Path:
     """What a kill -9 at this moment would leave, in another folder."""
     shutil.copytree(store.root, target)
     return target
+
+
+class Sink:
+    """Takes the replies of an appender, as a connection does."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.writes: list[list[Command]] = []  # the replies of each flush
+        self.written = asyncio.Event()
+
+    def queue_frame(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    def flush(self) -> None:
+        self.writes.append([decode(frame[4:]) for frame in self.frames])
+        self.frames.clear()
+        self.written.set()
+
+    async def next_write(self) -> list[Command]:
+        """Wait for replies; takes the oldest write."""
+        async with asyncio.timeout(10):
+            await self.written.wait()
+        write = self.writes.pop(0)
+        if not self.writes:
+            self.written.clear()
+        return write
+
+
+def append(
+    store: MessageStore,
+    sink: Sink,
+    opaque: int,
+    body: bytes = b"body",
+    *,
+    topic: str = "orders",
+    promptly: bool = False,
+) -> int:
+    """Append one message whose reply goes to a sink; returns its physical offset."""
+    physical = store.appender.append(
+        store.queue(topic, 0),
+        body,
+        b"\0\0",
+        flag=0,
+        sys_flag=0,
+        born_timestamp=1_700_000_000_000,
+        born_host=HOST,
+    )
+    reply = Command(0, {"msgId": f"id{opaque}", "queueOffset": "0"}, opaque=opaque, flag=RESPONSE)
+    store.appender.reply_when_stored(sink, encode(reply), promptly)
+    return physical
+
+
+def hold_fsyncs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Make every fsync wait until the event returned is set."""
+    gate = threading.Event()
+    real = os.fdatasync
+
+    def wait_and_sync(descriptor: int) -> None:
+        assert gate.wait(30)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", wait_and_sync)
+    return gate
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int = 0) -> None:
+    """Let writes store this many bytes more, and then fail as on a full disk."""
+    real = os.pwrite
+    left = room
+
+    def write(descriptor: int, data: bytes | memoryview, position: int) -> int:
+        nonlocal left
+        if left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = real(descriptor, data[:left], position)
+        left -= written
+        return written
+
+    monkeypatch.setattr(os, "pwrite", write)

@@ -1,0 +1,264 @@
+"""What appending writes: records, blanks at the ends of files, replies; and what is taken back."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import FlushDiskType
+from mq.protocol.codes import ResponseCode
+from tests.daemons.broker.store.stores import (
+    HOST,
+    Sink,
+    append,
+    bodies,
+    fill_disk,
+    hold_fsyncs,
+    put,
+    with_store,
+)
+
+# A record of topic "orders" without properties is 97 bytes longer than its body.
+OVERHEAD = 97
+
+
+def log_bytes(root: Path, start: int) -> bytes:
+    return (root / "commitlog" / f"{start:020d}").read_bytes()
+
+
+def test_a_record_is_written_as_java_reads_it(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        store.appender.append(
+            store.queue("TopicTest", 3),
+            b"Hello",
+            b"\0\x09TAGS\x01TagA",
+            flag=7,
+            sys_flag=0,
+            born_timestamp=1_700_000_000_000,
+            born_host=bytes.fromhex("7F0000010000C350"),
+            reconsume_times=2,
+            prepared_offset=9,
+        )
+        store.appender.commit()
+
+    with_store(tmp_path, work)
+    record = log_bytes(tmp_path, 0)[:115]
+    assert record[:56].hex().upper() == (
+        "00000072DAA320A777D1898200000003000000070000000000000000000000000000000000000000"
+        "0000018BCFE568007F0000010000C350"
+    )
+    assert record[64:].hex().upper() == (
+        "7F00000100002A9F0000000200000000000000090000000548656C6C6F09546F7069635465737400"
+        "09544147530154616741" + "00"
+    )
+
+
+@pytest.mark.parametrize(
+    ("last_body", "goes_to"),
+    [(3, 3988), (4, 4096)],
+    ids=["just fits before the room for a blank", "is a byte too long"],
+)
+def test_a_record_stays_in_a_file_only_if_a_blank_fits_behind_it(
+    tmp_path: Path, last_body: int, goes_to: int
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 4)  # up to 3988, 108 bytes are left
+        assert await put(store, "orders", 0, b"y" * last_body) == [goes_to]
+
+    with_store(tmp_path, work)
+
+
+def test_a_full_file_ends_in_a_blank_and_the_next_begins_with_the_record(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 5)
+
+    with_store(tmp_path, work)
+    first, second = log_bytes(tmp_path, 0), log_bytes(tmp_path, 4096)
+    assert first[3988:] == bytes.fromhex("0000006CCBD43194") + bytes(100)
+    assert second[:8] == bytes.fromhex("000003E5DAA320A7")
+    assert second[20:36] == bytes.fromhex("00000000000000040000000000001000")
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"x" * 900] * 5
+
+    with_store(tmp_path, reopened)
+
+
+def test_messages_reserved_together_lie_in_one_file(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 3)  # one more would fit, two would not
+        store.appender.reserve(2 * (900 + OVERHEAD))
+        assert await put(store, "orders", 0, *[b"y" * 900] * 2) == [4096, 4096 + 997]
+
+    with_store(tmp_path, work)
+    assert log_bytes(tmp_path, 0)[2991:2999] == bytes.fromhex("00000451CBD43194")
+
+
+def test_what_fits_in_no_file_is_refused_and_leaves_no_trace(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        with pytest.raises(StoreRefused, match="mappedFileSizeCommitLog") as refused:
+            await put(store, "orders", 0, b"x" * (4096 - OVERHEAD - 7))
+        assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+        assert store.queue("orders", 0).appended == 0
+        assert await put(store, "orders", 0, b"x" * (4096 - OVERHEAD - 8)) == [0]
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("room", [0, 50, 130])
+def test_a_batch_that_cannot_be_written_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        end = store.log.position
+        with monkeypatch.context() as patch:
+            fill_disk(patch, room)
+            with pytest.raises(StoreRefused, match="No space left on device") as refused:
+                await put(store, "orders", 0, b"lost", b"lost too", keys=("k",))
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        queue = store.queue("orders", 0)
+        assert (queue.appended, queue.written, queue.readable) == (1, 1, 1)
+        assert (store.log.position, store.log.written) == (end, end)
+        assert log_bytes(tmp_path, 0)[end:] == bytes(4096 - end)
+        assert store.query_by_key("orders", "k", 10, 0, 1 << 62)[2] == []
+        assert (store.appender.messages, store.appender.failed_writes) == (1, 1)
+        assert await put(store, "orders", 0, b"second") == [end]
+        assert bodies(store, "orders", 0) == [b"first", b"second"]
+
+    with_store(tmp_path, work)
+
+
+def test_every_sender_of_a_batch_taken_back_is_told_under_its_own_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        sink = Sink()
+        append(store, sink, 5)
+        append(store, sink, 6, promptly=True)
+        with monkeypatch.context() as patch:
+            fill_disk(patch)
+            store.appender.commit()
+        replies = (await sink.next_write()) + (await sink.next_write())
+        assert [(reply.opaque, reply.code) for reply in replies] == [
+            (5, ResponseCode.SERVICE_NOT_AVAILABLE),
+            (6, ResponseCode.SERVICE_NOT_AVAILABLE),
+        ]
+        assert all(reply.is_response and not reply.fields for reply in replies)
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+def test_without_a_next_file_nothing_is_put_over_the_blank(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
+    in_the_way = tmp_path / "commitlog" / f"{4096:020d}"
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 3)
+        in_the_way.mkdir()
+        for body in (b"x" * 1500, b"small enough for what was left"):
+            with pytest.raises(StoreRefused, match="Is a directory"):
+                await put(store, "orders", 0, body)
+        assert log_bytes(tmp_path, 0)[2991:] == bytes.fromhex("00000451CBD43194") + bytes(1097)
+        in_the_way.rmdir()
+        assert await put(store, "orders", 0, b"after") == [4096]
+        assert store.flushed_offset <= store.max_physical_offset
+        assert bodies(store, "orders", 0) == [*[b"x" * 900] * 3, b"after"]
+
+    with_store(tmp_path, work, flush=flush)
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0)[-1] == b"after"
+
+    with_store(tmp_path, reopened)
+
+
+def test_hosts_of_either_family_are_stored_and_read_again(tmp_path: Path) -> None:
+    six = bytes(15) + b"\x01" + (10911).to_bytes(4, "big")
+
+    async def work(store: MessageStore) -> None:
+        for body, host in ((b"v6", six), (b"v4", HOST)):
+            store.appender.append(
+                store.queue("orders", 0),
+                body,
+                b"\0\0",
+                flag=0,
+                sys_flag=0,
+                born_timestamp=1,
+                born_host=host,
+            )
+        await put(store, "orders", 0, b"v4 again")
+        first = store.record_at(0)
+        assert first is not None and len(first) == OVERHEAD + 2 + 12
+        assert first[36:40] == bytes.fromhex("00000010")
+        assert first[48:68] == six
+        assert 0 < store.log.store_timestamp(0) == store.appender.last_timestamp
+
+    with_store(tmp_path, work)
+    (tmp_path / "checkpoint").unlink()
+    for file in (tmp_path / "consumequeue" / "orders" / "0").iterdir():
+        file.unlink()
+
+    async def reopened(store: MessageStore) -> None:
+        assert store.report.records == 3 and not store.report.damages
+        assert store.max_offset("orders", 0) == 3
+
+    with_store(tmp_path, reopened)
+
+
+def test_replies_of_one_turn_leave_in_one_write_after_the_messages_can_be_read(
+    tmp_path: Path,
+) -> None:
+    async def work(store: MessageStore) -> None:
+        sink, other = Sink(), Sink()
+        append(store, sink, 1)
+        append(store, other, 2)
+        append(store, sink, 3)
+        assert (sink.writes, store.max_offset("orders", 0)) == ([], 0)
+        replies = await sink.next_write()
+        assert [reply.opaque for reply in replies] == [1, 3]
+        assert [reply.opaque for reply in await other.next_write()] == [2]
+        assert store.max_offset("orders", 0) == 3
+
+    with_store(tmp_path, work)
+
+
+def test_a_sender_that_does_not_wait_is_answered_before_the_fsync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        gate = hold_fsyncs(monkeypatch)
+        try:
+            waits, does_not = Sink(), Sink()
+            append(store, waits, 1)
+            append(store, does_not, 2, promptly=True)
+            assert [reply.code for reply in await does_not.next_write()] == [0]
+            assert (waits.writes, store.max_offset("orders", 0)) == ([], 0)
+        finally:
+            gate.set()
+        assert [reply.code for reply in await waits.next_write()] == [0]
+        assert store.max_offset("orders", 0) == 2
+
+    with_store(tmp_path, work, flush=FlushDiskType.SYNC_FLUSH)
+
+
+def test_no_message_is_taken_before_every_cause_to_refuse_is_gone(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        appender = store.appender
+        for cause in ("disk", "index"):
+            code = ResponseCode.SERVICE_NOT_AVAILABLE
+            appender.refuse(cause, StoreRefused(code, f"because of the {cause}"))
+        with pytest.raises(StoreRefused, match="because of the disk"):
+            await put(store, "orders", 0, b"no")
+        appender.accept("disk")
+        with pytest.raises(StoreRefused, match="because of the index"):
+            await put(store, "orders", 0, b"no")
+        appender.accept("index")
+        await asyncio.wait_for(put(store, "orders", 0, b"yes"), 10)
+        assert bodies(store, "orders", 0) == [b"yes"]
+
+    with_store(tmp_path, work)
