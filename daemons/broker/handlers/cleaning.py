@@ -1,0 +1,49 @@
+"""Cleaning up at an administrator's request, without waiting for the hour of deleteWhen."""
+
+import logging
+
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import Handler
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+
+log = logging.getLogger(__name__)
+
+
+def handlers(topics: Topics, store: MessageStore) -> dict[int, Handler]:
+    """The table of this subject."""
+
+    def clean_queues(command: Command, channel: Channel) -> Command:
+        """Take queues off the disk whose messages have all been deleted by age.
+
+        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). The queues of
+        the delay levels stay: what is due is counted by their offsets.
+        """
+        for queue in list(store.queues):
+            if queue.topic != names.SCHEDULE_TOPIC and 0 < queue.appended == queue.minimum:
+                log.info("%s cleans %r: its messages are gone", channel.remote, queue)
+                queue.clear()
+        return command.reply()
+
+    def clean_topics(command: Command, channel: Channel) -> Command:
+        """Take the queues off the disk of topics that the broker does not have (any more)."""
+        for topic in store.queues.topics():
+            if topics.get(topic) is None and not topics.is_system(topic):
+                log.info("%s cleans the queues of %s: no such topic", channel.remote, topic)
+                store.delete_topic(topic)
+        return command.reply()
+
+    async def delete_log_files(command: Command, channel: Channel) -> Command:
+        """Delete log files that are older than fileReservedTime."""
+        deleted = await store.cleaner.clean(manual=True)
+        log.info("%s had %d expired log files deleted", channel.remote, deleted)
+        return command.reply()
+
+    return {
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: clean_queues,
+        RequestCode.CLEAN_UNUSED_TOPIC: clean_topics,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: delete_log_files,
+    }
