@@ -16,6 +16,7 @@ from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
     access,
+    cleaning,
     client,
     config,
     connection,
@@ -178,6 +179,7 @@ class Broker:
         )
         admin = merge(
             access.handlers(settings, self.address, self.access),
+            cleaning.handlers(topics, store),
             client.handlers(consumers, producers, groups, topics),
             config.handlers(settings, topics, store, stats, self._days),
             connection.handlers(consumers, producers),
