@@ -1,0 +1,98 @@
+"""Imports point one way: protocol ← client ← daemons, pipeline ← cli."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# A part, and the other parts of mq that its modules may import.
+ALLOWED = {
+    "protocol": set[str](),
+    "client": {"protocol"},
+    "daemons": {"client", "protocol"},
+    "pipeline": {"client", "protocol"},
+    "cli": {"client", "daemons", "pipeline", "protocol"},
+    "mq": {"cli"},
+}
+SPARK = {"pyspark", "pyarrow"}  # an extra: only Spark jobs and their command may need it
+STARTS_THE_COMMAND = "mq.__main__"
+
+
+def sources(part: str) -> list[Path]:
+    found = sorted((ROOT / part).rglob("*.py"))
+    assert found
+    return found
+
+
+def imported(source: Path) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of each import in a file, wherever in it: functions have some too."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{source}:{node.lineno}: a relative import"
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def module_name(source: Path) -> str:
+    parts = list(source.relative_to(ROOT).with_suffix("").parts)
+    if parts[0] != "mq":
+        parts.insert(0, "mq")
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts)
+
+
+MODULES = sorted(module_name(source) for part in ALLOWED for source in sources(part))
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_a_part_imports_only_what_it_may(part: str) -> None:
+    wrong = []
+    for source in sources(part):
+        for line, name in imported(source):
+            words = name.split(".")
+            # `from mq import __version__` names no part.
+            if words[0] == "mq" and words[1] in ALLOWED and words[1] not in ALLOWED[part] | {part}:
+                wrong.append(f"{source.relative_to(ROOT)}:{line} imports {name}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("part", [part for part in ALLOWED if part != "pipeline"])
+def test_only_the_pipeline_needs_spark(part: str) -> None:
+    for source in sources(part):
+        if source == ROOT / "cli" / "commands" / "spark.py":
+            continue
+        assert SPARK.isdisjoint(name.split(".")[0] for _, name in imported(source)), source
+
+
+IMPORT_EACH = """
+import importlib, os, sys, traceback
+failed = []
+for name in sys.argv[1:]:
+    # A process of its own for each: what another module has imported must not help it.
+    child = os.fork()
+    if child == 0:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        failed.append(name)
+sys.exit(" ".join(failed) or None)
+"""
+
+
+def test_every_module_can_be_imported_first() -> None:
+    names = [name for name in MODULES if name != STARTS_THE_COMMAND]
+    command = [sys.executable, "-W", "error", "-c", IMPORT_EACH, *names]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,124 @@
+"""What is in the wheel: every module under the name that it is imported by, and nothing else."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from mq import __version__
+
+ROOT = Path(__file__).resolve().parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+FOLDERS: dict[str, str] = SETUPTOOLS["package-dir"]  # by import name
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+
+
+def modules_on_disk() -> set[str]:
+    """Every module's path as it has to be in a wheel: mq/protocol/frame.py."""
+    return {
+        str(Path(*name.split(".")) / source.relative_to(ROOT / folder))
+        for name, folder in FOLDERS.items()
+        for source in (ROOT / folder).rglob("*.py")
+    }
+
+
+def run(arguments: Sequence[str | Path], folder: Path) -> str:
+    command = [sys.executable, *map(str, arguments)]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy of the tree: a build leaves folders beside its sources."""
+    tree = tmp_path_factory.mktemp("tree")
+    for folder in FOLDERS.values():
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    out = tmp_path_factory.mktemp("wheel")
+    run(["-c", BUILD, out], tree)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def names_in(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def metadata(wheel: Path, name: str) -> str:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(f"mq-{__version__}.dist-info/{name}").decode()
+
+
+def test_pyproject_lists_every_package_on_disk() -> None:
+    on_disk = {
+        ".".join((name, *init.parent.relative_to(ROOT / folder).parts))
+        for name, folder in FOLDERS.items()
+        for init in (ROOT / folder).rglob("__init__.py")
+    }
+    assert SETUPTOOLS["packages"] == sorted(on_disk)
+
+
+def test_every_folder_with_modules_is_a_package() -> None:
+    bare = {
+        source.parent
+        for folder in FOLDERS.values()
+        for source in (ROOT / folder).rglob("*.py")
+        if not (source.parent / "__init__.py").exists()
+    }
+    assert bare == set()
+
+
+def test_the_wheel_has_every_module(wheel: Path) -> None:
+    in_wheel = {name for name in names_in(wheel) if name.endswith(".py")}
+    assert in_wheel == modules_on_disk()
+
+
+def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
+    assert "mq/py.typed" in names_in(wheel)
+
+
+def test_the_wheel_has_nothing_beside_the_package(wheel: Path) -> None:
+    assert {name.split("/")[0] for name in names_in(wheel)} == {
+        "mq",
+        f"mq-{__version__}.dist-info",
+    }
+
+
+def test_the_wheel_installs_the_command(wheel: Path) -> None:
+    assert "mq = mq.cli.main:app" in metadata(wheel, "entry_points.txt").splitlines()
+
+
+def test_the_wheel_describes_itself(wheel: Path) -> None:
+    described: Message = Parser().parsestr(metadata(wheel, "METADATA"))
+    assert described["Version"] == __version__
+    assert described["License-Expression"] == "Apache-2.0"
+    assert described["Requires-Python"] == ">=3.11"
+    assert str(described.get_payload()).strip() == (ROOT / "README.md").read_text("utf-8").strip()
+    assert f"mq-{__version__}.dist-info/licenses/LICENSE" in names_in(wheel)
+
+
+def test_modules_are_imported_from_the_wheel_as_a_zip(wheel: Path, tmp_path: Path) -> None:
+    # spark-submit --py-files puts an archive on sys.path like this.
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1]); "
+        "import mq.protocol.frame, mq.client, mq.daemons.broker.store.layout, mq.cli.main as main; "
+        "print(mq.protocol.frame.__file__, main.__file__, sep='\\n'); "
+        "sys.argv[1:] = ['--version']; main.app()"
+    )
+    frame, main, version = run(["-c", script, wheel], tmp_path).splitlines()
+    assert frame == f"{wheel}/mq/protocol/frame.py"
+    assert main == f"{wheel}/mq/cli/main.py"
+    assert version == f"mq {__version__}"
