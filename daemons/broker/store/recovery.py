@@ -101,7 +101,9 @@ class Recovery:
         report = self.report
         abort = self._root / layout.ABORT_FILE
         report.crashed = abort.exists()
-        report.machine_crashed = report.crashed and abort.read_bytes() != boot_id()
+        # Without a boot id, or with none in the file of a Java broker, the worse case is assumed.
+        boot = boot_id()
+        report.machine_crashed = report.crashed and not (boot and abort.read_bytes() == boot)
         if not self._log.files:
             self._forget_everything()
         else:

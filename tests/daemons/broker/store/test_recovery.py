@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import layout, recovery
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
@@ -94,6 +94,20 @@ def test_a_killed_store_has_every_message_once_and_finds_it_by_key(tmp_path: Pat
         assert bodies(store, "orders", 0) == [*expected(60, 0), b"after"]
 
     with_store(crashed, check_again)
+
+
+def test_a_crash_where_no_boot_has_an_id_is_taken_for_one_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed, _ = damaged_copy(tmp_path)
+    (crashed / layout.ABORT_FILE).write_bytes(b"")  # as Java's is everywhere
+    monkeypatch.setattr(recovery, "BOOT_ID", tmp_path / "absent")
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed
+        assert await all_bodies(store) == [expected(60, 0), expected(60, 1)]
+
+    with_store(crashed, check)
 
 
 def test_a_crash_of_the_machine_makes_the_index_again(tmp_path: Path) -> None:
