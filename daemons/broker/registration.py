@@ -7,6 +7,7 @@ the next round and delays no other.
 """
 
 import asyncio
+import contextlib
 import logging
 from types import TracebackType
 from typing import Self
@@ -63,8 +64,9 @@ class NameServerLink:
 class Registration:
     """The broker's place in the routes: an async context manager. Leaving it unregisters.
 
-    `first_round` is set when every name server has answered once, or failed to. For a slave
-    `master_address` and `master_ha_address` are what the name servers say.
+    Entering it waits, but not long, until the name servers know the broker. `first_round` is set
+    when every name server has answered once, or failed to. For a slave `master_address` and
+    `master_ha_address` are what the name servers say.
     """
 
     def __init__(
@@ -93,6 +95,9 @@ class Registration:
         if self._asks_address_server():
             self._tasks.spawn(self._ask_address_server(), "address server")
         self._tasks.spawn(self._run(), "registration")
+        # "Ready" means found through the name servers, but none that is dead may delay it for long.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.first_round.wait(), ANNOUNCE_TIMEOUT)
         return self
 
     async def __aexit__(
