@@ -103,7 +103,7 @@ class Printer:
             emoji=False,
         )
         if result.columns:
-            table = Table(box=SIMPLE_HEAD, pad_edge=False)
+            table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
             shown = [index for index, column in enumerate(result.columns) if column.title]
             for index in shown:
                 right = result.columns[index].kind is Kind.NUMBER

@@ -124,7 +124,7 @@ def main() -> None:
         key = lines[len(lines) // 2][0]
         mq("queryMsgByKey", "-n", name_server, "-t", TOPIC, "-k", key)
         identity = results[len(lines) // 2].offset_message_id
-        mq("queryMsgById", "-n", name_server, "-t", TOPIC, "-i", identity)
+        mq("queryMsgById", "-n", name_server, "-i", identity, "-f", "UTF-8")
         say("6. How far the group is")
         mq("consumerProgress", "-n", name_server, "-g", GROUP)
     finally:

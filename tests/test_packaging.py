@@ -21,12 +21,13 @@ FOLDERS: dict[str, str] = SETUPTOOLS["package-dir"]  # by import name
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 
-def modules_on_disk() -> set[str]:
-    """Every module's path as it has to be in a wheel: mq/protocol/frame.py."""
+def files_on_disk() -> set[str]:
+    """The path of every module, and of every file beside one, as it has to be in a wheel."""
     return {
         str(Path(*name.split(".")) / source.relative_to(ROOT / folder))
         for name, folder in FOLDERS.items()
-        for source in (ROOT / folder).rglob("*.py")
+        for source in (ROOT / folder).rglob("*")
+        if source.is_file() and "__pycache__" not in source.parts
     }
 
 
@@ -81,9 +82,10 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert bare == set()
 
 
-def test_the_wheel_has_every_module(wheel: Path) -> None:
-    in_wheel = {name for name in names_in(wheel) if name.endswith(".py")}
-    assert in_wheel == modules_on_disk()
+def test_the_wheel_has_every_module_and_what_lies_beside_it(wheel: Path) -> None:
+    in_wheel = {name for name in names_in(wheel) if name.startswith("mq/")}
+    assert "mq/protocol/frame.py" in in_wheel
+    assert in_wheel == files_on_disk()
 
 
 def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:

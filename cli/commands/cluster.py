@@ -25,7 +25,7 @@ _BASE = (
     number("sendQueueSize", ""),
     number("pullQueueSize", ""),
     number("pageCacheLockTimeMillis", ""),
-    time("earliestMessage", "Oldest"),
+    time("earliestMessage", ""),
     number("diskRatio", "Disk used"),
 )
 _MORE = (
