@@ -13,6 +13,7 @@ from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
+from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
     access,
@@ -45,6 +46,9 @@ log = logging.getLogger(__name__)
 
 # How often channels are looked at that have sent no heartbeat for channelExpiredTimeout.
 EXPIRY_SECONDS = 10.0
+
+# How often consumerFilter.json is written if a filter has changed (BrokerController.initialize).
+FILTER_SAVE_SECONDS = 10.0
 
 
 class Broker:
@@ -116,6 +120,8 @@ class Broker:
         groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
         offsets = ConsumerOffsets(folder / "consumerOffset.json")
         parts.push_async_callback(offsets.save)
+        self.filters = ConsumerFilters(folder / "consumerFilter.json", lambda: settings.broker)
+        parts.push_async_callback(self.filters.save)
         self.consumers = Consumers()
         self.producers = Producers()
         self._locks = QueueLocks()
@@ -173,20 +179,22 @@ class Broker:
             topics,
             groups,
             consumers,
+            self.filters,
             offsets,
             store,
             stats,
         )
+        settings.on_change.append(lambda _: self._pull.configure())
         admin = merge(
             access.handlers(settings, self.address, self.access),
             cleaning.handlers(topics, store),
-            client.handlers(consumers, producers, groups, topics),
+            client.handlers(consumers, producers, self.filters, groups, topics),
             config.handlers(settings, topics, store, stats, self._days),
             connection.handlers(consumers, producers),
             group.handlers(settings, groups, topics, offsets, consumers, store, stats),
             lock.handlers(self._locks),
             offset.handlers(lambda: settings.store, offsets, store),
-            query.handlers(lambda: settings.store, consumers, store),
+            query.handlers(lambda: settings.store, consumers, self.filters, store),
             relay.handlers(settings, topics, offsets, consumers, store),
             topic.handlers(settings, topics, offsets, store, self.registration.announced),
         )
@@ -202,6 +210,7 @@ class Broker:
         self.tasks.spawn(self.stats.run(), "statistics")
         self.tasks.spawn(self._days.run(), "turn of the day")
         self.tasks.spawn(self._save_offsets(offsets), "offsets")
+        self.tasks.spawn(self._save_filters(), "filters")
         self.tasks.spawn(self._expire_clients(), "expiry of clients")
         if self.access is not None:
             self.tasks.spawn(self.access.watch(), "ACL files")
@@ -213,6 +222,11 @@ class Broker:
                 await offsets.save()
             except OSError as error:
                 log.error("consumer offsets cannot be saved now: %s", error)
+
+    async def _save_filters(self) -> None:
+        while True:
+            await asyncio.sleep(FILTER_SAVE_SECONDS)
+            await self.filters.save()
 
     async def _expire_clients(self) -> None:
         while True:

@@ -1,30 +1,49 @@
 """Pulls that wait for a message.
 
 A held pull hangs on its queue; the message that arrives next in that queue wakes it in the same
-turn of the loop, so nothing polls. One that filters by tag looks at the new entries first and goes
+turn of the loop, so nothing polls. One with a filter looks at the new entries first and goes
 on waiting when none fits. A timer ends the wait.
 """
 
 import asyncio
 from collections.abc import Callable
 
+from mq.daemons.broker.filter.properties import PropertyExpression
+from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.listener import Channel
-from mq.protocol.tags import TagExpression
 
-# Entries looked at in one go by a wake-up; what is left decides the pull itself.
-_LOOK_AT = 800
+# A pull that so many new messages did not fit is answered all the same: it goes on behind them,
+# and its next look does not begin far back.
+_MOST_SKIPPED = 800
+
+# A connection needs one for each queue that its groups read. Beyond this many it is broken or
+# hostile: each costs about 2 kB while it waits.
+MOST_HELD = 20_000
+
+# Longer waits are cut: whoever asks for more learns after an hour that nothing has come.
+LONGEST_HOLD = 3600.0
 
 
 class HeldPull:
     """A pull that found nothing and waits.
 
-    ``answer`` is called once, with this object, when there is something to read or the wait is
-    over.
+    ``answer`` is called once, with this object, when there is something to read or the wait of
+    ``seconds`` is over; never once it was dropped or its connection has closed.
     """
 
-    __slots__ = ("_answer", "_seen", "_timer", "channel", "expression", "queue", "request")
+    __slots__ = (
+        "_answer",
+        "_held",
+        "_offset",
+        "_seen",
+        "_timer",
+        "channel",
+        "expression",
+        "queue",
+        "request",
+    )
 
     def __init__(
         self,
@@ -32,7 +51,7 @@ class HeldPull:
         channel: Channel,
         queue: ConsumeQueue,
         offset: int,
-        expression: TagExpression,
+        expression: Expression,
         seconds: float,
         answer: Callable[["HeldPull"], None],
     ) -> None:
@@ -40,36 +59,60 @@ class HeldPull:
         self.channel = channel
         self.queue = queue
         self.expression = expression
+        self._offset = offset
         self._seen = offset  # entries before it do not fit
         self._answer = answer
-        queue.waiting.append(self)
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._end)
+        self._held = held_pulls(channel)
+        self._held[self] = None
+        queue.waiting[self] = None
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(min(seconds, LONGEST_HOLD), self._end)
 
     def wake(self) -> None:
         """The queue has got messages."""
-        if self.channel.closed:
-            self.drop()
-        elif self._something_fits():
+        if self._something_fits():
             self._end()
 
     def drop(self) -> None:
         """Forget the pull without an answer."""
         self._timer.cancel()
-        if self in self.queue.waiting:
-            self.queue.waiting.remove(self)
+        self.queue.waiting.pop(self, None)
+        self._held.pop(self, None)
 
     def _something_fits(self) -> bool:
         codes = self.expression.codes
         if not codes:
             return True
-        entries = self.queue.entries(self._seen, _LOOK_AT)
-        for _, _, code in layout.ENTRY.iter_unpack(entries):
-            if code in codes:
+        queue = self.queue
+        while self._seen < queue.readable:
+            entries = queue.entries(self._seen, _MOST_SKIPPED)
+            if not entries:
+                return True  # they cannot be read: the pull is told where to go on
+            if type(self.expression) is PropertyExpression:
+                entries = self.expression.mark(queue, self._seen, entries, wanted=1)
+            for _, _, code in layout.ENTRY.iter_unpack(entries):
+                if code in codes:
+                    return True
+                self._seen += 1
+            if self._seen - self._offset >= _MOST_SKIPPED:
                 return True
-            self._seen += 1
         return False
 
     def _end(self) -> None:
         self.drop()
         if not self.channel.closed:
             self._answer(self)
+
+
+def held_pulls(channel: Channel) -> dict[HeldPull, None]:
+    """The pulls of a connection that wait, in their order. They are dropped when it closes."""
+    held: dict[HeldPull, None] | None = channel.attributes.get("held")
+    if held is None:
+        held = channel.attributes["held"] = {}
+        channel.on_close.append(_drop_all)
+    return held
+
+
+def _drop_all(channel: Channel) -> None:
+    for pull in list(channel.attributes["held"]):
+        pull.drop()

@@ -11,8 +11,11 @@ import struct
 from collections.abc import Callable
 
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.filter.properties import PropertyExpression
+from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
+from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.long_polling import HeldPull
+from mq.daemons.broker.long_polling import MOST_HELD, HeldPull, held_pulls
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
@@ -27,7 +30,6 @@ from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, PullSysFlag
-from mq.protocol.tags import TagExpression
 
 FOUND = int(ResponseCode.SUCCESS)
 NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
@@ -45,14 +47,13 @@ _iterate = layout.ENTRY.iter_unpack
 _identity = layout.RECORD_IDENTITY.unpack_from
 _identity_size = layout.RECORD_IDENTITY.size
 _MAGIC = layout.MAGIC_V1
-_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
 
 # A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
 _MOST_SCANNED = 800
-# Expressions and queues remembered; beyond it all are forgotten and read again.
+# Queues remembered; beyond it all are forgotten and looked up again.
 _MOST_REMEMBERED = 10_000
 
 Found = tuple[int, int, list[tuple[int, int]], int, int]  # code, next offset, ranges, count, size
@@ -68,6 +69,7 @@ class PullHandlers:
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
+        filters: ConsumerFilters,
         offsets: ConsumerOffsets,
         store: MessageStore,
         stats: BrokerStats,
@@ -76,19 +78,16 @@ class PullHandlers:
         self._store_config = store_config
         self._topics = topics
         self._groups = groups
-        self._consumers = consumers
         self._offsets = offsets
         self._store = store
         self._stats = stats
         self._log = store.log
         self._queues: dict[tuple[str, str], ConsumeQueue] = {}
-        self._expressions: dict[str, TagExpression] = {}
-        self._all = TagExpression.parse("*")
         self._cold_reads: set[asyncio.Task[None]] = set()
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
+        self._expression = Subscriptions(consumers, filters, store, self._warm_bytes).expression
         topics.on_change.append(lambda _: self._queues.clear())
-        self.held = 0
 
     def direct(self) -> dict[int, DirectHandler]:
         # The lite pull consumer of 5.x asks the same under a code of its own.
@@ -99,6 +98,10 @@ class PullHandlers:
             RequestCode.PULL_MESSAGE: self.pull_other,
             RequestCode.LITE_PULL_MESSAGE: self.pull_other,
         }
+
+    def configure(self) -> None:
+        """Look again whether the queues that are remembered may be read."""
+        self._queues.clear()
 
     async def close(self) -> None:
         """Wait for reads from the disk that are under way."""
@@ -143,8 +146,10 @@ class PullHandlers:
             self._check_group(group)
         expression = self._expression(fields, sys_flag, group, topic)
         found = self._look_up(queue, offset, maximum, expression)
-        code, _, ranges, count, _ = found
-        if code == NOT_FOUND and may_hold and sys_flag & _SUSPEND:
+        code, next_offset, ranges, count, _ = found
+        # Behind a gap in the queue there is something: only at the end is it worth waiting.
+        waits = code == NOT_FOUND and next_offset == offset
+        if waits and may_hold and sys_flag & _SUSPEND and self._may_wait(header, channel):
             self._hold(header, fields, channel, queue, offset, expression)
         elif count and self._log.written - ranges[0][0] > self._warm_bytes:
             self._read_cold(header, channel, queue, found, self._stats.group(topic, group))
@@ -156,7 +161,7 @@ class PullHandlers:
     # what to send ---------------------------------------------------------------------------------
 
     def _look_up(
-        self, queue: ConsumeQueue, offset: int, maximum: int, expression: TagExpression
+        self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression
     ) -> Found:
         """The records for a pull: code, next offset, (physical offset, size) ranges, count,
         size."""
@@ -171,6 +176,8 @@ class PullHandlers:
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
             return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
+        if type(expression) is PropertyExpression:
+            entries = expression.mark(queue, offset, entries, wanted)
         log = self._log
         written = log.written
         minimum = log.minimum
@@ -240,6 +247,9 @@ class PullHandlers:
                 break
             slices.append(part)
         self._answer(header, channel, queue, code, next_offset, slices, size)
+        self._count(counter, count, size)
+
+    def _count(self, counter: GroupCounter, count: int, size: int) -> None:
         if count:
             counter.messages += count
             counter.size += size
@@ -312,44 +322,6 @@ class PullHandlers:
         if not config.consume_enable:
             raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
 
-    def _expression(
-        self, fields: dict[str, str], sys_flag: int, group: str, topic: str
-    ) -> TagExpression:
-        """What the consumer wants: from the request itself, else from its heartbeats."""
-        if sys_flag & _SUBSCRIPTION:
-            text = fields.get("subscription") or "*"
-            kind = fields.get("expressionType")
-        else:
-            subscription = self._consumers.subscription(group, topic)
-            if subscription is None:
-                raise Refused(
-                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                    f"the consumer's subscription not exist: group {group} has sent no heartbeat "
-                    f"that names topic {topic}",
-                )
-            if subscription.sub_version < int(fields["subVersion"]):
-                raise Refused(
-                    ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
-                )
-            text, kind = subscription.sub_string or "*", subscription.expression_type
-        if text == "*":
-            return self._all
-        if kind and kind != "TAG":
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {kind}",
-            )
-        expression = self._expressions.get(text)
-        if expression is None:
-            try:
-                expression = TagExpression.parse(text)
-            except ValueError as error:
-                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
-            if len(self._expressions) >= _MOST_REMEMBERED:
-                self._expressions.clear()
-            self._expressions[text] = expression
-        return expression
-
     def _hold(
         self,
         header: dict[str, object],
@@ -357,25 +329,22 @@ class PullHandlers:
         channel: Channel,
         queue: ConsumeQueue,
         offset: int,
-        expression: TagExpression,
+        expression: Expression,
     ) -> None:
         config = self._config()
-        milliseconds = int(fields["suspendTimeoutMillis"])
+        milliseconds = _long(fields["suspendTimeoutMillis"])
         if not config.long_polling_enable:
             milliseconds = config.short_polling_time_mills
-        self.held += 1
-        pull = HeldPull(
+        HeldPull(
             header, channel, queue, offset, expression, milliseconds / 1000, self._wait_is_over
         )
-        held = channel.attributes.get("held")
-        if held is None:
-            held = channel.attributes["held"] = set()
-            channel.on_close.append(_drop_held)
-        held.add(pull)
+
+    def _may_wait(self, header: dict[str, object], channel: Channel) -> bool:
+        flag = header["flag"]
+        assert isinstance(flag, int)
+        return not flag & ONE_WAY and len(held_pulls(channel)) < MOST_HELD
 
     def _wait_is_over(self, pull: HeldPull) -> None:
-        self.held -= 1
-        pull.channel.attributes["held"].discard(pull)
         try:
             self._pull(pull.request, pull.channel, may_hold=False)
         except Refused as refused:  # its topic or group was changed while it waited
@@ -422,9 +391,7 @@ class PullHandlers:
         except OSError:  # the file was deleted by age meanwhile
             code, slices, count, size = RETRY, [], 0, 0
         self._answer(header, channel, queue, code, next_offset, slices, size)
-        counter.messages += count
-        counter.size += size
-        self._stats.transferred += count
+        self._count(counter, count, size)
 
 
 def _long(text: str) -> int:
@@ -433,8 +400,3 @@ def _long(text: str) -> int:
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"{number} is not a 64-bit number")
     return number
-
-
-def _drop_held(channel: Channel) -> None:
-    for pull in channel.attributes.pop("held", ()):
-        pull.drop()

@@ -24,6 +24,14 @@ class Checkpoint:
         self.safe_offset = 0
         self._path = path
 
+    def moved(self, timestamp: int, index_timestamp: int, safe_offset: int) -> "Checkpoint":
+        """The one that follows it, to be saved in its place."""
+        later = Checkpoint(self._path)
+        later.message_timestamp = later.queue_timestamp = timestamp
+        later.index_timestamp = index_timestamp
+        later.safe_offset = safe_offset
+        return later
+
     @property
     def minimum_timestamp(self) -> int:
         """Log and queues are on disk up to this store timestamp."""

@@ -79,8 +79,13 @@ class Checkpointer:
         try:
             for number, queue in enumerate(queues, 1):
                 before = queue.persisted
-                queue.persist()
-                self._unsynced.update(queue.sync_paths(before))
+                try:
+                    if queue.persist():
+                        # Files and folders that are new have to survive as names, too.
+                        folder = queue.folder
+                        self._unsynced.update((folder, folder.parent, folder.parent.parent))
+                finally:
+                    self._unsynced.update(queue.sync_paths(before))
                 if number % _QUEUES_A_TURN == 0:
                     await asyncio.sleep(0)
         except OSError:
@@ -92,19 +97,21 @@ class Checkpointer:
 
         Raises OSError; the checkpoint on disk then is the one before, which is still true.
         """
-        upto = self._log.written  # all entries up to it are in queues that are dirty or on file
+        upto = self._log.written
         timestamp = self.last_timestamp()
-        await self._persist()
+        # First: what waits for this flush is in no queue that is dirty before it is published.
         if not await self._flusher.drain(upto):
             return
+        await self._persist()
         paths, self._unsynced = self._unsynced, set()
         index_files = []
         if self._index is not None:
             self._index.save_headers()
             index_files = self._index.files[-2:]
-        checkpoint = self._checkpoint
-        checkpoint.message_timestamp = checkpoint.queue_timestamp = timestamp
-        checkpoint.safe_offset = upto
+        index_timestamp = self._checkpoint.index_timestamp
+        if len(index_files) > 1:  # as Java: the end of the last full file
+            index_timestamp = index_files[0].end_timestamp
+        checkpoint = self._checkpoint.moved(timestamp, index_timestamp, upto)
 
         def sync() -> None:
             _sync_files(paths)
@@ -117,6 +124,7 @@ class Checkpointer:
         except OSError:
             self._unsynced |= paths
             raise
+        self._checkpoint = checkpoint
         self._last = time.monotonic()
 
 

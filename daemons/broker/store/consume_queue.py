@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 MOST_FILLED = 1_000_000
 
 _ENTRY_SIZE = layout.ENTRY_SIZE
+_FILLER_SIZE = 0x7FFFFFFF  # the size in a filler entry (layout.FILLER_ENTRY)
+_SKIPPED_AT_ONCE = 4096  # entries read in one go while a gap is passed over
 
 
 class ConsumeQueue:
@@ -73,7 +76,9 @@ class ConsumeQueue:
         self.readable = 0
         self.written = 0
         self.appended = 0
-        self.waiting: list[HeldPull] = []  # long polls that the next message answers
+        # Long polls that the next message answers, in their order: a dict, so that one of ten
+        # thousand leaves as fast as the only one.
+        self.waiting: dict[HeldPull, None] = {}
         self._folder = folder
         self._file_size = file_size
         self._descriptors = descriptors
@@ -88,15 +93,30 @@ class ConsumeQueue:
     # loading --------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Find the files and the end of the entries in them."""
+        """Find the files and the end of the entries in them.
+
+        Raises StoreLoadError if they were made with another size.
+        """
         self._files = sorted(
             offset
             for name in os.listdir(self._folder)
             if (offset := layout.file_offset(name)) is not None and offset % _ENTRY_SIZE == 0
         )
+        for start in self._files:
+            self._check_size(start)
         self._set_end(self._find_end())
         if self._files:
             self.minimum = self._files[0] // _ENTRY_SIZE
+
+    def _check_size(self, start: int) -> None:
+        # A shorter file is damage, or grows: what it holds is where it is looked for.
+        path = self._folder / layout.file_name(start)
+        size = path.stat().st_size
+        if size > self._file_size or start % self._file_size:
+            raise StoreLoadError(
+                f"{path} of {size} bytes does not fit mappedFileSizeConsumeQueue, which is "
+                f"{self._file_size}: start with the size that the store was made with"
+            )
 
     def _find_end(self) -> int:
         """One past the last entry: in the last file that begins with one, found by halving."""
@@ -127,9 +147,7 @@ class ConsumeQueue:
 
     def set_minimum(self, physical_minimum: int) -> None:
         """Let the queue begin with the first entry that the log still has."""
-        index = self.first_at_or_after(physical_minimum)
-        if self._files and index * _ENTRY_SIZE >= self._files[0]:
-            self.minimum = min(index, self.readable)
+        self.minimum = self.first_at_or_after(physical_minimum)
 
     # reading --------------------------------------------------------------------------------
 
@@ -145,8 +163,11 @@ class ConsumeQueue:
 
     def next_file_index(self, index: int) -> int:
         """The first index of the file behind the one that an index is in."""
+        return min(self._behind_file(index), self.readable)
+
+    def _behind_file(self, index: int) -> int:
         per_file = self._file_size // _ENTRY_SIZE
-        return min(index - index % per_file + per_file, self.readable)
+        return index - index % per_file + per_file
 
     def entry(self, index: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
@@ -163,16 +184,37 @@ class ConsumeQueue:
     def first_at_or_after(self, physical: int) -> int:
         """The index of the first entry whose record is at a physical offset or behind it."""
         low = self._files[0] // _ENTRY_SIZE if self._files else self._persisted
-        high = self.readable
+        found = high = self.readable
         while low < high:
             middle = (low + high) // 2
-            entry = self._peek(middle)
-            # A filler entry stands for what came before the queue's first message.
-            if entry is None or entry[0] < physical or entry[1] == 0x7FFFFFFF:
-                low = middle + 1
+            # Fillers and entries that cannot be read say nothing: ask the next one that does.
+            index = self._skip_gap(middle, high)
+            entry = self._peek(index) if index < high else None
+            if entry is not None and entry[0] < physical:
+                low = index + 1
             else:
                 high = middle
-        return low
+                found = found if entry is None else index
+        return found
+
+    def _skip_gap(self, index: int, end: int) -> int:
+        """The first index from one on whose entry is there and no filler, or end."""
+        count = 1  # mostly that one is it
+        while index < end:
+            count = min(count, end - index)
+            if index >= self._persisted:
+                start = (index - self._persisted) * _ENTRY_SIZE
+                raw = bytes(self._tail[start : start + count * _ENTRY_SIZE])
+            else:
+                raw = self._read_file(index, min(count, self._persisted - index))
+            if not raw:
+                index = self._behind_file(index)
+            for _, size, _ in layout.ENTRY.iter_unpack(raw):
+                if 0 < size != _FILLER_SIZE:
+                    return index
+                index += 1
+            count = _SKIPPED_AT_ONCE
+        return end
 
     def _peek(self, index: int) -> tuple[int, int, int] | None:
         if index >= self._persisted:
@@ -194,7 +236,8 @@ class ConsumeQueue:
             descriptor = self._descriptors.open(self._folder / layout.file_name(start))
         except FileNotFoundError:
             return b""
-        return os.pread(descriptor, size, within)
+        data = os.pread(descriptor, size, within)
+        return data if len(data) == size else data[: len(data) - len(data) % _ENTRY_SIZE]
 
     # writing --------------------------------------------------------------------------------
 
@@ -215,6 +258,7 @@ class ConsumeQueue:
             # The queue's older messages went with old log files: begin in the right file.
             per_file = self._file_size // _ENTRY_SIZE
             self._set_end(index - index % per_file)
+            self.minimum = self.appended
         if index - self.appended > MOST_FILLED:
             return False
         if index > self.appended:
@@ -248,14 +292,15 @@ class ConsumeQueue:
         """One past the last entry that is in a file."""
         return self._persisted
 
-    def persist(self) -> None:
-        """Write the entries of written records to the file. Raises OSError; nothing is lost.
+    def persist(self) -> bool:
+        """Write the entries of written records to the file; say whether a file was begun.
 
         Nothing is written to a queue that was deleted: messages that were on their way to it then
-        are in the log only.
+        are in the log only. Raises OSError; no entry is lost then.
         """
         if self._deleted:
-            return
+            return False
+        begun = False
         while self._persisted < self.written:
             position = self._persisted * _ENTRY_SIZE
             start = position - position % self._file_size
@@ -264,6 +309,7 @@ class ConsumeQueue:
             if not self._files or self._files[-1] != start:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._files.append(start)
+                begun = True
             path = self._folder / layout.file_name(start)
             descriptor = self._descriptors.open(path, self._file_size)
             data = bytes(self._tail[: count * _ENTRY_SIZE])
@@ -272,6 +318,12 @@ class ConsumeQueue:
                 raise OSError(f"{path}: no room for an entry")
             del self._tail[: written * _ENTRY_SIZE]
             self._persisted += written
+        return begun
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return self._folder
 
     def sync_paths(self, since: int) -> list[Path]:
         """The files that hold entries from an index on: what a checkpoint has to fsync."""
@@ -286,6 +338,11 @@ class ConsumeQueue:
         dropped = self.appended - end
         if dropped == 0:
             return 0
+        self.minimum = min(self.minimum, end)
+        if end >= self._persisted:
+            del self._tail[(end - self._persisted) * _ENTRY_SIZE :]
+            self.appended = self.written = self.readable = end
+            return dropped
         while self._files and self._files[-1] // _ENTRY_SIZE >= end:
             self._remove_file(self._files[-1])
         if self._files:
@@ -295,17 +352,13 @@ class ConsumeQueue:
             os.ftruncate(descriptor, end * _ENTRY_SIZE - self._files[-1])
             os.ftruncate(descriptor, self._file_size)
         self._set_end(end)
-        self.minimum = min(self.minimum, end)
         return dropped
 
     def remove_files_before(self, physical_minimum: int) -> int:
         """Delete files, but never the last, whose records are all gone; say how many."""
         removed = 0
-        while len(self._files) > 1:
-            last_in_file = self._files[1] // _ENTRY_SIZE - 1
-            entry = self._peek(last_in_file)
-            if entry is None or entry[0] >= physical_minimum:
-                break
+        first = self.first_at_or_after(physical_minimum) * _ENTRY_SIZE
+        while len(self._files) > 1 and self._files[1] <= first:
             self._remove_file(self._files[0])
             removed += 1
         return removed

@@ -13,7 +13,7 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mq.daemons.broker.store import layout
@@ -196,7 +196,6 @@ class Index:
         self._folder = folder
         self._slots = slots
         self._capacity = capacity
-        self.on_full: Callable[[IndexFile], None] = lambda file: None
 
     def load(self) -> None:
         """Open the files there are; one of another size is left alone and said so."""
@@ -235,17 +234,23 @@ class Index:
     def _writable(self) -> IndexFile:
         if self.files and not self.files[-1].full:
             return self.files[-1]
-        now = time.time()
-        milliseconds = int(now * 1000) % 1000
-        name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{milliseconds:03d}"
-        file = IndexFile(self._folder / name, self._slots, self._capacity)
+        file = IndexFile(self._folder / self._next_name(), self._slots, self._capacity)
         sync_folder(self._folder)
         if self.files:
             self.files[-1].save_header()
             file.continue_from(self.files[-1])
-            self.on_full(self.files[-1])
         self.files.append(file)
         return file
+
+    def _next_name(self) -> str:
+        """The time as Java writes it. A clock that was set back must not change the files' order,
+        which is that of their names."""
+        now = time.time()
+        milliseconds = int(now * 1000) % 1000
+        name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{milliseconds:03d}"
+        if self.files and name <= self.files[-1].path.name:
+            name = f"{int(self.files[-1].path.name) + 1:017d}"
+        return name
 
     def find(self, topic: str, key: str, maximum: int, begin: int, end: int) -> list[int]:
         """Physical offsets of up to maximum messages that may have a key, the newest file first."""
@@ -264,7 +269,7 @@ class Index:
     def cut(self, physical: int) -> int:
         """Take back what is known of messages at a physical offset or behind it."""
         dropped = 0
-        while self.files and self.files[-1].count > 1:
+        while self.files:
             file = self.files[-1]
             dropped += file.cut(physical)
             if file.count > 1 or len(self.files) == 1:

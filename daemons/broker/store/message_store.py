@@ -291,7 +291,10 @@ class MessageStore:
             log.error("%r: entry %d is damaged and its message is not in the log", queue, index)
             return None
         log.error("%r: entry %d was damaged; mended from the log", queue, index)
-        queue.mend(index, layout.ENTRY.pack(*entry))
+        try:
+            queue.mend(index, layout.ENTRY.pack(*entry))
+        except OSError as error:  # the message can be read all the same
+            log.error("%r: entry %d cannot be mended now: %s", queue, index, error)
         return entry
 
     def message_store_time(self, topic: str, queue_id: int, offset: int) -> int:
@@ -348,7 +351,9 @@ class MessageStore:
             return 0, 0, []
         found = index.find(topic, key, max_num, begin, end)
         records = [
-            record for physical in sorted(found) if (record := self.record_at(physical)) is not None
+            record
+            for physical in sorted(set(found))
+            if (record := self.record_at(physical)) is not None
         ]
         return index.end_timestamp, max(index.end_offset, 0), records
 

@@ -31,10 +31,13 @@ class Queues:
             yield from queues.values()
 
     def load(self) -> None:
-        """Find the queues there are; folders with other names are left alone (as Java does)."""
+        """Find the queues there are; folders with other names are left alone (as Java does).
+
+        Raises StoreLoadError if one has files of another size than configured.
+        """
         self._root.mkdir(parents=True, exist_ok=True)
         for folder in self._root.iterdir():
-            if not folder.is_dir():
+            if not folder.is_dir() or not _is_topic(folder):
                 continue
             for child in folder.iterdir():
                 if child.name.isascii() and child.name.isdigit() and child.is_dir():
@@ -80,6 +83,15 @@ class Queues:
 
     def close(self) -> None:
         self.descriptors.close()
+
+
+def _is_topic(folder: Path) -> bool:
+    try:
+        check_folder_name(folder.name)
+    except IllegalName as error:
+        log.warning("%s is not the folder of a topic and is left alone: %s", folder, error)
+        return False
+    return True
 
 
 def check_folder_name(topic: str) -> None:

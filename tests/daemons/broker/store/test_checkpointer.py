@@ -1,0 +1,279 @@
+"""The checkpoint file and what it vouches for."""
+
+import asyncio
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store.checkpoint import Checkpoint
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import FlushDiskType
+from tests.daemons.broker.store.stores import (
+    Sink,
+    append,
+    bodies,
+    crashed_copy,
+    fill_disk,
+    hold_fsyncs,
+    put,
+    with_store,
+)
+
+
+def checkpoint_at(path: Path, *values: int) -> Checkpoint:
+    checkpoint = Checkpoint(path)
+    (
+        checkpoint.message_timestamp,
+        checkpoint.queue_timestamp,
+        checkpoint.index_timestamp,
+        checkpoint.safe_offset,
+    ) = values
+    return checkpoint
+
+
+def loaded(path: Path) -> Checkpoint:
+    checkpoint = Checkpoint(path)
+    checkpoint.load()
+    return checkpoint
+
+
+# the file ---------------------------------------------------------------------------------------
+
+
+def test_the_file_is_a_page_that_begins_as_java_writes_it(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint_at(path, 1_700_000_000_000, 1_700_000_000_001, 5, 0x1234).save()
+    raw = path.read_bytes()
+    assert len(raw) == 4096
+    assert raw[:24].hex() == "0000018bcfe568000000018bcfe568010000000000000005"
+    assert raw[24:1024] == bytes(1000)
+    ours = b"mq-safe1" + (0x1234).to_bytes(8, "big") + raw[:24]
+    assert raw[1024:] == ours + zlib.crc32(ours).to_bytes(4, "big") + bytes(4096 - 1068)
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint_at(path, 9000, 8000, 4000, 77).save()
+    checkpoint = loaded(path)
+    assert checkpoint.safe_offset == 77
+    assert checkpoint.minimum_timestamp == 5000
+    assert checkpoint.minimum_timestamp_with_index == 4000
+
+
+@pytest.mark.parametrize("field", [0, 8, 16])
+def test_the_offset_does_not_count_once_java_has_written_the_file(
+    tmp_path: Path, field: int
+) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint_at(path, 9000, 8000, 4000, 77).save()
+    raw = bytearray(path.read_bytes())
+    struct.pack_into(">q", raw, field, 9999)
+    path.write_bytes(raw)
+    checkpoint = loaded(path)
+    assert checkpoint.safe_offset == 0
+    assert 9999 in (
+        checkpoint.message_timestamp,
+        checkpoint.queue_timestamp,
+        checkpoint.index_timestamp,
+    )
+
+
+@pytest.mark.parametrize("at", [1024, 1035, 1045, 1067])
+def test_a_flipped_bit_in_our_part_makes_the_offset_unknown(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "checkpoint"
+    checkpoint_at(path, 9000, 8000, 4000, 77).save()
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+    checkpoint = loaded(path)
+    assert (checkpoint.safe_offset, checkpoint.message_timestamp) == (0, 9000)
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(23), bytes(4096)])
+def test_a_file_that_says_nothing_counts_as_zeros(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "checkpoint"
+    if content is not None:
+        path.write_bytes(content)
+    checkpoint = loaded(path)
+    assert (checkpoint.safe_offset, checkpoint.minimum_timestamp_with_index) == (0, 0)
+
+
+def test_a_short_file_of_java_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    path.write_bytes(struct.pack(">qqq", 9000, 8000, 7000))
+    checkpoint = loaded(path)
+    assert (checkpoint.safe_offset, checkpoint.queue_timestamp) == (0, 8000)
+
+
+# what it vouches for ------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_has_every_entry_in_its_file(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        for queue_id in range(3):
+            await put(store, "orders", queue_id, *[b"x"] * 25)
+        await store.checkpointer.checkpoint()
+        assert [queue.persisted for queue in store.queues] == [25] * 3
+        checkpoint = loaded(tmp_path / "checkpoint")
+        assert checkpoint.safe_offset == store.max_physical_offset
+        assert checkpoint.message_timestamp == store.appender.last_timestamp
+        assert checkpoint.queue_timestamp == store.appender.last_timestamp
+
+    with_store(tmp_path, work)
+
+
+def test_a_batch_that_waits_for_its_fsync_is_not_vouched_for_without_its_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        gate = hold_fsyncs(monkeypatch)
+        sink = Sink()
+        try:
+            append(store, sink, 1)
+            store.appender.commit()
+            saved = asyncio.ensure_future(store.checkpointer.checkpoint())
+            await asyncio.sleep(0)
+        finally:
+            gate.set()
+        await saved
+        assert loaded(tmp_path / "checkpoint").safe_offset == store.max_physical_offset > 0
+        assert store.queue("orders", 0).persisted == 1
+
+    with_store(tmp_path, work, flush=FlushDiskType.SYNC_FLUSH)
+
+
+def test_new_files_and_their_folders_are_synced_as_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"x")
+        monkeypatch.setattr(os, "fdatasync", note)
+        await store.checkpointer.checkpoint()
+        folder = store.root / "consumequeue"
+        new = {folder, folder / "orders", folder / "orders" / "0"}
+        assert {str(path) for path in new} <= set(synced)
+        assert synced.index(str(folder)) < synced.index(str(store.root / "checkpoint"))
+        synced.clear()
+        await put(store, "orders", 0, b"y")
+        await store.checkpointer.checkpoint()
+        assert str(folder) not in synced  # only new names cost that
+        assert str(folder / "orders" / "0" / f"{0:020d}") in synced
+
+    with_store(tmp_path, work)
+
+
+def test_entries_written_before_the_disk_was_full_are_synced_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x"] * 25)  # in two files
+        with monkeypatch.context() as patch:
+            fill_disk(patch, room=400)
+            with pytest.raises(OSError, match="No space left"):
+                await store.checkpointer.checkpoint()
+        assert store.queue("orders", 0).persisted == 20
+        assert not (tmp_path / "checkpoint").exists()
+        monkeypatch.setattr(os, "fdatasync", note)
+        await store.checkpointer.checkpoint()
+        folder = store.root / "consumequeue" / "orders" / "0"
+        assert {str(folder / f"{start:020d}") for start in (0, 400)} <= set(synced)
+
+    with_store(tmp_path, work)
+
+
+def test_a_checkpoint_that_cannot_be_saved_leaves_the_one_before_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"one")
+        await store.checkpointer.checkpoint()
+        before = (tmp_path / "checkpoint").read_bytes()
+        await put(store, "orders", 0, b"two")
+        await store.flusher.drain()
+        queue = store.queue("orders", 0)
+        queue.persist()
+        with monkeypatch.context() as patch:
+            fill_disk(patch)
+            with pytest.raises(OSError, match="No space left"):
+                await store.checkpointer.checkpoint()
+        assert (tmp_path / "checkpoint").read_bytes() == before
+        await store.checkpointer.checkpoint()
+        assert loaded(tmp_path / "checkpoint").safe_offset == store.max_physical_offset
+
+    with_store(tmp_path, work)
+
+
+def test_the_time_of_the_last_full_index_file_is_kept_for_java(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        for number in range(5):
+            await put(store, "orders", 0, b"x", keys=(f"k{number}",))
+        await store.checkpointer.checkpoint()
+        assert loaded(tmp_path / "checkpoint").index_timestamp == 0
+        for number in range(5, 10):
+            await put(store, "orders", 0, b"x", keys=(f"k{number}",))
+        await store.checkpointer.checkpoint()
+        index = store.key_index
+        assert index is not None and len(index.files) == 2
+        expected = index.files[0].end_timestamp
+        assert loaded(tmp_path / "checkpoint").index_timestamp == expected > 0
+
+    with_store(tmp_path, work, items=8)
+
+
+def test_the_disk_that_was_full_is_tried_again_by_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"one")
+        real = os.pwrite
+        failures = 0
+        written = asyncio.Event()
+
+        def fail_twice(descriptor: int, data: bytes, position: int) -> int:
+            nonlocal failures
+            if failures < 2:
+                failures += 1
+                raise OSError(28, "No space left on device")
+            written.set()
+            return real(descriptor, data, position)
+
+        monkeypatch.setattr(os, "pwrite", fail_twice)
+        rounds = asyncio.ensure_future(store.checkpointer.run())
+        async with asyncio.timeout(10):
+            await written.wait()
+        assert store.queue("orders", 0).persisted == 1
+        rounds.cancel()
+
+    with_store(tmp_path, work, flush_interval_consume_queue=10)
+
+
+def test_a_store_killed_after_a_checkpoint_begins_with_it(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 10)  # in three log files
+        await store.checkpointer.checkpoint()
+        await put(store, "orders", 0, b"after")
+        crashed_copy(store, tmp_path / "crashed")
+
+    async def reopened(store: MessageStore) -> None:
+        assert store.report.start == 8192  # the whole last file is verified
+        assert bodies(store, "orders", 0) == [*[b"x" * 900] * 10, b"after"]
+
+    with_store(tmp_path / "store", work)
+    with_store(tmp_path / "crashed", reopened)

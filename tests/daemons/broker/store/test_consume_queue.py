@@ -1,0 +1,367 @@
+"""Queue files: finding their end, gaps in them, mending, cutting and deleting them."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.daemons.broker.store.queues import Queues
+from tests.daemons.broker.store.stores import fill_disk
+
+PER_FILE = 5
+FILE = PER_FILE * 20
+SIZE = 100  # of each record: message n lies at n * SIZE
+FILLER = bytes.fromhex("00000000000000007FFFFFFF0000000000000000")
+
+
+def entry(number: int) -> bytes:
+    return layout.ENTRY.pack(number * SIZE, SIZE, number)
+
+
+@contextmanager
+def queue_at(root: Path, capacity: int = 16) -> Iterator[ConsumeQueue]:
+    descriptors = DescriptorCache(capacity)
+    try:
+        yield ConsumeQueue("orders", 0, root / "orders" / "0", FILE, descriptors)
+    finally:
+        descriptors.close()
+
+
+def fill(queue: ConsumeQueue, count: int) -> None:
+    """Entries as the hot path puts them, all readable."""
+    for number in range(queue.appended, count):
+        queue.append(entry(number))
+    queue.written = queue.readable = count
+
+
+def numbers(queue: ConsumeQueue, count: int = 1000) -> list[int]:
+    """The messages of a queue, read file by file."""
+    found: list[int] = []
+    index = queue.minimum
+    while raw := queue.entries(index, count):
+        found += [code for _, _, code in layout.ENTRY.iter_unpack(raw)]
+        index += len(raw) // 20
+    return found
+
+
+def files(root: Path) -> list[str]:
+    return sorted(name.lstrip("0") or "0" for name in os.listdir(root / "orders" / "0"))
+
+
+def stored(root: Path, count: int) -> None:
+    with queue_at(root) as queue:
+        fill(queue, count)
+        queue.persist()
+
+
+# loading ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 9, 10, 11, 23])
+def test_the_end_is_found_again_in_whichever_file_it_is(tmp_path: Path, count: int) -> None:
+    stored(tmp_path, count)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert (queue.minimum, queue.readable, queue.appended) == (0, count, count)
+        assert numbers(queue) == list(range(count))
+
+
+def test_an_empty_last_file_is_removed_and_the_end_is_in_the_one_before(tmp_path: Path) -> None:
+    stored(tmp_path, 7)
+    for start in (200, 300):
+        (tmp_path / "orders" / "0" / f"{start:020d}").write_bytes(bytes(FILE))
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert queue.appended == 7
+    assert files(tmp_path) == ["0", "100"]
+
+
+def test_a_queue_without_any_entry_is_empty(tmp_path: Path) -> None:
+    folder = tmp_path / "orders" / "0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}").write_bytes(bytes(FILE))
+    (folder / "notes.txt").write_text("not ours")
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert (queue.minimum, queue.appended, queue.entries(0, 1)) == (0, 0, b"")
+    assert files(tmp_path) == ["notes.txt"]
+
+
+@pytest.mark.parametrize(("name", "size"), [(0, 200), (40, 100)], ids=["longer", "other steps"])
+def test_files_of_another_size_are_refused_and_left_as_they_are(
+    tmp_path: Path, name: int, size: int
+) -> None:
+    folder = tmp_path / "orders" / "0"
+    folder.mkdir(parents=True)
+    path = folder / f"{name:020d}"
+    path.write_bytes(entry(0) * (size // 20))
+    with (
+        queue_at(tmp_path) as queue,
+        pytest.raises(StoreLoadError, match="mappedFileSizeConsumeQueue, which is 100"),
+    ):
+        queue.load()
+    assert path.read_bytes() == entry(0) * (size // 20)
+
+
+def test_a_file_cut_in_the_middle_of_an_entry_gives_whole_entries_only(tmp_path: Path) -> None:
+    stored(tmp_path, 7)
+    os.truncate(tmp_path / "orders" / "0" / f"{0:020d}", 50)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert queue.entries(1, 10) == entry(1)
+        assert queue.entry(2) is None
+        assert queue.next_file_index(2) == 5
+        assert queue.entries(5, 10) == entry(5) + entry(6)
+
+
+# reading ----------------------------------------------------------------------------------------
+
+
+def test_entries_end_at_a_file_the_readable_end_and_the_minimum(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, 8)
+        queue.persist()
+        fill(queue, 12)
+        queue.readable = 11
+        assert queue.entries(3, 100) == entry(3) + entry(4)
+        assert queue.entries(5, 100) == entry(5) + entry(6) + entry(7)  # the rest is in memory
+        assert queue.entries(8, 2) == entry(8) + entry(9)
+        assert queue.entries(8, 100) == entry(8) + entry(9) + entry(10)
+        assert queue.entries(11, 1) == b""
+        queue.minimum = 4
+        assert queue.entries(3, 100) == b""
+        assert queue.entries(4, 100) == entry(4)
+        assert [queue.next_file_index(index) for index in (0, 4, 5, 10)] == [5, 5, 10, 11]
+
+
+def test_the_first_entry_of_an_offset_is_found_on_disk_and_in_memory(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, 8)
+        queue.persist()
+        fill(queue, 12)
+        offsets = (0, 1, SIZE, 7 * SIZE, 7 * SIZE + 1, 11 * SIZE, 11 * SIZE + 1)
+        assert [queue.first_at_or_after(offset) for offset in offsets] == [0, 1, 1, 7, 8, 11, 12]
+
+
+@pytest.mark.parametrize("persisted", [False, True])
+@pytest.mark.parametrize(("gap", "after"), [(3, 4), (1, 9), (4, 12)])
+def test_a_gap_hides_neither_what_is_before_it_nor_what_is_behind_it(
+    tmp_path: Path, gap: int, after: int, persisted: bool
+) -> None:
+    with queue_at(tmp_path) as queue:
+        for number in (*range(gap), *range(after, 15)):
+            assert queue.restore(number, entry(number))
+        if persisted:
+            queue.persist()
+        for number in range(15):
+            expected = number if number < gap or number >= after else after
+            assert queue.first_at_or_after(number * SIZE) == expected
+        assert queue.first_at_or_after(15 * SIZE) == 15
+
+
+def test_a_missing_file_in_the_middle_hides_no_other(tmp_path: Path) -> None:
+    stored(tmp_path, 15)
+    (tmp_path / "orders" / "0" / f"{100:020d}").unlink()
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert [queue.first_at_or_after(n * SIZE) for n in (0, 4, 5, 9, 10)] == [0, 4, 10, 10, 10]
+
+
+# restoring ------------------------------------------------------------------------------------
+
+
+def test_a_gap_is_filled_as_java_fills_it_and_later_messages_keep_their_offsets(
+    tmp_path: Path,
+) -> None:
+    with queue_at(tmp_path) as queue:
+        assert queue.restore(0, entry(0))
+        assert queue.restore(3, entry(3))
+        assert not queue.restore(1, entry(1))  # behind the end
+        assert (queue.minimum, queue.readable) == (0, 4)
+        queue.persist()
+    raw = (tmp_path / "orders" / "0" / f"{0:020d}").read_bytes()
+    assert raw == entry(0) + FILLER + FILLER + entry(3) + bytes(20)
+
+
+def test_a_queue_whose_beginning_is_gone_starts_in_the_right_file(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        assert queue.restore(12, entry(12))
+        assert queue.restore(13, entry(13))
+        assert (queue.minimum, queue.readable) == (12, 14)
+        queue.persist()
+    assert files(tmp_path) == ["200"]
+    raw = (tmp_path / "orders" / "0" / f"{200:020d}").read_bytes()
+    assert raw == FILLER + FILLER + entry(12) + entry(13) + bytes(20)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        queue.set_minimum(0)
+        assert (queue.minimum, queue.readable) == (12, 14)
+        assert numbers(queue) == [12, 13]
+
+
+def test_an_offset_out_of_all_proportion_is_not_believed(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, 2)
+        assert not queue.restore(2_000_000, entry(2))
+        assert queue.appended == 2
+
+
+# writing ----------------------------------------------------------------------------------------
+
+
+def test_only_what_is_in_the_log_is_written_and_the_rest_can_be_undone(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, 3)
+        queue.append(entry(3))
+        queue.append(entry(4))
+        queue.persist()
+        assert queue.persisted == 3
+        queue.undo_unwritten()
+        assert (queue.appended, numbers(queue)) == (3, [0, 1, 2])
+        fill(queue, 6)
+        queue.persist()
+    raw = (tmp_path / "orders" / "0" / f"{0:020d}").read_bytes()
+    assert raw == b"".join(entry(number) for number in range(5))
+
+
+@pytest.mark.parametrize("room", [0, 20, 30, 100, 110])
+def test_a_full_disk_loses_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, 8)
+        with monkeypatch.context() as patch:
+            fill_disk(patch, room)
+            with pytest.raises(OSError, match=r"No space left|no room for an entry"):
+                queue.persist()
+        assert numbers(queue) == list(range(8))
+        queue.persist()
+        assert queue.persisted == 8
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert numbers(queue) == list(range(8))
+
+
+@pytest.mark.parametrize("persisted", [False, True])
+def test_a_damaged_entry_is_mended_where_it_is(tmp_path: Path, persisted: bool) -> None:
+    with queue_at(tmp_path) as queue:
+        for number in range(8):
+            queue.append(entry(number) if number != 6 else bytes(20))
+        queue.written = queue.readable = 8
+        if persisted:
+            queue.persist()
+        queue.mend(6, entry(6))
+        queue.persist()
+        assert numbers(queue) == list(range(8))
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert numbers(queue) == list(range(8))
+
+
+def test_more_queues_than_open_files_are_written_and_read(tmp_path: Path) -> None:
+    descriptors = DescriptorCache(3)
+    before = len(os.listdir("/proc/self/fd"))
+    queues = [
+        ConsumeQueue("orders", number, tmp_path / str(number), FILE, descriptors)
+        for number in range(20)
+    ]
+    for queue in queues:
+        fill(queue, 7)
+        queue.persist()
+    assert [numbers(queue) for queue in queues] == [list(range(7))] * 20
+    assert len(os.listdir("/proc/self/fd")) - before == 3
+    descriptors.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_deleted_queue_is_not_written_again(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, 7)
+        assert queue.persist()
+        queue.append(entry(7))
+        queue.delete()
+        queue.written = queue.readable = 8
+        assert not queue.persist()
+        assert queue.entries(0, 10) == b""
+    assert not (tmp_path / "orders" / "0").exists()
+
+
+# cutting and deleting -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("persisted", [0, 7, 12])
+@pytest.mark.parametrize("keep", [0, 1, 5, 6, 10, 12])
+def test_a_cut_drops_exactly_the_entries_behind_it(
+    tmp_path: Path, keep: int, persisted: int
+) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, persisted)
+        queue.persist()
+        fill(queue, 12)
+        assert queue.cut(keep * SIZE) == 12 - keep
+        assert (queue.appended, queue.written, queue.readable) == (keep, keep, keep)
+        assert numbers(queue) == list(range(keep))
+        fill(queue, 12)
+        assert numbers(queue) == list(range(12))
+        queue.persist()
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert numbers(queue) == list(range(12))
+
+
+def test_what_was_cut_off_is_not_found_by_the_next_start(tmp_path: Path) -> None:
+    stored(tmp_path, 12)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        queue.cut(6 * SIZE)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert numbers(queue) == list(range(6))
+    assert files(tmp_path) == ["0", "100"]
+
+
+def test_files_whose_records_are_all_gone_are_removed_but_never_the_last(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        fill(queue, 12)
+        queue.persist()
+        assert queue.remove_files_before(4 * SIZE) == 0
+        assert queue.remove_files_before(6 * SIZE) == 1
+        queue.set_minimum(6 * SIZE)
+        assert (queue.minimum, numbers(queue)) == (6, [6, 7, 8, 9, 10, 11])
+        assert queue.remove_files_before(100 * SIZE) == 1
+        queue.set_minimum(100 * SIZE)
+        assert (queue.minimum, queue.readable, numbers(queue)) == (12, 12, [])
+    assert files(tmp_path) == ["200"]
+
+
+def test_a_file_that_ends_in_a_gap_is_kept_while_it_has_a_message(tmp_path: Path) -> None:
+    with queue_at(tmp_path) as queue:
+        for number in (0, 1, 2, 7, 8):
+            queue.restore(number, entry(number))
+        queue.persist()
+        assert queue.remove_files_before(2 * SIZE) == 0
+        queue.set_minimum(2 * SIZE)
+        assert queue.minimum == 2
+        assert queue.remove_files_before(3 * SIZE) == 1
+        queue.set_minimum(3 * SIZE)
+        assert queue.minimum == 7
+
+
+# all queues ---------------------------------------------------------------------------------------
+
+
+def test_folders_that_are_no_topics_do_not_stop_a_start(tmp_path: Path) -> None:
+    stored(tmp_path, 3)
+    (tmp_path / "not a topic" / "0").mkdir(parents=True)
+    (tmp_path / "orders" / "not a number").mkdir()
+    (tmp_path / "file").touch()
+    queues = Queues(tmp_path, FILE)
+    queues.load()
+    assert [(queue.topic, queue.queue_id, queue.readable) for queue in queues] == [("orders", 0, 3)]
+    queues.close()

@@ -1,0 +1,129 @@
+"""Files of a fixed size and the descriptors of many."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.mapped_file import DescriptorCache, MappedFile
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_new_file_has_its_whole_length_as_a_hole(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / "f", 1 << 20, 1 << 20)
+    status = os.stat(tmp_path / "f")
+    assert (status.st_size, status.st_blocks, file.end) == (1 << 20, 0, 2 << 20)
+    file.delete()
+    assert not (tmp_path / "f").exists()
+
+
+def test_what_is_written_is_seen_in_the_view_and_by_reads(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / "f", 0, 8192)
+    view = file.view
+    file.write(b"before", 100)
+    file.write(memoryview(b"behind"), 8186)
+    assert (view[100:106], file.read(8186, 100)) == (b"before", b"behind")
+    file.sync()
+    file.close()
+
+
+def test_a_slice_outlives_its_file(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / "f", 0, 8192)
+    file.write(b"kept", 4000)
+    part = file.view[4000:4004]
+    file.delete()
+    file.close()
+    assert part == b"kept"
+
+
+def test_clearing_leaves_what_is_before_and_zeros_behind(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / "f", 0, 8192)
+    file.write(b"x" * 8192, 0)
+    view = file.view
+    file.clear_after(5000)
+    assert view == b"x" * 5000 + bytes(3192)
+    file.close()
+
+
+def test_a_write_that_stores_a_part_is_carried_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = MappedFile(tmp_path / "f", 0, 100)
+    real = os.pwrite
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
+        file.write(b"0123456789", 50)
+    assert file.read(50, 10) == b"0123456789"
+    file.close()
+
+
+def test_reading_a_closed_file_is_an_error(tmp_path: Path) -> None:
+    file = MappedFile(tmp_path / "f", 0, 100)
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.read(0, 10)
+
+
+def test_a_file_closed_while_it_is_read_gives_no_bytes_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = MappedFile(tmp_path / "f", 0, 100)
+    real = os.pread
+
+    def read_late(descriptor: int, size: int, position: int) -> bytes:
+        file.close()  # as the loop does while a thread is on its way to the call
+        other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+        assert other == descriptor
+        os.pwrite(other, b"secret", 0)
+        try:
+            return real(descriptor, size, position)
+        finally:
+            os.close(other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", read_late)
+        with pytest.raises(OSError, match="closed while it was read"):
+            file.read(0, 6)
+
+
+def test_no_descriptor_is_lost_where_a_file_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    cache = DescriptorCache(4)
+    log = CommitLog([tmp_path], 4096)
+    before = open_files()
+    for name in ("ftruncate", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, fail)
+            if name == "ftruncate":
+                with pytest.raises(OSError, match="No space"):
+                    cache.open(tmp_path / "queue", 100)
+            with pytest.raises(OSError, match="No space"):
+                log.add_file()
+    assert (open_files(), log.files) == (before, [])
+    assert log.add_file().size == 4096
+    log.close()
+
+
+def test_the_least_used_descriptor_is_closed_first(tmp_path: Path) -> None:
+    cache = DescriptorCache(2)
+    a, b, c = (tmp_path / name for name in "abc")
+    first = cache.open(a, 10)
+    cache.open(b, 10)
+    assert cache.open(a) == first
+    cache.open(c, 10)
+    assert os.fstat(first).st_size == 10  # b had to go
+    cache.forget(a)
+    cache.forget(a)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(first)
+    with pytest.raises(FileNotFoundError):
+        cache.open(tmp_path / "missing")
+    cache.close()
