@@ -1,5 +1,6 @@
 """One call of a command: its surroundings, what cluster it is for, and the way to that cluster."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ from mq.cli.output import Format
 from mq.cli.status import Status
 
 if TYPE_CHECKING:
+    import ssl
+
     from mq.client.admin import Admin
     from mq.client.caller import Caller
+    from mq.client.credentials import AccessKey
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 DEFAULT_TIMEOUT = 5.0  # seconds
@@ -33,6 +37,11 @@ class Call:
     output: Format
     timeout: float
     given_name_servers: str | None = None
+    given_acl_file: str | None = None
+    given_tls_config: str | None = None
+    acl_file: str | None = None
+    acl_file_chosen: bool = True  # False: it is just where Java's tools look
+    tls_config: str | None = None
     concurrent: bool = False
 
     @asynccontextmanager
@@ -41,13 +50,39 @@ class Call:
         if self.concurrent:
             from mq.client.session import Session
 
-            async with Session(self.name_servers, timeout=self.timeout) as session:
+            async with Session(
+                self.name_servers,
+                timeout=self.timeout,
+                credentials=self.credentials(),
+                tls=self.tls(),
+            ) as session:
                 yield session
             return
         from mq.client.blocking import BlockingSession
 
-        with BlockingSession(self.name_servers, timeout=self.timeout) as blocking:
+        with BlockingSession(
+            self.name_servers,
+            timeout=self.timeout,
+            credentials=self.credentials(),
+            tls=self.tls(),
+        ) as blocking:
             yield blocking
+
+    def credentials(self) -> "AccessKey | None":
+        """What requests are signed with. Raises CommandError for a file that has no access key."""
+        if self.acl_file is None:
+            return None
+        from mq.cli.secrets import credentials
+
+        return credentials(self.acl_file, may_be_blank=not self.acl_file_chosen)
+
+    def tls(self) -> "ssl.SSLContext | None":
+        """How connections are encrypted. Raises CommandError for files that cannot be used."""
+        if self.tls_config is None:
+            return None
+        from mq.cli.secrets import tls_context
+
+        return tls_context(self.tls_config)
 
     @asynccontextmanager
     async def admin(self) -> AsyncIterator["Admin"]:
@@ -64,7 +99,9 @@ def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call
     The nearest statement wins: option, then an explicit context, then NAMESRV_ADDR, then the
     current context, then 127.0.0.1:9876. Raises CommandError for a setting that cannot be.
     """
-    address, origin = _name_servers(environment, values)
+    context = _context(environment, values)
+    address, origin = _name_servers(environment, values, context)
+    acl_file, acl_file_chosen = _acl_file(environment, values, context)
     return Call(
         environment=environment,
         name=name,
@@ -73,25 +110,70 @@ def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call
         output=_format(environment, values.get("output")),
         timeout=_timeout(environment, values.get("timeout")),
         given_name_servers=values.get("namesrv_addr"),
+        given_acl_file=values.get("acl_file"),
+        given_tls_config=values.get("tls_config"),
+        acl_file=acl_file,
+        acl_file_chosen=acl_file_chosen,
+        tls_config=_chosen(
+            environment, values, context, ("tls_config", "MQ_TLS_CONFIG", "tlsFile")
+        ),
     )
 
 
-def _name_servers(environment: Environment, values: dict[str, Any]) -> tuple[str, str]:
-    given = values.get("namesrv_addr")
-    if given is not None:
-        return given, "-n"
+def _context(environment: Environment, values: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """Name and settings of the context that counts; an empty name where none does.
+
+    An address given with -n, or in NAMESRV_ADDR while no context is asked for, leaves the current
+    one aside: its secrets are for its own cluster.
+    """
     variables = environment.variables
     chosen = values.get("context") or variables.get("MQ_CONTEXT")
-    variable = variables.get("NAMESRV_ADDR", "").strip()
-    if variable and not chosen:
-        return variable, "NAMESRV_ADDR"
+    if not chosen and (
+        values.get("namesrv_addr") is not None or variables.get("NAMESRV_ADDR", "").strip()
+    ):
+        return "", {}
     from mq.cli.context import Contexts
 
     contexts = Contexts.load(environment.config_directory)
     chosen = chosen or contexts.current
-    if chosen:
-        return contexts.get(chosen).get("namesrvAddr", ""), f"context {chosen}"
-    return DEFAULT_NAME_SERVER, "the default"
+    return (chosen, contexts.get(chosen)) if chosen else ("", {})
+
+
+def _name_servers(
+    environment: Environment, values: dict[str, Any], context: tuple[str, dict[str, str]]
+) -> tuple[str, str]:
+    given = values.get("namesrv_addr")
+    if given is not None:
+        return given, "-n"
+    name, settings = context
+    if name:
+        return settings.get("namesrvAddr", ""), f"context {name}"
+    variable = environment.variables.get("NAMESRV_ADDR", "").strip()
+    return (variable, "NAMESRV_ADDR") if variable else (DEFAULT_NAME_SERVER, "the default")
+
+
+def _chosen(
+    environment: Environment,
+    values: dict[str, Any],
+    context: tuple[str, dict[str, str]],
+    names: tuple[str, str, str],
+) -> str | None:
+    """The option, else the variable, else what the context has."""
+    option, variable, setting = names
+    return values.get(option) or environment.variables.get(variable) or context[1].get(setting)
+
+
+def _acl_file(
+    environment: Environment, values: dict[str, Any], context: tuple[str, dict[str, str]]
+) -> tuple[str | None, bool]:
+    """The file with the access key, and whether somebody chose it."""
+    chosen = _chosen(environment, values, context, ("acl_file", "MQ_ACL_FILE", "aclFile"))
+    home = environment.variables.get("ROCKETMQ_HOME")
+    if chosen or not home:
+        return chosen, True
+    # What Java's mqadmin signs with (MQAdminStartup.main0).
+    tools = os.path.join(home, "conf", "tools.yml")
+    return (tools if os.path.exists(tools) else None), False
 
 
 def _split(address: str, origin: str) -> list[str]:

@@ -143,7 +143,12 @@ def _in_threads(
     def work(address: str) -> None:
         session = admin.session
         try:
-            with BlockingSession(session.name_servers, timeout=session.timeout) as own:
+            with BlockingSession(
+                session.name_servers,
+                timeout=session.timeout,
+                credentials=session.credentials,
+                tls=session.tls,
+            ) as own:
                 outcomes[address] = run(act(Admin(own), address))
         except BaseException as error:  # raised again below, where there is somebody to see it
             outcomes[address] = error

@@ -61,6 +61,23 @@ def shared(
         str | None,
         typer.Option("--context", metavar="NAME", help="Context to use. Default: MQ_CONTEXT."),
     ] = None,
+    acl_file: Annotated[
+        str | None,
+        typer.Option(
+            "--acl-file",
+            metavar="FILE",
+            help="YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, "
+            "$ROCKETMQ_HOME/conf/tools.yml.",
+        ),
+    ] = None,
+    tls_config: Annotated[
+        str | None,
+        typer.Option(
+            "--tls-config",
+            metavar="FILE",
+            help="Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(

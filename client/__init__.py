@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin as Admin
     from mq.client.blocking import BlockingSession as BlockingSession
     from mq.client.consumer import Consumer as Consumer
+    from mq.client.credentials import AccessKey as AccessKey
+    from mq.client.credentials import read_access_key as read_access_key
     from mq.client.errors import BrokerError as BrokerError
     from mq.client.errors import MQError as MQError
     from mq.client.producer import Producer as Producer
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
     from mq.client.producer import SendStatus as SendStatus
     from mq.client.pull_consumer import PullConsumer as PullConsumer
     from mq.client.session import Session as Session
+    from mq.client.tls import client_context as client_context
 
 _MODULE_OF = {
+    "AccessKey": "credentials",
     "Admin": "admin",
     "BlockingSession": "blocking",
     "BrokerError": "errors",
@@ -29,6 +33,8 @@ _MODULE_OF = {
     "SendResult": "producer",
     "SendStatus": "producer",
     "Session": "session",
+    "client_context": "tls",
+    "read_access_key": "credentials",
 }
 
 __all__ = sorted(_MODULE_OF)

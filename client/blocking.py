@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from itertools import count
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from mq.client.caller import Caller, parse_address
 from mq.client.errors import BadAnswer, ClientError, ConnectError, RequestTimeout, reason_of
@@ -16,6 +16,11 @@ from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.connection import Connection
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import encode
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mq.client.credentials import AccessKey
 
 T = TypeVar("T")
 
@@ -39,7 +44,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 class _Wire:
     """One connection, one request at a time."""
 
-    def __init__(self, address: str, deadline: float) -> None:
+    def __init__(self, address: str, deadline: float, tls: "ssl.SSLContext | None") -> None:
         self.address = address
         self._connection = Connection()
         endpoint = parse_address(address)
@@ -50,6 +55,16 @@ class _Wire:
         except OSError as error:
             raise ConnectError(address, reason_of(error)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._encrypt(tls, endpoint.host)
+
+    def _encrypt(self, tls: "ssl.SSLContext", host: str) -> None:
+        plain = self._socket
+        try:
+            self._socket = tls.wrap_socket(plain, server_hostname=host)
+        except OSError as error:  # of which ssl.SSLError and TimeoutError are
+            plain.close()
+            raise ConnectError(self.address, reason_of(error)) from None
 
     def send(self, command: Command, deadline: float) -> None:
         self._socket.settimeout(_left(deadline))
@@ -82,7 +97,8 @@ class _Wire:
         """Whether the peer has hung up meanwhile, as brokers do with clients that are idle."""
         self._socket.setblocking(False)
         try:
-            return not self._socket.recv(1, socket.MSG_PEEK)
+            # Of the bytes as they come, also under TLS, whose sockets cannot peek.
+            return not socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
         except OSError:
@@ -107,8 +123,15 @@ class BlockingSession(Caller):
     itself.
     """
 
-    def __init__(self, namesrv: str | Sequence[str], *, timeout: float = 3.0) -> None:
-        super().__init__(namesrv, timeout=timeout)
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        *,
+        timeout: float = 3.0,
+        credentials: "AccessKey | None" = None,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        super().__init__(namesrv, timeout=timeout, credentials=credentials, tls=tls)
         self._wires: dict[str, _Wire] = {}
         self._opaques = count(1)
 
@@ -116,6 +139,8 @@ class BlockingSession(Caller):
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         command.opaque = next(self._opaques)
+        if self.credentials is not None:
+            self.credentials.sign(command)
         try:
             wire = self._wire(address, deadline)
             wire.send(command, deadline)
@@ -130,6 +155,8 @@ class BlockingSession(Caller):
     async def invoke_oneway(self, address: str, command: Command) -> None:
         command.flag |= ONE_WAY
         command.opaque = next(self._opaques)
+        if self.credentials is not None:
+            self.credentials.sign(command)
         deadline = time.monotonic() + self.timeout
         try:
             self._wire(address, deadline).send(command, deadline)
@@ -157,7 +184,7 @@ class BlockingSession(Caller):
             self._drop(address)
             wire = None
         if wire is None:
-            wire = self._wires[address] = _Wire(address, deadline)
+            wire = self._wires[address] = _Wire(address, deadline, self.tls)
         return wire
 
     def _drop(self, address: str) -> None:

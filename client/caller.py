@@ -25,6 +25,9 @@ from mq.protocol.command import Command
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
+    import ssl
+
+    from mq.client.credentials import AccessKey
     from mq.protocol.bodies import TopicRouteData
 
 T = TypeVar("T")
@@ -70,11 +73,21 @@ def parse_name_servers(namesrv: str | Sequence[str]) -> tuple[str, ...]:
 class Caller(ABC):
     """Sends requests to brokers and name servers, and knows the routes of topics."""
 
-    def __init__(self, namesrv: str | Sequence[str], *, timeout: float = 3.0) -> None:
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        *,
+        timeout: float = 3.0,
+        credentials: "AccessKey | None" = None,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
         """`timeout` in seconds is for one request, connecting included, unless told otherwise.
 
+        With `credentials` every request is signed; with `tls` every connection is encrypted.
         Raises ClientError for addresses that are none.
         """
+        self.credentials = credentials
+        self.tls = tls
         self.name_servers = parse_name_servers(namesrv)
         self.timeout = timeout
         self._routes: dict[str, tuple[TopicRouteData, float]] = {}

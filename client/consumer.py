@@ -4,9 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from mq.client.consumer_requests import ConsumerRequests
+from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError, MQError
 from mq.client.heartbeat import Heartbeats
 from mq.client.process_queue import ProcessQueue
@@ -25,6 +26,9 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import check_group
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +70,8 @@ class Consumer:
         pull_batch: int = 32,
         timeout: float = 3.0,
         instance: str | None = None,
+        credentials: AccessKey | None = None,
+        tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """`subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
 
@@ -84,7 +90,9 @@ class Consumer:
         self.concurrency = concurrency
         self.ordered = ordered
         self.subscriptions = Subscriptions(group, subscriptions, expression_type)
-        self.session = Session(namesrv, timeout=timeout, instance=instance)
+        self.session = Session(
+            namesrv, timeout=timeout, instance=instance, credentials=credentials, tls=tls
+        )
         self.started = 0.0  # seconds since 1970
         self._listener = listener
         self._consume_from = consume_from

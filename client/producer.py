@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import count
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from mq.client.caller import Caller
+from mq.client.credentials import AccessKey
 from mq.client.errors import (
     ClientError,
     ConnectError,
@@ -38,6 +39,9 @@ from mq.protocol.headers.send import SendMessageResponseHeader
 from mq.protocol.message import Message
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import DEFAULT_TOPIC, check_group, check_topic
+
+if TYPE_CHECKING:
+    import ssl
 
 COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
 
@@ -124,8 +128,12 @@ class Producer:
         timeout: float = 3.0,
         retries: int = 2,
         compress_over: int = COMPRESS_OVER,
+        credentials: AccessKey | None = None,
+        tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """`session` is the addresses of name servers, or an open session to share.
+
+        `credentials` and `tls` are for a session of its own, as `Session` takes them.
 
         `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`.
         Raises IllegalName for the group, ClientError for addresses that are none.
@@ -135,7 +143,11 @@ class Producer:
         self.retries = retries
         self.compress_over = compress_over
         self._owns_session = not isinstance(session, Caller)
-        self.session = session if isinstance(session, Session) else Session(session)
+        self.session = (
+            session
+            if isinstance(session, Session)
+            else Session(session, credentials=credentials, tls=tls)
+        )
         self._targets: dict[str, _Target] = {}
         self._heartbeats = Heartbeats(self.session, self._describe, replicas=False)
         self._next_id: UniqueIdMaker | None = None

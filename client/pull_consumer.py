@@ -20,6 +20,9 @@ from mq.protocol.names import MASTER_ID, TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import TagExpression
 
 if TYPE_CHECKING:
+    import ssl
+
+    from mq.client.credentials import AccessKey
     from mq.client.session import Session
 
 # Java's broker looks every 5 s which held pulls are due, so an answer may come well after the wait
@@ -154,9 +157,16 @@ class PullConsumer:
     """
 
     def __init__(
-        self, session: Caller | str | Sequence[str], group: str = TOOLS_CONSUMER_GROUP
+        self,
+        session: Caller | str | Sequence[str],
+        group: str = TOOLS_CONSUMER_GROUP,
+        *,
+        credentials: "AccessKey | None" = None,
+        tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """`session` is a session, or the addresses of name servers.
+
+        `credentials` and `tls` are for a session of its own, as `Session` takes them.
 
         Raises IllegalName for the group, ClientError for addresses that are none.
         """
@@ -166,7 +176,7 @@ class PullConsumer:
             # Only here: a command with a session of its own kind must not pay for asyncio.
             from mq.client.session import Session as OwnSession
 
-            session = self._own = OwnSession(session)
+            session = self._own = OwnSession(session, credentials=credentials, tls=tls)
         self.session = session
         self._puller = Puller(session, group)
         self._admin = OffsetAdmin(session)

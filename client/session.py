@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import count
-from typing import Any, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
 from mq.client.caller import ROUTE_SECONDS, Caller, parse_address
 from mq.client.errors import (
@@ -31,6 +31,11 @@ from mq.protocol.command import ONE_WAY, RESPONSE, Command
 from mq.protocol.connection import Connection
 from mq.protocol.errors import ProtocolError, RemoteProtocolError
 from mq.protocol.frame import encode
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mq.client.credentials import AccessKey
 
 T = TypeVar("T")
 
@@ -83,7 +88,7 @@ class _Peer(asyncio.Protocol):
         try:
             endpoint = parse_address(self.address)
             async with asyncio.timeout(self._session.connect_timeout):
-                await self._loop.create_connection(lambda: self, *endpoint)
+                await self._loop.create_connection(lambda: self, *endpoint, ssl=self._session.tls)
         except TimeoutError:
             self._end(ConnectError(self.address, "no connection in time"))
         except OSError as error:
@@ -235,12 +240,14 @@ class Session(Caller):
         timeout: float = 3.0,
         connect_timeout: float = 3.0,
         instance: str | None = None,
+        credentials: "AccessKey | None" = None,
+        tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """`instance` sets this client's part of the client id; by default it is unique.
 
         Both timeouts are in seconds. Raises ClientError for addresses that are none.
         """
-        super().__init__(namesrv, timeout=timeout)
+        super().__init__(namesrv, timeout=timeout, credentials=credentials, tls=tls)
         self.connect_timeout = connect_timeout
         self._instance = instance or f"{os.getpid()}#{next(_instances)}#{time.time_ns():x}"
         self._client_id: str | None = None
@@ -313,6 +320,8 @@ class Session(Caller):
         `convert` raises. Raises ClientError when the session is not open.
         """
         command.opaque = self._next_opaque()
+        if self.credentials is not None:
+            self.credentials.sign(command)
         seconds = self.timeout if timeout is None else timeout
         return self._peer(address).request(command, seconds, convert)
 
@@ -327,6 +336,8 @@ class Session(Caller):
         """Send a request that nobody answers, without waiting until the socket takes it."""
         command.flag |= ONE_WAY
         command.opaque = self._next_opaque()
+        if self.credentials is not None:
+            self.credentials.sign(command)
         peer = self._peer(address)
         peer.write(command)
         return peer

@@ -11,6 +11,9 @@ ONE_WAY = 2  # flag bit: nobody waits for an answer
 JSON = 0  # serialization: the header is a JSON object
 ROCKETMQ = 1  # serialization: the header is RocketMQ's own binary form
 
+# Fields that a log must not show.
+_SECRET_FIELDS = frozenset(("Signature", "SecurityToken", "secretKey"))
+
 
 class Command:
     """A request or a response.
@@ -85,10 +88,8 @@ class Command:
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "one-way" if self.is_one_way else "request"
         remark = f" {self.remark!r}" if self.remark else ""
-        return (
-            f"<{kind} {self.code} opaque={self.opaque}{remark} {dict(self.fields)} "
-            f"body={len(self.body)}>"
-        )
+        fields = {k: "***" if k in _SECRET_FIELDS else v for k, v in self.fields.items()}
+        return f"<{kind} {self.code} opaque={self.opaque}{remark} {fields} body={len(self.body)}>"
 
 
 def command_from_header(header: dict[str, object], body: bytes, serialization: int) -> Command:

@@ -66,7 +66,13 @@ async def send_message(
         raise UsageError(f"a queue id of {qid}")
     message = Message(topic, body.encode(), tags=tags, keys=(key or "").split())
     group = str(int(call.environment.clock() * 1000))
-    async with Producer(call.name_servers, group, timeout=call.timeout) as producer:
+    async with Producer(
+        call.name_servers,
+        group,
+        timeout=call.timeout,
+        credentials=call.credentials(),
+        tls=call.tls(),
+    ) as producer:
         queue: MessageQueue | None = None
         if broker is not None:
             queues = [item for item in await producer.prepare(topic) if item.broker_name == broker]
@@ -193,7 +199,13 @@ async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"
     from mq.protocol.properties import RESERVED
 
     plain, rows = "", []
-    async with Producer(call.name_servers, "ReSendMsgById", timeout=call.timeout) as producer:
+    async with Producer(
+        call.name_servers,
+        "ReSendMsgById",
+        timeout=call.timeout,
+        credentials=call.credentials(),
+        tls=call.tls(),
+    ) as producer:
         for message_id, found in zip(ids, messages, strict=False):
             again = Message(found.topic, bytes(found.body), flag=found.flag)
             for name, value in found.properties.items():

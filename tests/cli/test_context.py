@@ -14,9 +14,10 @@ def path_of(mq: Mq) -> Path:
 def test_the_first_context_added_is_current(mq: Mq) -> None:
     assert mq("context", "add", "prod", "-n", "10.0.0.1:9876;10.0.0.2:9876").status == 0
     mq("context", "add", "test", "-n", "10.0.9.9:9876")
+    files = {"aclFile": "", "tlsFile": ""}
     assert mq("context", "list", "-o", "json").json["data"] == [
-        {"current": True, "name": "prod", "namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876"},
-        {"current": False, "name": "test", "namesrvAddr": "10.0.9.9:9876"},
+        {"current": True, "name": "prod", "namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876", **files},
+        {"current": False, "name": "test", "namesrvAddr": "10.0.9.9:9876", **files},
     ]
 
 
@@ -25,7 +26,7 @@ def test_use_changes_what_show_shows(mq: Mq) -> None:
     mq("context", "add", "test", "-n", "10.0.9.9:9876")
     assert mq("context", "use", "test").status == 0
     assert mq("context", "show", "-o", "csv").out == (
-        "current,name,namesrvAddr\nTrue,test,10.0.9.9:9876\n"
+        "current,name,namesrvAddr,aclFile,tlsFile\nTrue,test,10.0.9.9:9876,,\n"
     )
 
 
@@ -76,8 +77,8 @@ def test_a_file_without_a_current_context_is_read(mq: Mq) -> None:
     path_of(mq).parent.mkdir()
     path_of(mq).write_text(json.dumps({"contexts": {"a": {"namesrvAddr": "h:1"}}}))
     assert (
-        mq("context", "list").out
-        == "#Current    #Name    #Name servers\n            a        h:1\n"
+        mq("context", "list", "-o", "csv").out
+        == "current,name,namesrvAddr,aclFile,tlsFile\nFalse,a,h:1,,\n"
     )
 
 
@@ -86,3 +87,33 @@ def test_a_directory_that_cannot_be_written_is_reported(mq: Mq) -> None:
     finished = mq("context", "add", "prod", "-n", "10.0.0.1:9876")
     assert finished.status in (73, 78)
     assert str(path_of(mq)) in finished.err
+
+
+def test_a_context_keeps_the_path_of_an_access_key_and_never_shows_it(
+    mq: Mq, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.yml"
+    keys.write_text("accessKey: rocketmq2\nsecretKey: hidden_secret\n")
+    keys.chmod(0o644)
+    refused = mq("context", "add", "prod", "-n", "10.0.0.1:9876", "--acl-file", str(keys))
+    assert refused.status == 78
+    assert f"hint: chmod 600 {keys}" in refused.err
+    keys.chmod(0o600)
+    added = mq("context", "add", "prod", "-n", "10.0.0.1:9876", "--acl-file", str(keys))
+    assert added.status == 0
+    shown = mq("context", "show", "prod", "-o", "json")
+    assert shown.json["data"][0]["aclFile"] == str(keys)
+    for text in (added.out, shown.out, path_of(mq).read_text()):
+        assert "hidden_secret" not in text
+
+
+@pytest.mark.parametrize("content", ["", "accessKey: rocketmq2\n", "secretKey: [hidden", "- a\n"])
+def test_a_file_without_an_access_key_is_refused_by_name(
+    mq: Mq, tmp_path: Path, content: str
+) -> None:
+    keys = tmp_path / "keys.yml"
+    keys.write_text(content)
+    finished = mq("topicList", "-n", "127.0.0.1:1", "--acl-file", str(keys))
+    assert finished.status == 78
+    assert str(keys) in finished.err
+    assert "hidden" not in finished.err
