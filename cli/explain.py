@@ -5,7 +5,7 @@ from mq.cli.errors import CommandError
 from mq.cli.status import Status
 from mq.client import errors as client
 from mq.protocol.errors import ProtocolError
-from mq.protocol.names import IllegalName
+from mq.protocol.names import RETRY_PREFIX, IllegalName
 
 _ASK_LIST = "list what there is: mq topicList"
 
@@ -51,6 +51,13 @@ def explain(error: Exception, environment: Environment) -> CommandError:
             str(error), hint="wait longer with --timeout SECONDS", status=Status.TRY_AGAIN
         )
     if isinstance(error, client.RouteNotFound):
+        group = error.topic.removeprefix(RETRY_PREFIX)
+        if group != error.topic:  # nobody who asked for a group wrote this name
+            return CommandError(
+                f"no name server knows a consumer group {group}",
+                hint="list the groups there are: mq consumerProgress",
+                status=Status.NOT_FOUND,
+            )
         return CommandError(str(error), hint=_ASK_LIST, status=Status.NOT_FOUND)
     if isinstance(error, client.BadAnswer | ProtocolError):
         return CommandError(str(error), hint="is that a RocketMQ port?", status=Status.PROTOCOL)

@@ -36,6 +36,10 @@ def test_progress_of_a_group_counts_what_waits(cluster: Mq, standalone: Standalo
 def test_an_unknown_group_is_not_found(cluster: Mq) -> None:
     finished = cluster("consumerProgress", "-g", "Nobody")
     assert (finished.status, finished.out) == (66, "")
+    assert finished.err == (
+        "mq consumerProgress: no name server knows a consumer group Nobody\n"
+        "hint: list the groups there are: mq consumerProgress\n"
+    )
 
 
 def test_an_illegal_group_is_refused(cluster: Mq) -> None:
