@@ -29,7 +29,10 @@ MOST_FILES_A_ROUND = 10
 
 
 class Cleaner:
-    """Looks after the disk. ``config`` is asked anew each round, so that changes count at once."""
+    """Looks after the disk. ``config`` is asked anew each round, so that changes count at once.
+
+    ``clock`` gives seconds since 1970, ``ratio`` how full the disk with a folder is, in percent.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,9 @@ class Cleaner:
         queues: Queues,
         index: Index | None,
         appender: Appender,
+        *,
+        clock: Callable[[], float] = time.time,
+        ratio: Callable[[Path], int] | None = None,
     ) -> None:
         self.deleted_files = 0
         self._config = config
@@ -47,17 +53,21 @@ class Cleaner:
         self._queues = queues
         self._index = index
         self._appender = appender
+        self._clock = clock
+        self._ratio = ratio or used_ratio
         self._cleaned_minimum = commit_log.minimum
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        self.check_disk()
+        """Work until cancelled. A disk that fails is reported and looked at again."""
         started = time.monotonic()
         while True:
+            try:
+                self.check_disk()
+                if time.monotonic() - started >= FIRST_AFTER:
+                    await self.clean()
+            except OSError as error:
+                log.error("old files cannot be deleted now: %s", error)
             await asyncio.sleep(self._config().clean_resource_interval / 1000)
-            self.check_disk()
-            if time.monotonic() - started >= FIRST_AFTER:
-                await self.clean()
 
     def check_disk(self) -> None:
         """Refuse messages over diskSpaceWarningLevelRatio; take them again below it."""
@@ -85,18 +95,19 @@ class Cleaner:
 
     def commit_log_ratio(self) -> int:
         """How full, in percent, the emptiest disk with a folder of the log is."""
-        return min(used_ratio(path) for path in self._log.paths)
+        return min(self._ratio(path) for path in self._log.paths)
 
     async def _clean_log(self, manual: bool) -> int:
         config = self._config()
-        fullest = max(self.commit_log_ratio(), used_ratio(self._root))
+        fullest = max(self.commit_log_ratio(), self._ratio(self._root))
         forced = config.clean_file_forcibly_enable and (
             fullest > config.disk_space_clean_forcibly_ratio
         )
-        due = time.strftime("%H") in config.delete_when.replace(" ", "").split(";")
+        hour = time.strftime("%H", time.localtime(self._clock()))
+        due = hour in config.delete_when.replace(" ", "").split(";")
         if not (due or manual or forced or fullest > config.disk_max_used_space_ratio):
             return 0
-        oldest = time.time() - config.file_reserved_time * 3600
+        oldest = self._clock() - config.file_reserved_time * 3600
         deleted = 0
         while len(self._log.files) > 1 and deleted < MOST_FILES_A_ROUND:
             file = self._log.files[0]

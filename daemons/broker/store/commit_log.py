@@ -106,10 +106,10 @@ class CommitLog:
         return file
 
     def remove_first(self) -> MappedFile:
-        """Delete the oldest file and return it, closed."""
-        file = self.files.pop(0)
+        """Delete the oldest file and return it, closed. Raises OSError; it then still is one."""
+        file = self.files[0]
         file.delete()
-        return file
+        return self.files.pop(0)
 
     def view(self, offset: int, size: int) -> memoryview | None:
         """What is stored at an offset, as a slice of the mapped file; None if that is not there."""

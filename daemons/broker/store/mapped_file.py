@@ -76,9 +76,9 @@ class MappedFile:
             os.close(descriptor)
 
     def delete(self) -> None:
-        """Close the file and take it off the disk."""
-        self.close()
+        """Take the file off the disk and close it. Raises OSError; the file then is still open."""
         self.path.unlink(missing_ok=True)
+        self.close()
 
 
 class DescriptorCache:

@@ -12,6 +12,7 @@ import pytest
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
 from tests.daemons.broker.store.stores import Sink, append, bodies, hold_fsyncs, put, with_store
 
 SYNC = FlushDiskType.SYNC_FLUSH
@@ -31,7 +32,7 @@ def held_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 async def codes(sink: Sink, count: int) -> list[tuple[int, int]]:
     """(opaque, code) of the next replies."""
-    replies = []
+    replies: list[Command] = []
     while len(replies) < count:
         replies += await sink.next_write()
     return [(reply.opaque, reply.code) for reply in replies]

@@ -1,0 +1,279 @@
+"""Which log files are deleted when, and what follows them."""
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.daemons.broker.store import cleaning
+from mq.daemons.broker.store.cleaning import Cleaner, used_ratio
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.protocol.codes import ResponseCode
+from tests.daemons.broker.store.stores import bodies, put, settings, with_store
+
+HOUR = 3600
+# Seconds since 1970 at which it is four, and five, o'clock here.
+FOUR = time.mktime((2023, 11, 15, 4, 30, 0, 0, 0, -1))
+FIVE = FOUR + HOUR
+PER_FILE = 4  # messages of 900 bytes in a log file of 4096
+
+
+class Disk:
+    """A store's cleaner with a clock and a disk that the test sets."""
+
+    def __init__(self, store: MessageStore, **changes: Any) -> None:
+        self.now = FIVE
+        self.used = 10  # percent
+        self.settings: MessageStoreConfig = replace(
+            settings(store.root), delete_commit_log_files_interval=0, **changes
+        )
+        self.cleaner = Cleaner(
+            lambda: self.settings,
+            store.root,
+            store.log,
+            store.queues,
+            store.key_index,
+            store.appender,
+            clock=lambda: self.now,
+            ratio=lambda path: self.used,
+        )
+
+    def change(self, **changes: Any) -> None:
+        self.settings = replace(self.settings, **changes)
+
+
+async def fill(store: MessageStore, files: int, hours_old: float = 100) -> None:
+    """Whole log files of messages, each with a key; all but the last were written long ago."""
+    for number in range(files * PER_FILE):
+        await put(store, "orders", 0, b"x" * 900, keys=(f"k{number}",))
+    await store.checkpointer.checkpoint()
+    for file in store.log.files:
+        os.utime(file.path, (FIVE - hours_old * HOUR,) * 2)
+
+
+def starts(store: MessageStore) -> list[int]:
+    return [file.start for file in store.log.files]
+
+
+def test_expired_files_go_at_their_hour_and_never_the_last(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 4)
+        disk = Disk(store, delete_when="04;16")
+        assert await disk.cleaner.clean() == 0
+        disk.now = FOUR
+        assert await disk.cleaner.clean() == 3
+        assert starts(store) == [3 * 4096]
+        assert sorted(os.listdir(tmp_path / "commitlog")) == [f"{3 * 4096:020d}"]
+        assert await disk.cleaner.clean() == 0
+        assert disk.cleaner.deleted_files == 3
+
+    with_store(tmp_path, work)
+
+
+def test_deletion_stops_at_the_first_file_that_is_young(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 4)
+        os.utime(store.log.files[1].path, (FOUR - 71 * HOUR,) * 2)
+        disk = Disk(store)
+        disk.now = FOUR
+        assert await disk.cleaner.clean() == 1
+        disk.change(file_reserved_time=70)
+        assert await disk.cleaner.clean() == 2
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("used", "hours_old", "deleted"),
+    [(75, 100, 0), (76, 100, 3), (76, 1, 0), (85, 1, 0), (86, 1, 3)],
+)
+def test_a_full_disk_does_not_wait_for_the_hour_and_a_fuller_one_not_for_the_age(
+    tmp_path: Path, used: int, hours_old: float, deleted: int
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 4, hours_old)
+        disk = Disk(store)
+        disk.used = used
+        assert await disk.cleaner.clean() == deleted
+
+    with_store(tmp_path, work)
+
+
+def test_nothing_young_is_deleted_where_force_is_not_allowed(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 4, hours_old=1)
+        disk = Disk(store, clean_file_forcibly_enable=False)
+        disk.used = 99
+        assert await disk.cleaner.clean() == 0
+
+    with_store(tmp_path, work)
+
+
+def test_a_request_to_delete_counts_at_any_hour(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 3)
+        assert await Disk(store).cleaner.clean(manual=True) == 2
+
+    with_store(tmp_path, work)
+
+
+def test_at_most_ten_files_go_in_a_round(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 13)
+        disk = Disk(store)
+        assert [await disk.cleaner.clean(manual=True) for _ in range(3)] == [10, 2, 0]
+
+    with_store(tmp_path, work)
+
+
+def test_what_is_not_yet_on_the_disk_is_kept(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 3)
+        store.log.flushed = 5000
+        assert await Disk(store).cleaner.clean(manual=True) == 1
+        store.log.flushed = store.log.written
+
+    with_store(tmp_path, work)
+
+
+def test_queue_and_index_files_follow_and_the_minimum_moves(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 12)  # 48 messages; 20 in a queue file, 29 keys in an index file
+        disk = Disk(store)
+        await put(store, "quiet", 0, b"young")
+        while await disk.cleaner.clean(manual=True):
+            pass
+        queue = store.queue("orders", 0)
+        minimum = store.min_offset("orders", 0)
+        assert starts(store) == [11 * 4096, 12 * 4096]  # the last is not flushed
+        entry = store.consume_queue_entry("orders", 0, minimum)
+        assert entry is not None and entry[0] == store.min_physical_offset
+        assert sorted(os.listdir(queue.folder)) == [f"{800:020d}"]
+        assert store.key_index is not None
+        assert store.key_index.files[0].end_offset >= store.min_physical_offset
+        assert store.query_by_key("orders", "k0", 32, 0, 1 << 62)[2] == []
+        assert len(store.query_by_key("orders", "k47", 32, 0, 1 << 62)[2]) == 1
+        assert (store.min_offset("quiet", 0), bodies(store, "quiet", 0)) == (0, [b"young"])
+
+    with_store(tmp_path, work, items=30)
+
+    async def reopened(store: MessageStore) -> None:
+        assert not store.report.crashed and not store.report.damages
+        assert store.min_offset("orders", 0) > 0
+        assert store.max_offset("orders", 0) == 48
+        assert len(bodies(store, "orders", 0)) == 48 - store.min_offset("orders", 0)
+
+    with_store(tmp_path, reopened, items=30)
+
+
+def test_a_queue_all_of_whose_messages_are_gone_keeps_its_offsets(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "quiet", 0, *[b"old"] * 5)
+        await fill(store, 3)
+        await Disk(store).cleaner.clean(manual=True)
+        assert (store.min_offset("quiet", 0), store.max_offset("quiet", 0)) == (5, 5)
+        await put(store, "quiet", 0, b"new")
+        assert bodies(store, "quiet", 0) == [b"new"]
+
+    with_store(tmp_path, work)
+
+    async def reopened(store: MessageStore) -> None:
+        assert (store.min_offset("quiet", 0), store.max_offset("quiet", 0)) == (5, 6)
+        assert bodies(store, "quiet", 0) == [b"new"]
+
+    with_store(tmp_path, reopened)
+
+
+def test_sends_are_refused_over_the_limit_and_taken_again_below_it(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        disk = Disk(store, disk_space_warning_level_ratio=80)
+        disk.used = 81
+        disk.cleaner.check_disk()
+        with pytest.raises(StoreRefused, match="disk 81 % full, limit 80 %") as refused:
+            await put(store, "orders", 0, b"no")
+        assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        disk.used = 80
+        disk.cleaner.check_disk()
+        await put(store, "orders", 0, b"yes")
+        assert bodies(store, "orders", 0) == [b"yes"]
+
+    with_store(tmp_path, work)
+
+
+def test_the_emptiest_folder_of_the_log_counts_for_refusals(tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 9)
+        assert [sorted(os.listdir(folder)) for folder in folders] == [
+            [f"{0:020d}", f"{8192:020d}"],
+            [f"{4096:020d}"],
+        ]
+        used = {folders[0]: 95, folders[1]: 40}
+        cleaner = Cleaner(
+            lambda: settings(store.root),
+            store.root,
+            store.log,
+            store.queues,
+            None,
+            store.appender,
+            ratio=lambda path: used.get(path, 0),
+        )
+        cleaner.check_disk()
+        assert store.appender.refusal is None
+        assert cleaner.commit_log_ratio() == 40
+
+    with_store(tmp_path / "store", work, store_path_commit_log=",".join(map(str, folders)))
+
+
+def test_a_disk_that_fails_does_not_end_the_cleaner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 3)
+        monkeypatch.setattr(cleaning, "FIRST_AFTER", 0)
+        looked = 0
+        deleted = asyncio.Event()
+        real = Path.unlink
+
+        def ratio(path: Path) -> int:
+            nonlocal looked
+            looked += 1
+            if looked == 1:
+                raise OSError(5, "Input/output error")
+            return 10
+
+        def unlink(path: Path, missing_ok: bool = False) -> None:
+            if looked < 6:
+                raise OSError(30, "Read-only file system")
+            real(path, missing_ok)
+            deleted.set()
+
+        disk = Disk(store, clean_resource_interval=1, delete_when="05")
+        disk.cleaner._ratio = ratio
+        monkeypatch.setattr(Path, "unlink", unlink)
+        cleaning_up = asyncio.ensure_future(disk.cleaner.run())
+        async with asyncio.timeout(10):
+            await deleted.wait()
+        assert not cleaning_up.done()
+        cleaning_up.cancel()
+        await asyncio.wait([cleaning_up])
+        # What could not be deleted is still part of the log, or the next start would find a gap.
+        assert sorted(os.listdir(tmp_path / "commitlog")) == [
+            f"{start:020d}" for start in starts(store)
+        ]
+
+    with_store(tmp_path, work)
+
+
+def test_the_ratio_is_what_df_shows(tmp_path: Path) -> None:
+    status = os.statvfs(tmp_path)
+    used = status.f_blocks - status.f_bfree
+    exact = 100 * used / (used + status.f_bavail)
+    assert exact - 1 <= used_ratio(tmp_path) <= exact + 2  # others write meanwhile
