@@ -222,16 +222,18 @@ class BrokerConfig(Section):
         False, "compute filter maps while storing", effect=False
     )
     expect_consumer_num_use_filter: int = setting(
-        32, "groups with a filter that the map is sized for", effect=False
+        32, "groups with a filter that the map is sized for"
     )
-    max_error_rate_of_bloom_filter: int = setting(
-        20, "wrong hits of the map", unit="%", effect=False
-    )
+    max_error_rate_of_bloom_filter: int = setting(20, "wrong hits of the map", unit="%")
     filter_data_clean_time_span: int = setting(
-        86_400_000, "filters of dead groups are kept this long", unit="ms", long=True, effect=False
+        86_400_000,
+        "filters of dead groups are kept this long",
+        unit="ms",
+        long=True,
+        updatable=True,
     )
-    filter_support_retry: bool = setting(False, "filter retry topics too", effect=False)
-    enable_property_filter: bool = setting(False, "allow SQL92 filters", effect=False)
+    filter_support_retry: bool = setting(False, "filter retry topics too", updatable=True)
+    enable_property_filter: bool = setting(False, "allow SQL92 filters", updatable=True)
     compressed_register: bool = setting(False, "compress what name servers are told")
     force_register: bool = setting(
         True, "register each time even if nothing changed", updatable=True
@@ -408,9 +410,14 @@ def _check_broker(broker: BrokerConfig) -> None:
         ("channelExpiredTimeout", broker.channel_expired_timeout),
         ("updateNameServerAddrPeriod", broker.update_name_server_addr_period),
         ("defaultTopicQueueNums", broker.default_topic_queue_nums),
+        ("expectConsumerNumUseFilter", broker.expect_consumer_num_use_filter),
     ):
         if value < 1:
             raise ConfigError(f"{name}={value}: must be at least 1")
+    if not 1 <= broker.max_error_rate_of_bloom_filter <= 99:
+        raise ConfigError(
+            f"maxErrorRateOfBloomFilter={broker.max_error_rate_of_bloom_filter}: expected 1 to 99"
+        )
 
 
 def parse_name_servers(text: str) -> list[str]:

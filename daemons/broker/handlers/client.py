@@ -3,6 +3,8 @@
 import logging
 import time
 
+from mq.daemons.broker.filter.subscriptions import check_supported, read_or_refuse
+from mq.daemons.broker.filter.table import ConsumerFilters, is_tag_type
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.registry import Client, ConsumerGroup, Consumers, Producers, notify_members
 from mq.daemons.broker.topics import READ_WRITE, Topics
@@ -26,18 +28,20 @@ from mq.protocol.headers.group import (
 
 log = logging.getLogger(__name__)
 
-TAG = "TAG"
-
 
 def handlers(
-    consumers: Consumers, producers: Producers, groups: Groups, topics: Topics
+    consumers: Consumers,
+    producers: Producers,
+    filters: ConsumerFilters,
+    groups: Groups,
+    topics: Topics,
 ) -> dict[int, Handler]:
     """The table of this subject."""
-    about = ClientHandlers(consumers, producers, groups, topics)
+    about = ClientHandlers(consumers, producers, filters, groups, topics)
     return {
         RequestCode.HEART_BEAT: about.heartbeat,
         RequestCode.UNREGISTER_CLIENT: about.unregister,
-        RequestCode.CHECK_CLIENT_CONFIG: check_subscription,
+        RequestCode.CHECK_CLIENT_CONFIG: about.check_subscription,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: about.list_consumers,
     }
 
@@ -46,10 +50,16 @@ class ClientHandlers:
     """What clients tell of themselves."""
 
     def __init__(
-        self, consumers: Consumers, producers: Producers, groups: Groups, topics: Topics
+        self,
+        consumers: Consumers,
+        producers: Producers,
+        filters: ConsumerFilters,
+        groups: Groups,
+        topics: Topics,
     ) -> None:
         self._consumers = consumers
         self._producers = producers
+        self._filters = filters
         self._groups = groups
         self._topics = topics
         consumers.on_change.append(self._notify)
@@ -79,6 +89,7 @@ class ClientHandlers:
                 TopicSysFlag.UNIT_SUB if data.unit_mode else 0,
             )
         self._consumers.register(name, client, data)
+        self._filters.register(name, data.subscription_data_set)
 
     def unregister(self, command: Command, channel: Channel) -> Command:
         """A client leaves its groups."""
@@ -100,7 +111,17 @@ class ClientHandlers:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
         return command.reply(body=body.encode())
 
+    def check_subscription(self, command: Command, channel: Channel) -> Command:
+        """Whether the broker can filter by an expression."""
+        subscription = CheckClientRequestBody.decode(command.body).subscription_data
+        if subscription is not None and not is_tag_type(subscription.expression_type):
+            check_supported(self._filters.config(), subscription.expression_type)
+            read_or_refuse(subscription.sub_string)
+        return command.reply()
+
     def _notify(self, changed: ConsumerGroup) -> None:
+        if not changed.clients:
+            self._filters.unregister(changed.name)
         config = self._groups.table.get(changed.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             notify_members(changed)
@@ -111,18 +132,6 @@ class ClientHandlers:
             channel.attributes["registered"] = True
             channel.on_close.append(self._consumers.connection_lost)
             channel.on_close.append(self._producers.connection_lost)
-
-
-def check_subscription(command: Command, channel: Channel) -> Command:
-    """Whether the broker can filter by an expression."""
-    subscription = CheckClientRequestBody.decode(command.body).subscription_data
-    if subscription is not None and subscription.expression_type not in ("", TAG):
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            "The broker does not support consumer to filter message by "
-            f"{subscription.expression_type}",
-        )
-    return command.reply()
 
 
 def _group(name: str | None) -> str:

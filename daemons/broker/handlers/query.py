@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import MessageStoreConfig
@@ -23,7 +24,10 @@ MOST_ENTRIES = 10_000
 
 
 def handlers(
-    store_config: Callable[[], MessageStoreConfig], consumers: Consumers, store: MessageStore
+    store_config: Callable[[], MessageStoreConfig],
+    consumers: Consumers,
+    filters: ConsumerFilters,
+    store: MessageStore,
 ) -> dict[int, Handler]:
     """The table of this subject."""
 
@@ -71,11 +75,10 @@ def handlers(
         )
         if header.consumer_group is not None:
             body.subscription_data = consumers.subscription(header.consumer_group, topic)
-            # "null" is what Java writes for a group that filters by tags only.
-            online = body.subscription_data is not None
-            body.filter_data = (
-                "null" if online else f"{header.consumer_group}@{topic} is not online!"
-            )
+            if body.subscription_data is None:
+                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+            else:
+                body.filter_data = filters.describe(topic, header.consumer_group)
         for index in range(header.index, header.index + min(header.count, MOST_ENTRIES)):
             entry = store.consume_queue_entry(topic, queue_id, index)
             if entry is None:

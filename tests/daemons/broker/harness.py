@@ -9,6 +9,7 @@ from typing import Self
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
+from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
     client,
@@ -51,6 +52,7 @@ class Harness:
         self.topics = Topics(files / "topics.json", lambda: self.settings.broker)
         self.groups = Groups(files / "subscriptionGroup.json", lambda: self.settings.broker)
         self.offsets = ConsumerOffsets(files / "consumerOffset.json")
+        self.filters = ConsumerFilters(files / "consumerFilter.json", lambda: self.settings.broker)
         self.consumers = Consumers()
         self.producers = Producers()
         self.locks = QueueLocks()
@@ -72,7 +74,7 @@ class Harness:
         )
         tables = merge(
             sends.handlers(),
-            client.handlers(self.consumers, self.producers, self.groups, self.topics),
+            client.handlers(self.consumers, self.producers, self.filters, self.groups, self.topics),
             lock.handlers(self.locks),
             offset.handlers(lambda: self.settings.store, self.offsets, self.store),
             topic.handlers(self.settings, self.topics, self.offsets, self.store, self._announced),
@@ -87,7 +89,7 @@ class Harness:
             ),
             connection.handlers(self.consumers, self.producers),
             relay.handlers(self.settings, self.topics, self.offsets, self.consumers, self.store),
-            query.handlers(lambda: self.settings.store, self.consumers, self.store),
+            query.handlers(lambda: self.settings.store, self.consumers, self.filters, self.store),
             config.handlers(self.settings, self.topics, self.store, stats, DayTotals(stats)),
         )
         self.listener = Listener(tables, "127.0.0.1", 0)

@@ -1,0 +1,139 @@
+"""Filtering the entries of a queue by the properties of their messages.
+
+A pull and a wait for messages know filters by tags: a set of codes that an entry must have one of.
+A filter by properties is given the same form: `PropertyExpression.mark` looks into the records of
+some entries and writes a code of its own into those that match, so that the loop over entries is
+the same for both and pays nothing for this kind.
+"""
+
+import struct
+from collections.abc import Callable
+
+from mq.daemons.broker.filter.evaluation import property_value
+from mq.daemons.broker.filter.table import ConsumerFilters
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.properties import PropertyKey
+from mq.protocol.tags import TagExpression
+
+Matches = Callable[[bytes | memoryview], bool]
+
+MATCHED = 1
+_NOT_MATCHED = layout.LONG.pack(0)
+_IS_MATCHED = layout.LONG.pack(MATCHED)
+_CODES = frozenset((MATCHED,))
+_CODE_AT = layout.ENTRY_SIZE - layout.LONG.size
+
+_SIZE_FLAG_BODY = struct.Struct(">ii28xi44xi")  # size, magic, system flag, body length
+_IPV6 = layout.SYS_FLAG_BORN_IPV6 | layout.SYS_FLAG_STORE_IPV6
+_ANY = TagExpression.parse("*")
+
+# Of messages that are probably not in memory so few are read for one pull: the loop waits.
+_MOST_COLD = 64
+
+
+class PropertyExpression:
+    """What a consumer wants, by the properties of messages.
+
+    Attributes:
+        codes: the code that `mark` gives to entries that match.
+    """
+
+    __slots__ = ("_matches", "_store", "_tags", "_warm_bytes", "codes")
+
+    def __init__(
+        self, store: MessageStore, matches: Matches, warm_bytes: int, tags: TagExpression = _ANY
+    ) -> None:
+        """`matches` is asked for messages that `tags` lets through; what lies further than
+        ``warm_bytes`` behind the end of the log is probably not in memory."""
+        self.codes = _CODES
+        self._warm_bytes = warm_bytes
+        self._store = store
+        self._matches = matches
+        self._tags = tags
+
+    def mark(self, queue: ConsumeQueue, index: int, entries: bytes, wanted: int) -> bytes:
+        """The entries, the first of which has an index, each with the code 1 or 0 for whether its
+        message matches; none behind the last of those that are wanted."""
+        codes = self._tags.codes
+        log = self._store.log
+        coldest = log.written - self._warm_bytes
+        cold = 0
+        marked = bytearray(entries)
+        at = _CODE_AT
+        for physical, size, code in layout.ENTRY.iter_unpack(entries):
+            if physical < coldest:
+                cold += 1
+            if (not codes or code in codes) and self._match(queue, index, physical, size):
+                marked[at : at + 8] = _IS_MATCHED
+                wanted -= 1
+            else:
+                marked[at : at + 8] = _NOT_MATCHED
+            at += layout.ENTRY_SIZE
+            index += 1
+            if wanted <= 0 or cold >= _MOST_COLD:
+                break
+        return bytes(marked[: at - _CODE_AT])
+
+    def _match(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
+        properties = self._properties(queue, index, physical, size)
+        if properties is None:  # damaged, or its log file has been deleted
+            entry = self._store.consume_queue_entry(queue.topic, queue.queue_id, index)
+            if entry is None or entry[:2] == (physical, size):
+                return False
+            properties = self._properties(queue, index, entry[0], entry[1])
+        return properties is not None and self._matches(properties)
+
+    def _properties(
+        self, queue: ConsumeQueue, index: int, physical: int, size: int
+    ) -> memoryview | None:
+        """The stored properties of the message that an entry points at, if it is that one."""
+        file = self._store.log.file_at(physical)
+        if file is None or physical + size > file.end or size < layout.RECORD_MINIMUM:
+            return None
+        view, at = file.view, physical - file.start
+        identity = layout.RECORD_IDENTITY.unpack_from(view, at)
+        if identity == (size, layout.MAGIC_V1, queue.queue_id, index):
+            return stored_properties(view, at, size, len(queue.topic_field))
+        if identity == (size, layout.MAGIC_V2, queue.queue_id, index):
+            return stored_properties(view, at, size, len(queue.topic_field) + 1)
+        return None
+
+
+def stored_properties(view: memoryview, at: int, size: int, topic_field: int) -> memoryview | None:
+    """The properties in a record: what stands behind body, topic and its own length; None if the
+    lengths in the record do not fit its size.
+
+    ``topic_field`` is the size of the topic with its length.
+    """
+    _, _, flag, body = _SIZE_FLAG_BODY.unpack_from(view, at)
+    extra = 0
+    if flag & _IPV6:
+        for bit in (layout.SYS_FLAG_BORN_IPV6, layout.SYS_FLAG_STORE_IPV6):
+            extra += layout.IPV6_EXTRA if flag & bit else 0
+        (body,) = layout.INT.unpack_from(view, at + layout.RECORD_HEAD.size - 4 + extra)
+    start = layout.RECORD_HEAD.size + extra + body + topic_field + layout.SHORT.size
+    if body < 0 or start > size:
+        return None
+    return view[at + start : at + size]
+
+
+def filter_of_retries(filters: ConsumerFilters, group: str) -> Matches:
+    """A test of messages of the group's retry topic by the filter of the topic they come from.
+
+    Source: ExpressionForRetryMessageFilter, for filterSupportRetry.
+    """
+    topic_of = property_value(PropertyKey.RETRY_TOPIC)
+
+    def matches(properties: bytes | memoryview) -> bool:
+        topic = topic_of(b"\x02" + properties)
+        data = None if topic is None else filters.get(topic.decode("utf-8", "replace"), group)
+        return data is None or data.filter is None or data.filter.matches(properties)
+
+    return matches
+
+
+def is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)

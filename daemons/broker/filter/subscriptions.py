@@ -1,0 +1,131 @@
+"""What a pull wants, read from the request itself or from what its group's heartbeats said."""
+
+from collections.abc import Mapping
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.filter.errors import FilterSyntaxError
+from mq.daemons.broker.filter.properties import (
+    PropertyExpression,
+    filter_of_retries,
+    is_retry_topic,
+)
+from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
+from mq.daemons.broker.filter.table import SQL92, ConsumerFilters, is_tag_type
+from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.dispatch import Refused
+from mq.protocol.codes import ResponseCode
+from mq.protocol.flags import PullSysFlag
+from mq.protocol.tags import TagExpression
+
+Expression = TagExpression | PropertyExpression
+
+_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
+# Expressions remembered; beyond it all are forgotten and read again.
+_MOST_REMEMBERED = 10_000
+
+
+def check_supported(config: BrokerConfig, kind: str | None) -> None:
+    """Raises Refused unless consumers may filter by expressions of this type."""
+    if kind != SQL92 or not config.enable_property_filter:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {kind}",
+        )
+
+
+def read_or_refuse(text: str | None) -> Sql92Filter:
+    """The filter. Raises Refused if the text is none."""
+    try:
+        return read_filter(text or "")
+    except FilterSyntaxError as error:
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, _parse_failed(error)) from None
+
+
+def _parse_failed(error: ValueError) -> str:
+    return f"parse the consumer's subscription failed: {error}"
+
+
+class Subscriptions:
+    """Finds the expression of each pull."""
+
+    def __init__(
+        self,
+        consumers: Consumers,
+        filters: ConsumerFilters,
+        store: MessageStore,
+        warm_bytes: int,
+    ) -> None:
+        """What lies further than ``warm_bytes`` behind the end of the log is probably not in
+        memory."""
+        self._consumers = consumers
+        self._filters = filters
+        self._store = store
+        self._warm_bytes = warm_bytes
+        self._expressions: dict[str, TagExpression] = {}
+        self._all = TagExpression.parse("*")
+
+    def expression(
+        self, fields: Mapping[str, str], sys_flag: int, group: str, topic: str
+    ) -> Expression:
+        """Raises Refused for a subscription that is unknown, outdated or cannot be read."""
+        if sys_flag & _SUBSCRIPTION:
+            text, kind = fields.get("subscription"), fields.get("expressionType")
+            if not is_tag_type(kind):
+                check_supported(self._filters.config(), kind)
+                return self._by(read_or_refuse(text))
+        else:
+            subscription = self._consumers.subscription(group, topic)
+            if subscription is None:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                    f"the consumer's subscription not exist: group {group} has sent no heartbeat "
+                    f"that names topic {topic}",
+                )
+            version = int(fields["subVersion"])
+            if subscription.sub_version < version:
+                raise Refused(
+                    ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+                )
+            text, kind = subscription.sub_string, subscription.expression_type
+            if not is_tag_type(kind):
+                return self._registered(group, topic, kind, version)
+        by_tags = self._by_tags(text)
+        if self._filters.config().filter_support_retry and is_retry_topic(topic):
+            matches = filter_of_retries(self._filters, group)
+            return PropertyExpression(self._store, matches, self._warm_bytes, by_tags)
+        return by_tags
+
+    def _by_tags(self, text: str | None) -> TagExpression:
+        if not text or text == "*":
+            return self._all
+        expression = self._expressions.get(text)
+        if expression is None:
+            try:
+                expression = TagExpression.parse(text)
+            except ValueError as error:
+                code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+                raise Refused(code, _parse_failed(error)) from None
+            if len(self._expressions) >= _MOST_REMEMBERED:
+                self._expressions.clear()
+            self._expressions[text] = expression
+        return expression
+
+    def _registered(self, group: str, topic: str, kind: str, version: int) -> PropertyExpression:
+        """The filter that the group's heartbeats have brought (PullMessageProcessor)."""
+        data = self._filters.get(topic, group)
+        if data is None or (wanted := data.filter) is None:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        if data.client_version < version:
+            raise Refused(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                "the consumer's consumer filter data not latest",
+            )
+        check_supported(self._filters.config(), kind)
+        return self._by(wanted)
+
+    def _by(self, wanted: Sql92Filter) -> PropertyExpression:
+        return PropertyExpression(self._store, wanted.matches, self._warm_bytes)

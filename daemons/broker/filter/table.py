@@ -1,0 +1,278 @@
+"""Which consumer groups filter which topics by what, kept in config/consumerFilter.json.
+
+A filter comes with a heartbeat and dies when the last member of its group has gone; it is kept for
+filterDataCleanTimeSpan more, for a group that comes back has its bits in the maps of messages.
+Source: ConsumerFilterManager and ConsumerFilterData of Java 4.9.8.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.filter.bloom import BloomFilter
+from mq.daemons.broker.filter.errors import FilterSyntaxError
+from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
+from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.protocol import fastjson, names
+from mq.protocol.bodies import SubscriptionData
+
+log = logging.getLogger(__name__)
+
+TAG = "TAG"
+SQL92 = "SQL92"
+
+# Groups whose members may still be there after a restart count as dead since then.
+_ALIVE_BEFORE_START = 30_000
+# New expressions of one heartbeat are read up to so many characters, the others with the next
+# heartbeats: reading takes time that the broker's other clients wait.
+_MOST_CHARACTERS_AT_ONCE = 64 * 1024
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether a subscription is one by tags (ExpressionType.isTagType)."""
+    return not expression_type or expression_type == TAG
+
+
+@dataclass(slots=True)
+class FilterData:
+    """The filter of a group on a topic; times are in ms since 1970.
+
+    Attributes:
+        client_version: subVersion of the subscription that it comes from.
+        dead_time: since when the group has no members, 0 while it has.
+        bit_positions: its bits in the map of a message, of which there are `bits`.
+    """
+
+    group: str
+    topic: str
+    expression: str
+    client_version: int
+    born_time: int
+    bits: int
+    bit_positions: tuple[int, ...]
+    expression_type: str = SQL92
+    dead_time: int = 0
+    _filter: Sql92Filter | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time >= self.born_time
+
+    @property
+    def filter(self) -> Sql92Filter | None:
+        """The expression, read when it is first needed; None if it is not one."""
+        if self._filter is None and self.expression_type == SQL92:
+            try:
+                self._filter = read_filter(self.expression)
+            except FilterSyntaxError:
+                return None
+        return self._filter
+
+    def to_plain(self) -> dict[str, Any]:
+        """As Java writes it: names in order, isDead() among them."""
+        return {
+            # A tuple, for Java has an array there: it is written in one line.
+            "bloomFilterData": {"bitNum": self.bits, "bitPos": self.bit_positions},
+            "bornTime": self.born_time,
+            "clientVersion": self.client_version,
+            "consumerGroup": self.group,
+            "dead": self.is_dead,
+            "deadTime": self.dead_time,
+            "expression": self.expression,
+            "expressionType": self.expression_type,
+            "topic": self.topic,
+        }
+
+
+class ConsumerFilters:
+    """The filters by topic and group."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: Callable[[], BrokerConfig],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Reads the file. Raises ValueError for settings that no bloom filter can be made with."""
+        self._path = path
+        self.config = config  # the current one, for settings may change
+        self._clock = clock
+        self.bloom = BloomFilter(
+            config().max_error_rate_of_bloom_filter, config().expect_consumer_num_use_filter
+        )
+        self._saving = asyncio.Lock()
+        self._dirty = False
+        self.table: dict[str, dict[str, FilterData]] = self._load()
+
+    def get(self, topic: str, group: str) -> FilterData | None:
+        groups = self.table.get(topic)
+        return None if groups is None else groups.get(group)
+
+    def describe(self, topic: str, group: str) -> str:
+        """A filter as administrators are shown it; "null" for a group that has none."""
+        data = self.get(topic, group)
+        return "null" if data is None else fastjson.dumps_pretty(data.to_plain()).decode()
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take over the filters that a heartbeat names; those of other topics die."""
+        subscriptions = list(subscriptions)
+        characters = 0
+        for subscription in subscriptions:
+            if is_tag_type(subscription.expression_type) or not subscription.sub_string:
+                continue
+            known = self.get(subscription.topic, group)
+            if known is None or known.expression != subscription.sub_string:
+                characters += len(subscription.sub_string)
+                if characters > _MOST_CHARACTERS_AT_ONCE:
+                    log.warning("group %s: too many new filters in one heartbeat", group)
+                    break
+            self._register(group, subscription)
+        topics = {subscription.topic for subscription in subscriptions}
+        for data in self.of_group(group):
+            if data.topic not in topics:
+                self._die(data)
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        """Java's FilterDataMapByTopic.register: an older subscription changes nothing."""
+        topic, text = subscription.topic, subscription.sub_string
+        kind, version = subscription.expression_type, subscription.sub_version
+        old = self.get(topic, group)
+        if old is not None and version <= old.client_version:
+            if version == old.client_version:
+                self._revive(old)
+            return
+        if old is not None and (old.expression, old.expression_type) == (text, kind):
+            old.client_version = version
+            self._revive(old)
+            self._dirty = True
+            return
+        positions = self.bloom.positions(f"{group}#{topic}")
+        now = self._now()
+        new = FilterData(group, topic, text, version, now, self.bloom.bits, positions, kind)
+        if new.filter is None or not _is_legal(topic):
+            if old is not None:  # the client is told when it pulls
+                self._remove(old)
+            log.warning("group %s: its filter of topic %s is none: %.200s", group, topic, text)
+            return
+        self.table.setdefault(topic, {})[group] = new
+        self._dirty = True
+        log.info("group %s filters topic %s by %.200s", group, topic, text)
+
+    def unregister(self, group: str) -> None:
+        """A group has no members any more."""
+        for data in self.of_group(group):
+            self._die(data)
+
+    def of_group(self, group: str) -> list[FilterData]:
+        return [groups[group] for groups in self.table.values() if group in groups]
+
+    def of_topic(self, topic: str) -> Iterable[FilterData]:
+        return self.table.get(topic, {}).values()
+
+    def _die(self, data: FilterData) -> None:
+        if not data.is_dead:
+            data.dead_time = self._now()
+            self._dirty = True
+            log.info("group %s no longer filters topic %s", data.group, data.topic)
+
+    def _revive(self, data: FilterData) -> None:
+        if data.is_dead:
+            data.dead_time = 0
+            self._dirty = True
+
+    def _remove(self, data: FilterData) -> None:
+        del self.table[data.topic][data.group]
+        if not self.table[data.topic]:
+            del self.table[data.topic]
+        self._dirty = True
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+    # the file -------------------------------------------------------------------------------------
+
+    def clean(self) -> None:
+        """Forget what has been dead for filterDataCleanTimeSpan."""
+        oldest = self._now() - self.config().filter_data_clean_time_span
+        for data in [d for groups in self.table.values() for d in groups.values()]:
+            if data.is_dead and data.dead_time <= oldest:
+                log.info("the filter of group %s on topic %s is forgotten", data.group, data.topic)
+                self._remove(data)
+
+    def encode(self) -> bytes:
+        """The file's content, indented as Java writes it."""
+        return fastjson.dumps_pretty(
+            {
+                "filterDataByTopic": {
+                    topic: {
+                        "groupFilterData": {g: data.to_plain() for g, data in groups.items()},
+                        "topic": topic,
+                    }
+                    for topic, groups in self.table.items()
+                }
+            }
+        )
+
+    async def save(self) -> None:
+        """Write the file if anything has changed; a failure is logged and tried again next time."""
+        async with self._saving:
+            self.clean()
+            if not self._dirty:
+                return
+            self._dirty = False
+            content = self.encode()
+            try:
+                await asyncio.to_thread(write_atomically, self._path, content)
+            except OSError as error:
+                self._dirty = True
+                log.error("consumer filters cannot be saved: %s", error)
+
+    def _load(self) -> dict[str, dict[str, FilterData]]:
+        table = read_with_backup(self._path, _decode) or {}
+        for data in (data for groups in table.values() for data in groups.values()):
+            if (data.bits, len(data.bit_positions)) != (self.bloom.bits, self.bloom.hashes):
+                # Maps in the queues' extensions were made for another filter.
+                log.warning("consumer filters are not taken over: the bloom filter was another")
+                return {}
+            if data.dead_time == 0:
+                data.dead_time = max(data.born_time, self._now() - _ALIVE_BEFORE_START)
+        return table
+
+
+def _is_legal(topic: str) -> bool:
+    try:
+        names.check_topic(topic)
+    except names.IllegalName:
+        return False
+    return True
+
+
+def _decode(raw: bytes) -> dict[str, dict[str, FilterData]]:
+    content = fastjson.loads(raw)
+    try:
+        return {
+            topic: {g: _data(data) for g, data in groups["groupFilterData"].items()}
+            for topic, groups in content["filterDataByTopic"].items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a table of consumer filters: {error!r}") from None
+
+
+def _data(plain: dict[str, Any]) -> FilterData:
+    bloom = plain["bloomFilterData"]
+    return FilterData(
+        str(plain["consumerGroup"]),
+        str(plain["topic"]),
+        str(plain["expression"]),
+        int(plain["clientVersion"]),
+        int(plain["bornTime"]),
+        int(bloom["bitNum"]),
+        tuple(map(int, bloom["bitPos"])),
+        str(plain["expressionType"]),
+        int(plain["deadTime"]),
+    )

@@ -1,0 +1,276 @@
+"""Consumers that filter by properties, against a whole broker: pulls, waits, checks, the table."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.protocol import message
+from mq.protocol.bodies import (
+    CheckClientRequestBody,
+    ConsumerData,
+    HeartbeatData,
+    QueryConsumeQueueResponseBody,
+    SubscriptionData,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from tests.daemons.broker.harness import send
+from tests.daemons.peer import Peer
+
+TOPIC, GROUP = "Numbers", "readers"
+Script = Callable[[Broker, Peer], Awaitable[None]]
+SUSPEND, SUBSCRIPTION = 2, 4
+
+
+def serve(tmp_path: Path, script: Script, **settings: str) -> None:
+    async def main() -> None:
+        overrides = {
+            "storePathRootDir": str(tmp_path / "store"),
+            "listenPort": "0",
+            "brokerIP1": "127.0.0.1",
+            "enablePropertyFilter": "true",
+            "defaultTopicQueueNums": "1",
+            **settings,
+        }
+        async with (
+            Broker(BrokerSettings.load(None, overrides)) as broker,
+            Peer(broker.port) as peer,
+        ):
+            await script(broker, peer)
+
+    asyncio.run(main())
+
+
+def subscription(expression: str, kind: str = "SQL92", version: int = 1) -> SubscriptionData:
+    return SubscriptionData(
+        topic=TOPIC, sub_string=expression, expression_type=kind, sub_version=version
+    )
+
+
+async def beat(peer: Peer, *subscriptions: SubscriptionData) -> None:
+    group = ConsumerData(group_name=GROUP, subscription_data_set=list(subscriptions))
+    heartbeat = HeartbeatData(client_id="client", consumer_data_set=[group])
+    reply = await peer.ask(RequestCode.HEART_BEAT, body=heartbeat.encode())
+    assert reply.code == ResponseCode.SUCCESS, reply
+
+
+def pull_fields(offset: int = 0, **more: str) -> dict[str, str]:
+    """A pull; with `subscription` it carries its expression, else the heartbeat's counts."""
+    flags = int(more.pop("flags", "0")) | (SUBSCRIPTION if "subscription" in more else 0)
+    return {
+        **{"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "queueOffset": str(offset)},
+        **{"maxMsgNums": "32", "sysFlag": str(flags), "commitOffset": "0"},
+        **{"suspendTimeoutMillis": "8000", "subVersion": "1", **more},
+    }
+
+
+async def pull(peer: Peer, offset: int = 0, /, **more: str) -> tuple[Command, list[str]]:
+    reply = await peer.ask(RequestCode.PULL_MESSAGE, pull_fields(offset, **more))
+    return reply, [record.body.decode() for record in message.decode_records(reply.body)]
+
+
+async def held(broker: Broker) -> None:
+    """Wait until a pull waits."""
+    async with asyncio.timeout(10):
+        while not broker.store.queue(TOPIC, 0).waiting:  # noqa: ASYNC110  (it has no event)
+            await asyncio.sleep(0)
+
+
+async def fill(peer: Peer, count: int = 10, start: int = 0) -> None:
+    for n in range(start, start + count):
+        await send(peer, TOPIC, b"%d" % n, properties=f"a\x01{n}\x02TAGS\x01odd\x02b\x01x")
+
+
+def sql(expression: str) -> dict[str, str]:
+    return {"subscription": expression, "expressionType": "SQL92"}
+
+
+def test_a_pull_gets_what_its_own_expression_matches(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer)
+        reply, bodies = await pull(peer, **sql("a > 2 AND a <= 5 AND b = 'x'"))
+        assert (reply.code, bodies) == (ResponseCode.SUCCESS, ["3", "4", "5"])
+        assert reply.fields["nextBeginOffset"] == "10"
+        reply, bodies = await pull(peer, 4, maxMsgNums="2", **sql("a BETWEEN 3 AND 8"))
+        assert (bodies, reply.fields["nextBeginOffset"]) == (["4", "5"], "6")
+        reply, bodies = await pull(peer, **sql("a > 'y' OR a = 'none'".replace("'y'", "100")))
+        assert (reply.code, bodies) == (ResponseCode.PULL_RETRY_IMMEDIATELY, [])
+        assert reply.fields["nextBeginOffset"] == "10"
+
+    serve(tmp_path, script)
+
+
+def test_a_pull_looks_at_800_entries_at_most(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 810)
+        reply, _ = await pull(peer, **sql("a = '805'"))
+        assert (reply.code, reply.fields["nextBeginOffset"]) == (20, "800")
+        reply, bodies = await pull(peer, 800, **sql("a = '805'"))
+        assert (bodies, reply.fields["nextBeginOffset"]) == (["805"], "810")
+
+    serve(tmp_path, script)
+
+
+def test_a_waiting_pull_wakes_for_the_first_message_that_matches(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 2)
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(pull(other, 2, flags=str(SUSPEND), **sql("a = '4'")))
+            await held(broker)
+            await fill(peer, 3, start=2)
+            reply, bodies = await waiting
+            assert (reply.code, bodies) == (ResponseCode.SUCCESS, ["4"])
+
+    serve(tmp_path, script)
+
+
+def test_the_filter_of_the_heartbeat_counts_for_a_pull_without_one(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer)
+        await beat(peer, subscription("a >= 8"))
+        assert (await pull(peer))[1] == ["8", "9"]
+        await beat(peer, subscription("a >= 9", version=2))
+        assert (await pull(peer))[1] == ["9"]
+        await beat(peer, subscription("a >= 1", version=1))  # an older one changes nothing
+        assert (await pull(peer))[1] == ["9"]
+
+    serve(tmp_path, script)
+
+
+def test_a_pull_whose_filter_is_not_known_is_refused(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 1)
+        await beat(peer, subscription("a >"))
+        reply, _ = await pull(peer)
+        assert reply.code == ResponseCode.FILTER_DATA_NOT_EXIST
+        assert reply.remark == (
+            "The broker's consumer filter data is not exist!Your expression may be wrong!"
+        )
+        await beat(peer, subscription("a > 1", version=2))
+        reply, _ = await pull(peer, subVersion="3")
+        assert reply.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+        broker.filters.table[TOPIC][GROUP].client_version = 1
+        reply, _ = await pull(peer, subVersion="2")
+        assert reply.code == ResponseCode.FILTER_DATA_NOT_LATEST
+        assert reply.remark == "the consumer's consumer filter data not latest"
+
+    serve(tmp_path, script)
+
+
+@pytest.mark.parametrize("expression", ["a >", "", "a = 1 LIMIT 5", "x" * 20_000])
+def test_a_bad_expression_is_refused_with_its_place(tmp_path: Path, expression: str) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 1)
+        reply, _ = await pull(peer, **sql(expression))
+        body = CheckClientRequestBody(
+            client_id="client", group=GROUP, subscription_data=subscription(expression)
+        )
+        checked = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+        for answer in (reply, checked):
+            assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            assert answer.remark is not None and "\n" not in answer.remark
+            assert answer.remark.startswith("parse the consumer's subscription failed: ")
+            assert "column" in answer.remark or "16384 are allowed" in answer.remark
+
+    serve(tmp_path, script)
+
+
+@pytest.mark.parametrize(("enabled", "kind"), [("false", "SQL92"), ("true", "SQL2003")])
+def test_a_type_that_is_not_supported_is_refused(tmp_path: Path, enabled: str, kind: str) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 1)
+        await beat(peer, subscription("a = 1", kind))
+        body = CheckClientRequestBody(subscription_data=subscription("a = 1", kind))
+        checked = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+        own, _ = await pull(peer, subscription="a = 1", expressionType=kind)
+        answers = [checked, own]
+        if kind == "SQL92":  # one that no broker knows never gets into the table
+            answers.append((await pull(peer))[0])
+        for answer in answers:
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.remark == (
+                f"The broker does not support consumer to filter message by {kind}"
+            )
+
+    serve(tmp_path, script, enablePropertyFilter=enabled)
+
+
+def test_a_supported_expression_passes_the_check(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        for kind, text in (("SQL92", "a > 1"), ("TAG", "x || y"), ("", "*")):
+            body = CheckClientRequestBody(subscription_data=subscription(text, kind))
+            reply = await peer.ask(RequestCode.CHECK_CLIENT_CONFIG, body=body.encode())
+            assert reply.code == ResponseCode.SUCCESS
+
+    serve(tmp_path, script)
+
+
+def test_a_message_sent_back_is_filtered_as_its_topic_when_that_is_wanted(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 1)
+        retry = f"%RETRY%{GROUP}"
+        await beat(
+            peer,
+            subscription("a = '1'"),
+            SubscriptionData(topic=retry, sub_string="*", sub_version=1),
+        )
+        for n in range(3):
+            await send(peer, retry, b"%d" % n, properties=f"RETRY_TOPIC\x01{TOPIC}\x02a\x01{n}")
+        await send(peer, retry, b"other", properties="RETRY_TOPIC\x01Unfiltered\x02a\x015")
+        assert (await pull(peer, topic=retry))[1] == ["1", "other"]
+        assert (await pull(peer, topic=retry, subscription="*"))[1] == ["1", "other"]
+
+    serve(tmp_path, script, filterSupportRetry="true")
+
+
+def test_a_group_that_goes_leaves_its_filter_dead_and_comes_back_to_it(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await beat(peer, subscription("a > 1"))
+        data = broker.filters.get(TOPIC, GROUP)
+        assert data is not None and not data.is_dead
+        fields = {"clientID": "client", "consumerGroup": GROUP}
+        await peer.ask(RequestCode.UNREGISTER_CLIENT, fields)
+        assert data.is_dead
+        await beat(peer, subscription("a > 1"))
+        assert not data.is_dead
+        await beat(peer)  # the group is there but no longer subscribes
+        assert data.is_dead
+
+    serve(tmp_path, script)
+
+
+def test_the_table_is_on_disk_after_a_stop_and_read_by_the_next_start(tmp_path: Path) -> None:
+    async def first(broker: Broker, peer: Peer) -> None:
+        await fill(peer)
+        await beat(peer, subscription("a = '7'"))
+
+    async def second(broker: Broker, peer: Peer) -> None:
+        data = broker.filters.get(TOPIC, GROUP)
+        assert data is not None and data.is_dead
+        await beat(peer, subscription("a = '7'"))
+        assert not data.is_dead
+        assert (await pull(peer))[1] == ["7"]
+
+    serve(tmp_path, first)
+    saved = json.loads((tmp_path / "store/config/consumerFilter.json").read_bytes())
+    entry = saved["filterDataByTopic"][TOPIC]["groupFilterData"][GROUP]
+    assert entry["expression"] == "a = '7'"
+    assert entry["bloomFilterData"]["bitNum"] == 112
+    serve(tmp_path, second)
+
+
+def test_an_administrator_sees_the_filter_of_a_group(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 1)
+        await beat(peer, subscription("a > 1"))
+        fields = {"topic": TOPIC, "queueId": "0", "index": "0", "count": "1"}
+        reply = await peer.ask(RequestCode.QUERY_CONSUME_QUEUE, {**fields, "consumerGroup": GROUP})
+        shown = json.loads(QueryConsumeQueueResponseBody.decode(reply.body).filter_data or "")
+        assert (shown["expression"], shown["dead"]) == ("a > 1", False)
+
+    serve(tmp_path, script)
