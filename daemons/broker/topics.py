@@ -75,7 +75,7 @@ class Topics:
         if saved is not None:
             self.table.update(saved.topic_config_table)
             self.data_version = saved.data_version
-        log.info("%d topics, data version %s", len(self.table), self.data_version)
+        log.info("%d topics, data version %d", len(self.table), self.data_version.counter)
 
     def get(self, name: str) -> TopicConfig | None:
         return self.table.get(name)
