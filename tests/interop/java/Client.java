@@ -11,6 +11,7 @@ import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -147,6 +148,12 @@ public class Client {
         answered.await();
     }
 
+    /** What EXPRESSION selects: by SQL92 behind "sql:", else by tags. */
+    private static MessageSelector selector(String expression) {
+        return expression.startsWith("sql:") ? MessageSelector.bySql(expression.substring(4))
+            : MessageSelector.byTag(expression);
+    }
+
     /** A push consumer; MODE is clustering, broadcasting or orderly. */
     private void consume(String name, String group, String topic, String expression, String mode) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
@@ -156,7 +163,7 @@ public class Client {
         // The client of 5.x drops a heartbeat that comes together with a scheduled one, and with it the news that it has
         // subscribed anew; the broker refuses its pulls until the next, after 30 s by default.
         consumer.setHeartbeatBrokerInterval(2000);
-        consumer.subscribe(topic, expression);
+        consumer.subscribe(topic, selector(expression));
         if (mode.equals("broadcasting")) {
             // Not by its name: the package of MessageModel differs between 4.9 and 5.
             consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
@@ -219,7 +226,7 @@ public class Client {
         consumer.setInstanceName("lite-" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
-        consumer.subscribe(topic, expression);
+        consumer.subscribe(topic, selector(expression));
         consumer.start();
         int got = 0;
         for (long end = System.currentTimeMillis() + 30000; got < count && System.currentTimeMillis() < end;) {
