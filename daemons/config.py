@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 INT_RANGE = range(-(2**31), 2**31)
 LONG_RANGE = range(-(2**63), 2**63)
 
-# Values under such names may be secrets of other programs that share the file: a reply or a log
-# never shows them.
+# Values under such names may be secrets, also of other programs that share the file: a reply or a
+# log never shows them.
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|access_?key", re.IGNORECASE)
 
 
@@ -240,7 +240,7 @@ class Settings:
         return [
             f"{name}={value}"
             for section in self.sections
-            for name, value in section.properties(important=important)
+            for name, value in _without_secrets(section.properties(important=important))
         ]
 
     def text(self) -> str:
@@ -250,13 +250,12 @@ class Settings:
         out too. Backslashes are doubled because the reader is a .properties reader.
         """
         merged: dict[str, str] = {}
-        for name, value in self.extra.items():
-            merged[name] = "******" if _SECRET_NAME.search(name) else value
+        merged.update(_without_secrets(self.extra.items()))
         for section in self.sections:
             for declared in section.settings().values():
                 value = getattr(section, declared.attribute)
                 if value is not None:
-                    merged[declared.name] = _text(value)
+                    merged.update(_without_secrets([(declared.name, _text(value))]))
         return "".join(f"{k}={_escape_value(v)}\n" for k, v in merged.items())
 
     def version_json(self) -> str:
@@ -337,6 +336,11 @@ class Settings:
             write_atomically(self.path, rewrite_properties(old, properties).encode())
         except (OSError, UnicodeDecodeError) as error:
             log.error("changed settings could not be saved in %s: %s", self.path, error)
+
+
+def _without_secrets(properties: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    for name, value in properties:
+        yield name, "******" if value and _SECRET_NAME.search(name) else value
 
 
 def _escape_value(value: str) -> str:

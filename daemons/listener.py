@@ -26,6 +26,7 @@ from mq.daemons.dispatch import (
     guarded_direct,
     unknown_code,
 )
+from mq.daemons.tls import Greeter, ServerTls, TlsConnection
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
 from mq.protocol.connection import FrameBuffer, check_length
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -62,7 +63,7 @@ class Channel(asyncio.Protocol):
         self._listener = listener
         self._direct = listener.direct
         self._frames = FrameBuffer()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | TlsConnection | None = None
         self._out: list[bytes | memoryview] = []
         self._reading = False  # inside data_received: replies are joined and leave at its end
         self._opaque = 0
@@ -119,6 +120,15 @@ class Channel(asyncio.Protocol):
             self._reading = False
             if self._out:
                 self.flush()
+
+    def encrypted(self, connection: TlsConnection) -> None:
+        """From here on everything goes through this connection."""
+        self._transport = connection
+
+    def refuse(self, why: str) -> None:
+        """Close a connection that is not as it should be, before anything of it was read."""
+        self._listener.complain(self, RemoteProtocolError(why))
+        self.close()
 
     # what handlers use ----------------------------------------------------------------------
 
@@ -252,7 +262,8 @@ class Listener:
     ``handlers`` answer ordinary requests, ``direct`` those of the hot path. ``port`` is the one
     bound, also where 0 was asked for. ``idle_seconds`` closes a connection on which nothing has
     come for so long (Java: serverChannelMaxIdleTimeSeconds); 0 never does. ``guard`` is asked
-    before every handler; without one nothing is paid for it.
+    before every handler; without one nothing is paid for it. With ``tls`` connections may be, or
+    have to be, encrypted.
     """
 
     # How often idle connections are looked for, in seconds; also the unit of `ticks`.
@@ -268,8 +279,10 @@ class Listener:
         idle_seconds: float = 120,
         backlog: int = 1024,
         guard: Guard | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._guard = guard
+        self._tls = tls
         self.handlers: dict[int, Handler] = {}
         # Any object may be asked for: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
@@ -310,7 +323,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                lambda: Channel(self),
+                self._accept,
                 self.host,
                 self.port,
                 backlog=self._backlog,
@@ -321,6 +334,10 @@ class Listener:
                 error.errno, f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def _accept(self) -> asyncio.Protocol:
+        channel = Channel(self)
+        return channel if self._tls is None else Greeter(channel, self._tls)
 
     async def start(self) -> None:
         """Accept connections, on a port of its own if none was taken before. Raises OSError."""

@@ -79,7 +79,7 @@ class NettyClientConfig(Section):
         True, "close the connection of a request that got no reply", effect=False
     )
     use_tls: bool = setting(
-        False, "TLS towards name servers and master", name="useTLS", effect=False
+        False, "TLS towards name servers and master, as tls.enable", name="useTLS"
     )
     write_buffer_high_water_mark: int = setting(
         DEFAULT_MARK, "unsent bytes", unit="bytes", effect=False

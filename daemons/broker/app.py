@@ -41,6 +41,7 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.dispatch import merge
 from mq.daemons.listener import Listener
 from mq.daemons.service import Tasks
+from mq.daemons.tls import ServerTls, server_tls
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ class Broker:
         self.listener: Listener
         self.fast_listener: Listener
         self.access: AccessControl | None = None
+        self._tls: ServerTls | None = None
         self._parts = AsyncExitStack()
 
     @property
@@ -86,7 +88,9 @@ class Broker:
         )
 
     def reload(self) -> None:
-        """Read the ACL files again; settings change by request."""
+        """Read ACL files and certificates again; settings change by request."""
+        if self._tls is not None:
+            self._tls.reload()
         if self.access is not None:
             self.access.reload()
 
@@ -105,6 +109,7 @@ class Broker:
     async def _start(self, parts: AsyncExitStack) -> None:
         settings = self.settings
         self.access = self._access_control()
+        self._tls = server_tls(settings.tls)
         self.listener = self._make_listener(settings.server.listen_port)
         self.fast_listener = self._make_listener(settings.fast_port)
         # The ports come first: whoever is already there has this store open, too.
@@ -147,6 +152,7 @@ class Broker:
             idle_seconds=server.server_channel_max_idle_time_seconds,
             backlog=server.server_socket_backlog,
             guard=None if self.access is None else self.access.guard,
+            tls=self._tls,
         )
 
     def _access_control(self) -> AccessControl | None:
@@ -214,6 +220,8 @@ class Broker:
         self.tasks.spawn(self._expire_clients(), "expiry of clients")
         if self.access is not None:
             self.tasks.spawn(self.access.watch(), "ACL files")
+        if self._tls is not None:
+            self.tasks.spawn(self._tls.watch(), "certificates")
 
     async def _save_offsets(self, offsets: ConsumerOffsets) -> None:
         while True:

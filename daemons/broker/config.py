@@ -1,10 +1,11 @@
 """Configuration of a broker: every name and default of BrokerConfig in 4.9.8, and what binds the
-four sections together."""
+five sections together."""
 
 import ipaddress
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Self
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
+from mq.daemons.tls_config import TlsConfig
 
 __all__ = [
     "BrokerConfig",
@@ -285,7 +287,7 @@ class BrokerConfig(Section):
 class BrokerSettings(Settings):
     """The configuration of one broker; sections in the order in which Java prints them."""
 
-    section_names = ("broker", "server", "client", "store")
+    section_names = ("broker", "server", "client", "store", "tls")
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
@@ -293,6 +295,7 @@ class BrokerSettings(Settings):
         self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
         self.client = NettyClientConfig()
         self.store = MessageStoreConfig()
+        self.tls = TlsConfig()
         self.listen_host = LOOPBACK
 
     @classmethod
@@ -324,6 +327,14 @@ class BrokerSettings(Settings):
         """The configured name servers as host:port."""
         return parse_name_servers(self.broker.namesrv_addr or "")
 
+    def name_server_tls(self) -> ssl.SSLContext | None:
+        """The TLS towards name servers; None for plain connections.
+
+        Raises:
+            ConfigError: names what cannot be used.
+        """
+        return self.tls.client_context() if self.tls.enable or self.client.use_tls else None
+
     def resolve(self) -> None:
         """Check the whole and fill in what follows from it: brokerId of a master, addresses.
 
@@ -340,6 +351,7 @@ class BrokerSettings(Settings):
             )
             self.broker = self.broker.replace(broker_id=MASTER_ID)
         self.check_sections({"broker": self.broker, "store": self.store, "server": self.server})
+        self.tls = self.tls.complete()
         self.log_without_effect()
         self._resolve_addresses()
 

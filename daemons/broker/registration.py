@@ -9,6 +9,7 @@ the next round and delays no other.
 import asyncio
 import contextlib
 import logging
+import ssl
 from types import TracebackType
 from typing import Self
 
@@ -54,9 +55,11 @@ MOST_ADDRESS_BYTES = 64 * 1024
 class NameServerLink:
     """One name server: its own connection, since it takes a broker's for the broker's life."""
 
-    def __init__(self, address: str, connect_timeout: float) -> None:
+    def __init__(
+        self, address: str, connect_timeout: float, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.address = address
-        self.session = Session(address, connect_timeout=connect_timeout)
+        self.session = Session(address, connect_timeout=connect_timeout, tls=tls)
         self.in_step = False  # it has everything up to the last round
         self.answers: bool | None = None  # None: not asked yet
 
@@ -77,6 +80,7 @@ class Registration:
         self._address = f"{settings.broker.broker_ip1}:{port}"
         self._ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
         self._tasks = tasks
+        self._tls = settings.name_server_tls()
         self._links: dict[str, NameServerLink] = {}
         self._changed: set[str] = set()
         self._everything = True
@@ -263,7 +267,9 @@ class Registration:
             del self._links[link.address]
         for address in addresses:
             if address not in self._links:
-                link = NameServerLink(address, self._settings.client.connect_timeout_millis / 1000)
+                link = NameServerLink(
+                    address, self._settings.client.connect_timeout_millis / 1000, self._tls
+                )
                 await link.session.open()
                 self._links[address] = link
                 self._ask_for_round()

@@ -12,6 +12,7 @@ from mq.daemons.namesrv.handlers import handlers
 from mq.daemons.namesrv.kv import KvConfig
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.service import Tasks
+from mq.daemons.tls import ServerTls, server_tls
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class NameServer:
         self.routes = Routes()
         self.tasks: Tasks
         self.listener: Listener
+        self._tls: ServerTls | None = None
         self._parts = AsyncExitStack()
 
     @property
@@ -45,15 +47,19 @@ class NameServer:
             kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
             self.tasks = await parts.enter_async_context(Tasks())
             server = self.settings.server
+            self._tls = server_tls(self.settings.tls)
             self.listener = Listener(
                 handlers(self.routes, kv, self.settings),
                 self.settings.listen_host(),
                 server.listen_port,
                 idle_seconds=server.server_channel_max_idle_time_seconds,
                 backlog=server.server_socket_backlog,
+                tls=self._tls,
             )
             await parts.enter_async_context(self.listener)
             self.tasks.spawn(self._expire(), "expiry of brokers")
+            if self._tls is not None:
+                self.tasks.spawn(self._tls.watch(), "certificates")
             self._parts = parts.pop_all()
         return self
 
@@ -68,8 +74,9 @@ class NameServer:
         )
 
     def reload(self) -> None:
-        """Nothing here is read again: settings change by request."""
-        log.info("SIGHUP: a name server has no files to read again")
+        """Read certificates again; settings change by request."""
+        if self._tls is not None:
+            self._tls.reload()
 
     async def _expire(self) -> None:
         while True:

@@ -9,6 +9,7 @@ from typing import Self
 
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
 from mq.daemons.remoting_config import NettyServerConfig
+from mq.daemons.tls_config import TlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +77,13 @@ class NamesrvConfig(Section):
 class NamesrvSettings(Settings):
     """The configuration of one name server; sections in the order in which Java prints them."""
 
-    section_names = ("namesrv", "server")
+    section_names = ("namesrv", "server", "tls")
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
         self.namesrv = NamesrvConfig()
         self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
+        self.tls = TlsConfig()
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
@@ -96,6 +98,7 @@ class NamesrvSettings(Settings):
             settings.namesrv = settings.namesrv.replace(config_store_path=str(path))
         settings.apply(overrides or {})
         settings.check_sections({"namesrv": settings.namesrv, "server": settings.server})
+        settings.tls = settings.tls.complete()
         settings.log_without_effect()
         return settings
 

@@ -9,6 +9,7 @@ from mq.daemons.broker.config import BrokerConfig, MessageStoreConfig
 from mq.daemons.config import Section
 from mq.daemons.namesrv.config import NamesrvConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
+from mq.daemons.tls_config import TlsConfig
 
 SECTIONS = [
     BrokerConfig,
@@ -16,6 +17,7 @@ SECTIONS = [
     NettyServerConfig,
     NettyClientConfig,
     NamesrvConfig,
+    TlsConfig,
 ]
 DAEMONS = Path(__file__).parents[2] / "daemons"
 DECLARATION = re.compile(r"^    \w+: [^=\n]+ = setting\(", re.MULTILINE)

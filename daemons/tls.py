@@ -1,0 +1,200 @@
+"""TLS on a listener, beside plain connections on the same port.
+
+The first byte of a connection tells which it is: a TLS handshake begins with 22, which as the
+first byte of a frame's length would be a frame of 350 MB (NettyRemotingServer.HandshakeHandler).
+`Greeter` looks at that byte and steps aside; a plain connection costs nothing from then on.
+
+asyncio can turn a connection to TLS only before anything has been read from it, so `TlsConnection`
+runs the handshake and the encryption itself, over memory (ssl.MemoryBIO). It stands between the
+transport and the channel: a protocol to the one, a transport to the other.
+"""
+
+import asyncio
+import logging
+import ssl
+from typing import TYPE_CHECKING, Any, cast
+
+from mq.daemons.config import ConfigError
+from mq.daemons.tls_config import TlsConfig, TlsMode
+
+if TYPE_CHECKING:
+    from mq.daemons.listener import Channel
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE = 22  # the first byte of a TLS connection: the content type of its records
+WATCH_SECONDS = 1.0
+_CHUNK = 256 * 1024
+
+
+class ServerTls:
+    """The certificate in force. Raises ConfigError where the files cannot be used at the start."""
+
+    def __init__(self, config: TlsConfig) -> None:
+        self.config = config
+        self.only = config.mode is TlsMode.enforcing
+        self.context = config.server_context()
+        self._fingerprint = self._look()
+        log.info("TLS: %s", config.mode)
+
+    def reload(self) -> None:
+        """Read the files again for new connections; broken ones leave what there is in force."""
+        self._fingerprint = self._look()
+        if self.config.test_mode:
+            return
+        try:
+            self.context = self.config.server_context()
+        except ConfigError as error:
+            log.error("TLS stays as it was: %s", error)
+            return
+        log.info("TLS certificate read again")
+
+    async def watch(self) -> None:
+        """Read the files again whenever they change."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            if self._look() != self._fingerprint:
+                self.reload()
+
+    def _look(self) -> tuple[object, ...]:
+        marks: list[object] = []
+        for path in self.config.files:
+            try:
+                status = path.stat()
+            except OSError:
+                marks.append(None)
+            else:
+                marks.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(marks)
+
+
+def server_tls(config: TlsConfig) -> ServerTls | None:
+    """The TLS of a listener, None for one that is plain.
+
+    Raises:
+        ConfigError: the files cannot be used.
+    """
+    if config.mode is TlsMode.disabled or not config.has_certificate:
+        return None
+    return ServerTls(config)
+
+
+class Greeter(asyncio.Protocol):
+    """A connection of which nothing has come yet."""
+
+    def __init__(self, channel: "Channel", tls: ServerTls) -> None:
+        self._channel = channel
+        self._tls = tls
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._channel.connection_made(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._channel.connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        assert transport is not None
+        if data[0] == HANDSHAKE:
+            connection = TlsConnection(transport, self._channel, self._tls.context)
+            self._channel.encrypted(connection)
+            transport.set_protocol(connection)
+            connection.data_received(data)
+        elif self._tls.only:
+            self._channel.refuse("a plain connection, and tls.server.mode is enforcing")
+        else:
+            transport.set_protocol(self._channel)
+            self._channel.data_received(data)
+
+
+class TlsConnection(asyncio.Protocol):
+    """A connection that is encrypted; what a channel needs of a transport, it has."""
+
+    def __init__(
+        self, transport: asyncio.Transport, channel: "Channel", context: ssl.SSLContext
+    ) -> None:
+        self._transport = transport
+        self._channel = channel
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._established = False
+
+    # asyncio calls these ------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        self._incoming.write(data)
+        try:
+            if not self._established:
+                self._object.do_handshake()
+                self._established = True
+            received, ended = self._read()
+        except ssl.SSLWantReadError:
+            self._flush()  # our part of the handshake
+            return
+        except ssl.SSLError as error:
+            self._flush()  # the alert that tells the peer why
+            self._channel.refuse(f"TLS: {error.reason or error}")
+            return
+        self._flush()
+        if received:
+            self._channel.data_received(received)
+        if ended:
+            self.close()
+
+    def _read(self) -> tuple[bytes, bool]:
+        """What has come in whole records, and whether the peer has ended the connection."""
+        chunks = []
+        try:
+            while chunk := self._object.read(_CHUNK):
+                chunks.append(chunk)
+        except ssl.SSLWantReadError:
+            return b"".join(chunks), False
+        except ssl.SSLZeroReturnError:
+            pass
+        return b"".join(chunks), True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._channel.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self._channel.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._channel.resume_writing()
+
+    # the channel calls these --------------------------------------------------------------
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Encrypt and send. What a channel sends before the handshake is done is not sent."""
+        if not self._established or self._transport.is_closing():
+            return
+        self._object.write(data)
+        self._flush()
+
+    def close(self) -> None:
+        if self._established and not self._transport.is_closing():
+            try:
+                self._object.unwrap()
+            except ssl.SSLError:
+                pass  # the peer's own end of it has not come, and is not waited for
+            self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._object if name == "ssl_object" else self._transport.get_extra_info(name)
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._transport.is_closing():
+            self._transport.write(self._outgoing.read())

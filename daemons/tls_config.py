@@ -1,0 +1,185 @@
+"""TLS of what listens and of what connects, under the names of Java's system properties, which may
+stand in the daemon's file, come by --set, or lie in the file that tls.config.file names."""
+
+import logging
+import ssl
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from mq.client.errors import ClientError
+from mq.client.tls import client_context
+from mq.daemons.config import ConfigError, Section, read_file, setting
+
+log = logging.getLogger(__name__)
+
+
+class TlsMode(StrEnum):
+    """Which connections a listener takes."""
+
+    disabled = "disabled"  # plain ones only
+    permissive = "permissive"  # both, on the same port
+    enforcing = "enforcing"  # encrypted ones only
+
+
+# Values of tls.server.need.client.auth, in any case (TlsHelper.parseClientAuthMode).
+_CLIENT_AUTH = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "require": ssl.CERT_REQUIRED,
+}
+
+
+@dataclass(frozen=True)
+class TlsConfig(Section):
+    """TLS of this daemon."""
+
+    mode: TlsMode = setting(  # noqa: RUF009
+        TlsMode.permissive,
+        "disabled, permissive (plain and TLS on one port) or enforcing; without a certificate a "
+        "permissive listener is a plain one",
+        name="tls.server.mode",
+    )
+    cert_path: str = setting(
+        "", "certificate of this daemon, with its chain, in PEM", name="tls.server.certPath"
+    )
+    key_path: str = setting("", "its private key, in PEM", name="tls.server.keyPath")
+    key_password: str = setting("", "password of that key", name="tls.server.keyPassword")
+    auth_client: bool = setting(
+        False,
+        "whether a client's certificate has to be signed by a trusted one",
+        name="tls.server.authClient",
+    )
+    trust_cert_path: str = setting(
+        "", "certificates that sign those of clients, in PEM", name="tls.server.trustCertPath"
+    )
+    need_client_auth: str = setting(
+        "none",
+        "whether clients show a certificate: none, optional or require",
+        name="tls.server.need.client.auth",
+    )
+    test_mode: bool = setting(
+        False,
+        "a certificate made at the start, for tests (Java: true)",
+        name="tls.test.mode.enable",
+    )
+    config_file: str = setting(
+        "/etc/rocketmq/tls.properties",
+        "file whose values override these, but for mode and tls.enable",
+        name="tls.config.file",
+    )
+    enable: bool = setting(False, "TLS towards name servers and masters", name="tls.enable")
+    client_cert_path: str = setting(
+        "", "certificate shown to them, in PEM", name="tls.client.certPath"
+    )
+    client_key_path: str = setting("", "its private key, in PEM", name="tls.client.keyPath")
+    client_key_password: str = setting("", "password of that key", name="tls.client.keyPassword")
+    client_auth_server: bool = setting(
+        False, "whether their certificates are verified", name="tls.client.authServer"
+    )
+    client_trust_cert_path: str = setting(
+        "", "certificates that sign theirs, in PEM", name="tls.client.trustCertPath"
+    )
+
+    def complete(self) -> "TlsConfig":
+        """With the values of the configuration file, if it is there (extractTlsConfigFromFile).
+
+        Raises:
+            ConfigError: it cannot be read, or the values cannot work.
+        """
+        completed = self
+        path = Path(self.config_file)
+        if self.config_file and path.is_file():
+            values = self.parse(read_file(path))
+            for own in ("mode", "enable", "config_file"):
+                values.pop(own, None)
+            completed = self.replace(**values)
+        completed.check()
+        return completed
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        if self.need_client_auth.lower() not in _CLIENT_AUTH:
+            raise ConfigError(
+                f"tls.server.need.client.auth={self.need_client_auth}: expected none, optional "
+                "or require"
+            )
+        if self.mode is TlsMode.enforcing and not self.has_certificate:
+            raise ConfigError(
+                "tls.server.mode=enforcing needs a certificate: set tls.server.certPath and "
+                "tls.server.keyPath"
+            )
+        if self.need_client_auth.lower() == "require" and not self.auth_client:
+            # Java would take any certificate, which proves nothing.
+            raise ConfigError(
+                "tls.server.need.client.auth=require needs tls.server.authClient=true and "
+                "tls.server.trustCertPath"
+            )
+        if self.auth_client and not self.trust_cert_path:
+            raise ConfigError("tls.server.authClient=true needs tls.server.trustCertPath")
+
+    @property
+    def has_certificate(self) -> bool:
+        return bool(self.cert_path) or self.test_mode
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the listener's TLS is made of."""
+        names = (self.cert_path, self.key_path, self.trust_cert_path)
+        return tuple(Path(name) for name in names if name)
+
+    def server_context(self) -> ssl.SSLContext:
+        """The context of the listener, from the files as they are now.
+
+        Raises:
+            ConfigError: names what cannot be used.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        if self.test_mode:
+            from mq.daemons.self_signed import load_test_certificate
+
+            load_test_certificate(context)
+            return context
+        try:
+            # A function: with None OpenSSL would ask the terminal for the password.
+            context.load_cert_chain(
+                self.cert_path, self.key_path or None, lambda: self.key_password
+            )
+        except OSError as error:  # of which ssl.SSLError is one
+            raise ConfigError(
+                f"tls.server.certPath={self.cert_path} with tls.server.keyPath={self.key_path} "
+                f"cannot be used: {error.strerror or error}"
+            ) from None
+        wanted = _CLIENT_AUTH[self.need_client_auth.lower()]
+        if wanted is not ssl.CERT_NONE and self.auth_client:
+            context.verify_mode = wanted
+            try:
+                context.load_verify_locations(self.trust_cert_path)
+            except OSError as error:
+                raise ConfigError(
+                    f"tls.server.trustCertPath={self.trust_cert_path} cannot be used: "
+                    f"{error.strerror or error}"
+                ) from None
+        return context
+
+    def client_context(self) -> ssl.SSLContext:
+        """The context towards name servers and masters.
+
+        Raises:
+            ConfigError: names what cannot be used.
+        """
+        names = {
+            "tls.client.certPath": self.client_cert_path,
+            "tls.client.keyPath": self.client_key_path,
+            "tls.client.keyPassword": self.client_key_password,
+            "tls.client.authServer": "true" if self.client_auth_server else "false",
+            "tls.client.trustCertPath": self.client_trust_cert_path,
+        }
+        try:
+            return client_context(names)
+        except ClientError as error:
+            raise ConfigError(str(error)) from None
