@@ -5,6 +5,7 @@ import gc
 import logging
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -13,6 +14,7 @@ from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
+from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
@@ -28,6 +30,7 @@ from mq.daemons.broker.handlers import (
     relay,
     topic,
 )
+from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.locks import QueueLocks
@@ -38,6 +41,7 @@ from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import merge
 from mq.daemons.listener import Listener
 from mq.daemons.service import Tasks
@@ -127,6 +131,9 @@ class Broker:
         parts.push_async_callback(offsets.save)
         self.filters = ConsumerFilters(folder / "consumerFilter.json", lambda: settings.broker)
         parts.push_async_callback(self.filters.save)
+        self._writer = MessageWriter(lambda: settings.store, store)
+        self.delayed = DelayedMessages(folder / "delayOffset.json", store, self._writer)
+        parts.push_async_callback(self.delayed.save)
         self.consumers = Consumers()
         self.producers = Producers()
         self._locks = QueueLocks()
@@ -175,8 +182,11 @@ class Broker:
         settings, store, topics = self.settings, self.store, self.topics
         consumers, producers, stats = self.consumers, self.producers, self.stats
         targets = SendTargets(lambda: settings.broker, topics, groups, store)
+        indirect = IndirectSends(
+            lambda: settings.broker, topics, groups, store.appender, self._writer
+        )
         send = SendHandlers(
-            lambda: settings.broker, lambda: settings.store, targets, store.appender
+            lambda: settings.broker, lambda: settings.store, targets, store.appender, indirect
         )
         settings.on_change.append(lambda _: send.configure())
         self._pull = PullHandlers(
@@ -195,11 +205,11 @@ class Broker:
             access.handlers(settings, self.address, self.access),
             cleaning.handlers(topics, store),
             client.handlers(consumers, producers, self.filters, groups, topics),
-            config.handlers(settings, topics, store, stats, self._days),
+            config.handlers(settings, topics, store, stats, self._days, self.delayed),
             connection.handlers(consumers, producers),
             group.handlers(settings, groups, topics, offsets, consumers, store, stats),
             lock.handlers(self._locks),
-            offset.handlers(lambda: settings.store, offsets, store),
+            offset.handlers(lambda: settings.store, offsets, self.delayed, store),
             query.handlers(lambda: settings.store, consumers, self.filters, store),
             relay.handlers(settings, topics, offsets, consumers, store),
             topic.handlers(settings, topics, offsets, store, self.registration.announced),
@@ -208,33 +218,31 @@ class Broker:
             merge(admin, send.handlers(), self._pull.handlers()),
             {**send.direct(), **self._pull.direct()},
         )
+        self.listener.serve(indirect.handlers())
         # The fast listener answers what must not wait behind pulls (Java: listenPort - 2).
         self.fast_listener.serve(merge(admin, send.handlers()), {**send.direct()})
 
     def _spawn_tasks(self, offsets: ConsumerOffsets) -> None:
+        broker, store = self.settings.broker, self.settings.store
         self.tasks.spawn(self.store.run(), "store")
         self.tasks.spawn(self.stats.run(), "statistics")
         self.tasks.spawn(self._days.run(), "turn of the day")
-        self.tasks.spawn(self._save_offsets(offsets), "offsets")
-        self.tasks.spawn(self._save_filters(), "filters")
+        for save, seconds, what in (
+            (
+                offsets.save,
+                lambda: broker.flush_consumer_offset_interval / 1000,
+                "consumer offsets",
+            ),
+            (self.delayed.save, lambda: store.flush_delay_offset_interval / 1000, "delay offsets"),
+            (self.filters.save, lambda: FILTER_SAVE_SECONDS, "filters"),
+        ):
+            self.tasks.spawn(_save_again_and_again(save, seconds, what), what)
+        self.tasks.spawn(self.delayed.run(), "delayed messages")
         self.tasks.spawn(self._expire_clients(), "expiry of clients")
         if self.access is not None:
             self.tasks.spawn(self.access.watch(), "ACL files")
         if self._tls is not None:
             self.tasks.spawn(self._tls.watch(), "certificates")
-
-    async def _save_offsets(self, offsets: ConsumerOffsets) -> None:
-        while True:
-            await asyncio.sleep(self.settings.broker.flush_consumer_offset_interval / 1000)
-            try:
-                await offsets.save()
-            except OSError as error:
-                log.error("consumer offsets cannot be saved now: %s", error)
-
-    async def _save_filters(self) -> None:
-        while True:
-            await asyncio.sleep(FILTER_SAVE_SECONDS)
-            await self.filters.save()
 
     async def _expire_clients(self) -> None:
         while True:
@@ -249,3 +257,15 @@ class Broker:
         self.store.appender.commit()
         await self.store.flusher.drain()
         await self._pull.close()
+
+
+async def _save_again_and_again(
+    save: Callable[[], Awaitable[None]], seconds: Callable[[], float], what: str
+) -> None:
+    """Save at intervals until cancelled. What cannot be saved now is saved the next time."""
+    while True:
+        await asyncio.sleep(seconds())
+        try:
+            await save()
+        except OSError as error:
+            log.error("%s cannot be saved now: %s", what, error)

@@ -209,7 +209,7 @@ class MessageStoreConfig(Section):
         "delays of the levels 1, 2, …; units s, m, h, d",
     )
     flush_delay_offset_interval: int = setting(
-        10_000, "pause between saves of delayOffset.json", unit="ms", long=True, effect=False
+        10_000, "pause between saves of delayOffset.json", unit="ms", long=True
     )
     clean_file_forcibly_enable: bool = setting(
         True, "delete unexpired files when the disk is full", important=True, updatable=True

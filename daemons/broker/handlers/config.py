@@ -6,6 +6,7 @@ import time
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
+from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
@@ -27,6 +28,7 @@ def handlers(
     store: MessageStore,
     stats: BrokerStats,
     days: DayTotals,
+    delayed: DelayedMessages,
 ) -> dict[int, Handler]:
     """The table of this subject."""
 
@@ -51,6 +53,7 @@ def handlers(
     def runtime_info(command: Command, channel: Channel) -> Command:
         """Figures of the running broker."""
         table = {**store.runtime_info(), **_figures(settings, stats), **_days(days)}
+        table.update(delayed.running_info())
         return command.reply(body=KVTable(table=table).encode())
 
     return {

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import MessageStoreConfig
@@ -27,12 +28,21 @@ from mq.protocol.headers.offset import (
 
 
 def handlers(
-    store_config: Callable[[], MessageStoreConfig], offsets: ConsumerOffsets, store: MessageStore
+    store_config: Callable[[], MessageStoreConfig],
+    offsets: ConsumerOffsets,
+    delayed: DelayedMessages,
+    store: MessageStore,
 ) -> dict[int, Handler]:
     """The table of this subject."""
     about_queues = QueueOffsetHandlers(store)
     about_groups = GroupOffsetHandlers(store_config, offsets, store)
+
+    def delay_offsets(command: Command, channel: Channel) -> Command:
+        """How far each delay level has come, as a slave keeps it too."""
+        return command.reply(body=delayed.encode())
+
     return {
+        RequestCode.GET_ALL_DELAY_OFFSET: delay_offsets,
         RequestCode.GET_MAX_OFFSET: about_queues.max_offset,
         RequestCode.GET_MIN_OFFSET: about_queues.min_offset,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: about_queues.by_time,

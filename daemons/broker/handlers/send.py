@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -28,11 +29,14 @@ from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
+from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import MAX_LENGTH, PropertyKey, decode, encode
 from mq.protocol.tags import tags_code
 
 _PREFIX = struct.Struct(">II")
 _SHORT = layout.SHORT
+_DELAY = PropertyKey.DELAY_LEVEL
+_PREPARED = PropertyKey.TRANSACTION_PREPARED
 _HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
 
@@ -63,10 +67,12 @@ class SendHandlers:
         store_config: Callable[[], MessageStoreConfig],
         targets: SendTargets,
         appender: Appender,
+        indirect: IndirectSends,
     ) -> None:
         self._config = config
         self._store_config = store_config
         self._targets = targets
+        self._indirect = indirect
         self._remembered = targets.remembered
         self._appender = appender
         self._host_text = appender.store_host.hex().upper()  # the first part of an offset id
@@ -125,8 +131,10 @@ class SendHandlers:
         promptly = False
         if text:
             properties = decode(text)
-            if PropertyKey.DELAY_LEVEL in properties:
-                _refuse_delay(properties)
+            if _DELAY in properties or _PREPARED in properties or queue.topic[0] == "%":
+                return self._send_indirectly(
+                    header, fields, queue, properties, body, sys_flag, channel
+                )
             code = tags_code(properties.get(PropertyKey.TAGS))
             keys = keys_of(properties)
             promptly = properties.pop(PropertyKey.WAIT_STORE, "") == "false"
@@ -163,6 +171,35 @@ class SendHandlers:
             appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
         return None
 
+    def _send_indirectly(
+        self,
+        header: dict[str, object],
+        fields: dict[str, str],
+        queue: ConsumeQueue,
+        properties: dict[str, str],
+        body: bytes,
+        sys_flag: int,
+        channel: Channel,
+    ) -> None:
+        """A message that is stored under another topic than the one its sender named."""
+        promptly = properties.get(PropertyKey.WAIT_STORE) == "false"
+        try:
+            message = self._indirect.send(fields, queue, properties, body, sys_flag, channel)
+        except StoreRefused as refusal:
+            self.refused += 1
+            raise Refused(refusal.code, refusal.remark) from None
+        flag = header["flag"]
+        assert isinstance(flag, int)
+        if not flag & ONE_WAY:
+            reply = (
+                f'{self._reply_start}{message.physical_offset:016X}","queueId":"{queue.queue_id}"'
+                f',"queueOffset":"{message.queue_offset}"}},"flag":1,"language":"PYTHON","opaque":'
+                f"{header['opaque']}{_REPLY_END}"
+            ).encode()
+            size = len(reply)
+            frame = _PREFIX.pack(size + 4, size) + reply
+            self._appender.reply_when_stored(channel, frame, promptly)
+
     def batch(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
         """Several messages for one queue: all of them are stored, or none is."""
         fields = header["extFields"]
@@ -177,6 +214,11 @@ class SendHandlers:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a batch of {len(body)} bytes is over the limit of {self._max_body} "
                 f"(maxMessageSize)",
+            )
+        if queue.topic.startswith(RETRY_PREFIX):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"batch request does not support retry group {queue.topic}",
             )
         common = decode(fields.get("i") or "")
         if PropertyKey.DELAY_LEVEL in common or int(fields["f"]) & SysFlag.TRANSACTION_MASK:
@@ -238,16 +280,16 @@ class SendHandlers:
     def send_v1(self, command: Command, channel: Channel) -> None:
         """A message in the first version of the header."""
         fields = {_LETTERS.get(name, name): value for name, value in command.fields.items()}
-        self._indirect(self.send, command, fields, channel)
+        self._from_command(self.send, command, fields, channel)
 
     def send_other(self, command: Command, channel: Channel) -> None:
         """A message whose header came in RocketMQ's binary form."""
-        self._indirect(self.send, command, command.fields, channel)
+        self._from_command(self.send, command, command.fields, channel)
 
     def batch_other(self, command: Command, channel: Channel) -> None:
-        self._indirect(self.batch, command, command.fields, channel)
+        self._from_command(self.batch, command, command.fields, channel)
 
-    def _indirect(
+    def _from_command(
         self,
         handler: DirectHandler,
         command: Command,
@@ -306,8 +348,3 @@ def _checked(sys_flag: int) -> int:
     if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED:
         raise Refused(ResponseCode.NO_PERMISSION, "this broker does not take transaction messages")
     return sys_flag & ~_HOST_FLAGS & 0x7FFFFFFF
-
-
-def _refuse_delay(properties: Mapping[str, str]) -> None:
-    if properties[PropertyKey.DELAY_LEVEL] != "0":
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "this broker does not take delayed messages")

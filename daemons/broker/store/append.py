@@ -173,6 +173,13 @@ class Appender:
         batch.touched[queue] = queue.appended
         return position
 
+    def batch_timestamp(self) -> int:
+        """The store timestamp, in ms, that a message appended in this turn gets."""
+        batch = self._batch
+        if not batch.parts:
+            self._open(batch)
+        return batch.timestamp
+
     def reserve(self, size: int) -> None:
         """Make sure that so many bytes, records of one batch message, lie in one file.
 

@@ -16,14 +16,11 @@ import os
 import shutil
 from bisect import bisect_right
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache
-
-if TYPE_CHECKING:
-    from mq.daemons.broker.long_polling import HeldPull
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +31,14 @@ MOST_FILLED = 1_000_000
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _FILLER_SIZE = 0x7FFFFFFF  # the size in a filler entry (layout.FILLER_ENTRY)
 _SKIPPED_AT_ONCE = 4096  # entries read in one go while a gap is passed over
+
+
+class Waiting(Protocol):
+    """Whoever waits for a queue's next message, a held pull mostly."""
+
+    def wake(self) -> None:
+        """The queue has got messages."""
+        ...
 
 
 class ConsumeQueue:
@@ -76,9 +81,9 @@ class ConsumeQueue:
         self.readable = 0
         self.written = 0
         self.appended = 0
-        # Long polls that the next message answers, in their order: a dict, so that one of ten
+        # Who is woken by the next message, in their order: a dict, so that one of ten
         # thousand leaves as fast as the only one.
-        self.waiting: dict[HeldPull, None] = {}
+        self.waiting: dict[Waiting, None] = {}
         self._folder = folder
         self._file_size = file_size
         self._descriptors = descriptors

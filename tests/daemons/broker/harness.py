@@ -9,6 +9,7 @@ from typing import Self
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
+from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
@@ -22,6 +23,7 @@ from mq.daemons.broker.handlers import (
     relay,
     topic,
 )
+from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.offsets import ConsumerOffsets
@@ -30,6 +32,7 @@ from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import merge
 from mq.daemons.listener import Listener
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -66,17 +69,27 @@ class Harness:
         appender = self.store.appender
         stats = BrokerStats(lambda: (appender.messages, appender.size))
         targets = SendTargets(lambda: self.settings.broker, self.topics, self.groups, self.store)
+        writer = MessageWriter(lambda: self.settings.store, self.store)
+        delay_path = self.settings.store.config_path / "delayOffset.json"
+        delayed = DelayedMessages(delay_path, self.store, writer)
         sends = SendHandlers(
             lambda: self.settings.broker,
             lambda: self.settings.store,
             targets,
             self.store.appender,
+            IndirectSends(
+                lambda: self.settings.broker,
+                self.topics,
+                self.groups,
+                self.store.appender,
+                writer,
+            ),
         )
         tables = merge(
             sends.handlers(),
             client.handlers(self.consumers, self.producers, self.filters, self.groups, self.topics),
             lock.handlers(self.locks),
-            offset.handlers(lambda: self.settings.store, self.offsets, self.store),
+            offset.handlers(lambda: self.settings.store, self.offsets, delayed, self.store),
             topic.handlers(self.settings, self.topics, self.offsets, self.store, self._announced),
             group.handlers(
                 self.settings,
@@ -90,7 +103,9 @@ class Harness:
             connection.handlers(self.consumers, self.producers),
             relay.handlers(self.settings, self.topics, self.offsets, self.consumers, self.store),
             query.handlers(lambda: self.settings.store, self.consumers, self.filters, self.store),
-            config.handlers(self.settings, self.topics, self.store, stats, DayTotals(stats)),
+            config.handlers(
+                self.settings, self.topics, self.store, stats, DayTotals(stats), delayed
+            ),
         )
         self.listener = Listener(tables, "127.0.0.1", 0)
         await self._parts.enter_async_context(self.listener)

@@ -1,0 +1,240 @@
+"""Delay levels: messages that wait in SCHEDULE_TOPIC_XXXX and are put where they belong when due.
+
+Each level is a queue of that topic, so its messages are due in the order in which they came; the
+tags code of a queue entry is the time at which its message is due. One task for each level sleeps
+until the first message of its queue is due. How far each has come is kept in
+config/delayOffset.json, which Java reads too; after a crash, what was delivered since the last save
+is delivered again.
+"""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.protocol import fastjson, names
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 256  # messages delivered in one turn of the loop
+_RETRY_SECONDS = 0.1
+_UNREADABLE_SECONDS = 10.0
+# Sleeps are cut, so that a clock that was set forward is noticed.
+_LONGEST_SLEEP = 1.0
+
+
+class DelayedMessages:
+    """Delivers what has waited long enough."""
+
+    def __init__(self, path: Path, store: MessageStore, writer: MessageWriter) -> None:
+        self._path = path
+        self._store = store
+        self._writer = writer
+        self.offsets: dict[int, int] = read_with_backup(path, _decode) or {}  # by level
+        self._saved: dict[int, int] = dict(self.offsets)
+        self.delivered = 0
+        for level in writer.delays:
+            self._correct(level)
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for level in self._writer.delays:
+                tasks.create_task(self._run_level(level), name=f"delay level {level}")
+
+    async def save(self) -> None:
+        """Write the offsets if they have changed. Raises OSError."""
+        if self.offsets == self._saved:
+            return
+        offsets = dict(self.offsets)
+        await asyncio.to_thread(write_atomically, self._path, self.encode())
+        self._saved = offsets
+
+    def encode(self) -> bytes:
+        """The file, which is also the answer to GET_ALL_DELAY_OFFSET."""
+        return fastjson.dumps_pretty({"offsetTable": dict(sorted(self.offsets.items()))})
+
+    def running_info(self) -> dict[str, str]:
+        """Offset and end of each level, for GET_BROKER_RUNTIME_INFO."""
+        return {
+            f"scheduleMessageOffset_{level}": (
+                f"{offset},{self._store.max_offset(names.SCHEDULE_TOPIC, level - 1)}"
+            )
+            for level, offset in sorted(self.offsets.items())
+        }
+
+    def _correct(self, level: int) -> None:
+        """Keep an offset within its queue (ScheduleMessageService.correctDelayOffset)."""
+        offset = self.offsets.get(level)
+        queue = self._queue(level)
+        if offset is None or queue.minimum <= offset <= queue.readable:
+            return
+        self.offsets[level] = min(max(offset, queue.minimum), queue.readable)
+        log.error("delay level %d: offset %d is outside of %r, corrected", level, offset, queue)
+
+    def _queue(self, level: int) -> ConsumeQueue:
+        return self._store.queue(names.SCHEDULE_TOPIC, level - 1)
+
+    async def _run_level(self, level: int) -> None:
+        queue = self._queue(level)
+        news = _News()
+        while True:
+            offset = max(self.offsets.get(level, 0), queue.minimum)
+            entries = queue.entries(offset, _AT_ONCE)
+            if not entries:
+                if offset < queue.readable:  # the end of a file that is not there any more
+                    self.offsets[level] = queue.next_file_index(offset)
+                    continue
+                await news.wait(queue)
+                continue
+            due = self._due(level, entries)
+            if due:
+                await self._deliver(level, offset, due)
+            else:
+                await asyncio.sleep(self._seconds_left(level, entries))
+
+    def _due(self, level: int, entries: bytes) -> list[int]:
+        """The physical offsets of the first entries whose time has come."""
+        now = _now()
+        latest = now + self._writer.delays[level]
+        found = []
+        for physical, _, at in layout.ENTRY.iter_unpack(entries):
+            # A time further off than the level's delay: the levels or the clock were changed.
+            if now < at <= latest:
+                break
+            found.append(physical)
+        return found
+
+    def _seconds_left(self, level: int, entries: bytes) -> float:
+        at: int = layout.ENTRY.unpack_from(entries)[2]
+        return min(max((at - _now()) / 1000, 0.001), _LONGEST_SLEEP)
+
+    async def _deliver(self, level: int, offset: int, due: list[int]) -> None:
+        """Put messages where they belong; the offset moves when all of them are stored."""
+        stored = _Outcomes()
+        done = 0
+        for physical in due:
+            try:
+                self._put(level, offset + done, physical, stored)
+            except StoreRefused as refusal:
+                log.warning(
+                    "delay level %d waits: %s", level, refusal, extra={"failure": "delayed puts"}
+                )
+                break
+            done += 1
+        try:
+            await stored.wait()
+        finally:
+            if stored.missing:  # the broker stops: with async flush this stores them
+                self._store.appender.commit()
+            if stored.all_well and done:
+                self.offsets[level] = offset + done
+                self.delivered += done
+        if done < len(due) or not stored.all_well:
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    def _put(self, level: int, index: int, physical: int, stored: "_Outcomes") -> None:
+        """Put one, if there is something to put. Raises StoreRefused."""
+        message = self._writer.read(physical)
+        if message is None:
+            entry = self._store.consume_queue_entry(names.SCHEDULE_TOPIC, level - 1, index)
+            message = None if entry is None else self._writer.read(entry[0])
+        if message is None:
+            log.error("delay level %d: the message at %d cannot be read, skipped", level, physical)
+            return
+        if not _restore(message):
+            log.error("delay level %d: %r does not say where it belongs, dropped", level, message)
+            return
+        self._writer.put(message, stored.add())
+
+
+class _Outcomes:
+    """What has become of messages that were put: none, while they are on their way."""
+
+    def __init__(self) -> None:
+        self.missing = 0
+        self._refusals: list[StoreRefused] = []
+        self._complete = asyncio.Event()
+
+    @property
+    def all_well(self) -> bool:
+        return not self.missing and not self._refusals
+
+    def add(self) -> OnStored:
+        """Expect one more; returns what is to be called with its outcome."""
+        self.missing += 1
+        return self._stored
+
+    async def wait(self) -> None:
+        if self.missing:
+            await self._complete.wait()
+
+    def _stored(self, refusal: StoreRefused | None) -> None:
+        if refusal is not None:
+            self._refusals.append(refusal)
+        self.missing -= 1
+        if not self.missing:
+            self._complete.set()
+
+
+class _News:
+    """Waits for the next message of a queue, as a held pull does."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    async def wait(self, queue: ConsumeQueue) -> None:
+        self._event.clear()
+        queue.waiting[self] = None
+        try:
+            async with asyncio.timeout(_UNREADABLE_SECONDS):
+                await self._event.wait()
+        except TimeoutError:
+            return
+        finally:
+            queue.waiting.pop(self, None)
+
+    def wake(self) -> None:
+        self._event.set()
+
+
+def _restore(message: StoredMessage) -> bool:
+    """Give a message its real topic and queue; its properties stay as they are stored."""
+    properties = message.properties
+    topic = properties.get(PropertyKey.REAL_TOPIC, "")
+    queue_text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
+    try:
+        names.check_topic(topic)
+        queue_id = int(queue_text)
+    except ValueError:
+        return False
+    # A half message that was delayed would commit itself (ScheduleMessageService).
+    if topic == names.TRANSACTION_HALF_TOPIC or queue_id < 0:
+        return False
+    message.topic = topic
+    message.queue_id = queue_id
+    return True
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _decode(data: bytes) -> dict[int, int]:
+    plain = fastjson.loads(data)
+    table = plain.get("offsetTable") if isinstance(plain, dict) else None
+    if not isinstance(table, dict):
+        raise ValueError("no offsetTable")
+    offsets = {int(level): offset for level, offset in table.items()}
+    if not all(isinstance(offset, int) and offset >= 0 for offset in offsets.values()):
+        raise ValueError("an offset is not a number")
+    return offsets

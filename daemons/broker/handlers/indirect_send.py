@@ -1,0 +1,172 @@
+"""Sends that do not simply go to the end of the queue that they name.
+
+A delayed message waits under another topic, a retry that has failed too often goes to the dead
+letters, and what a consumer sends back (CONSUMER_SEND_MSG_BACK) is stored again for its group.
+Their rate is low beside that of plain sends, so they are built as objects.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.flags import Permission, TopicSysFlag
+from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+DEAD_LETTER_QUEUES = 1  # DLQ_NUMS_PER_GROUP
+# Versions from V3_4_9 on say in the request how often they want a message again.
+_VERSION_WITH_LIMIT = 121
+_FIRST_RETRY_LEVEL = 3
+
+
+class IndirectSends:
+    """Stores messages under another topic than the one they were sent to."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        topics: Topics,
+        groups: Groups,
+        appender: Appender,
+        writer: MessageWriter,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._appender = appender
+        self._writer = writer
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send(
+        self,
+        fields: Mapping[str, str],
+        queue: ConsumeQueue,
+        properties: dict[str, str],
+        body: bytes,
+        sys_flag: int,
+        channel: Channel,
+    ) -> StoredMessage:
+        """Store a message of SEND_MESSAGE_V2 that is delayed or a retry; returns it as stored.
+
+        Raises Refused and StoreRefused.
+        """
+        if properties.get(PropertyKey.TRANSACTION_PREPARED) == "true":
+            raise Refused(
+                ResponseCode.NO_PERMISSION, "this broker does not take transaction messages"
+            )
+        properties.pop(PropertyKey.WAIT_STORE, None)
+        properties[PropertyKey.CLUSTER] = self._config().broker_cluster_name
+        message = StoredMessage(
+            queue.topic,
+            body,
+            properties,
+            queue_id=queue.queue_id,
+            flag=int(fields["h"]),
+            sys_flag=sys_flag,
+            born_timestamp=int(fields["g"]),
+            born_host=channel.remote_address,
+            reconsume_times=int(fields.get("j") or 0),
+        )
+        if queue.topic.startswith(names.RETRY_PREFIX):
+            self._bury_if_hopeless(message, fields)
+        self._writer.put_or_delay(message)
+        return message
+
+    def _bury_if_hopeless(self, message: StoredMessage, fields: Mapping[str, str]) -> None:
+        """Move a retry that has failed too often to the dead letters of its group.
+
+        Source: SendMessageProcessor.handleRetryAndDLQ.
+        """
+        group = message.topic[len(names.RETRY_PREFIX) :]
+        config = self._group(group)
+        limit = int(fields.get("l") or config.retry_max_times)
+        if message.reconsume_times < limit:
+            return
+        topic = self._topic(names.dead_letter_topic(group), DEAD_LETTER_QUEUES)
+        message.topic = topic.topic_name
+        message.queue_id = random.randrange(DEAD_LETTER_QUEUES)
+        message.properties[PropertyKey.DELAY_LEVEL] = "0"
+
+    def send_back(self, command: Command, channel: Channel) -> None:
+        """A consumer could not consume a message: it comes to its group again, or is buried.
+
+        Source: SendMessageProcessor.asyncConsumerSendMsgBack.
+        """
+        header = ConsumerSendMsgBackRequestHeader.decode(command.fields)
+        group = self._group(header.group)
+        config = self._config()
+        if not config.broker_permission & Permission.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending message is forbidden",
+            )
+        if group.retry_queue_nums <= 0:  # this group wants no retries
+            channel.reply(command)
+            return
+        flag = TopicSysFlag.UNIT_SUB if header.unit_mode else 0
+        retry = self._topic(names.retry_topic(header.group), group.retry_queue_nums, flag)
+        message = self._writer.read(header.offset)
+        if message is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        properties = message.properties
+        properties.setdefault(PropertyKey.RETRY_TOPIC, message.topic)
+        if not properties.get(PropertyKey.ORIGIN_MESSAGE_ID):
+            properties[PropertyKey.ORIGIN_MESSAGE_ID] = message.offset_id
+        limit = group.retry_max_times
+        if command.version >= _VERSION_WITH_LIMIT and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        if message.reconsume_times >= limit or header.delay_level < 0:
+            topic = self._topic(names.dead_letter_topic(header.group), DEAD_LETTER_QUEUES)
+            queues, level = DEAD_LETTER_QUEUES, 0
+        else:
+            topic, queues = retry, group.retry_queue_nums
+            level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
+        properties[PropertyKey.DELAY_LEVEL] = str(level)
+        properties[PropertyKey.WAIT_STORE] = "false"
+        message.topic = topic.topic_name
+        message.queue_id = random.randrange(queues)
+        message.reconsume_times += 1
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if refusal is None:
+                channel.reply(command)
+            else:
+                channel.reply(command, refusal.code, remark=refusal.remark)
+
+        try:
+            self._writer.put_or_delay(message, stored)
+        except StoreRefused as refusal:
+            raise Refused(refusal.code, refusal.remark) from None
+
+    def _group(self, name: str) -> SubscriptionGroupConfig:
+        group = self._groups.find(name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
+            )
+        return group
+
+    def _topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
+        topic = self._topics.create_internal(name, queues, sys_flag=sys_flag)
+        if not topic.perm & Permission.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
+            )
+        return topic

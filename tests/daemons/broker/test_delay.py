@@ -1,0 +1,206 @@
+"""Delayed messages: not before their time, soon after, and none is lost when the broker stops."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.protocol import fastjson
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import StoredMessage, decode_records
+
+PATIENCE = 30.0
+
+
+def broker_on(root: Path, **settings: str) -> Broker:
+    fixed = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(root)}
+    return Broker(BrokerSettings.load(None, {**fixed, **settings}))
+
+
+async def send(
+    session: Session, address: str, body: bytes, properties: dict[str, str], **fields: str
+) -> Command:
+    text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items())
+    header = {"a": "P", "b": "Later", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "7"}
+    header |= {"h": "5", "i": text, "j": "0", "k": "false", "m": "false", **fields}
+    return await session.invoke(address, Command(RequestCode.SEND_MESSAGE_V2, header, body))
+
+
+async def pull(session: Session, address: str, topic: str, count: int) -> list[StoredMessage]:
+    """The first messages of queue 1 (0 of retries) once there are so many, waited for."""
+    queue = "0" if topic.startswith("%") else "1"
+    found: list[StoredMessage] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} messages of {topic}"
+        fields = {"consumerGroup": "G", "topic": topic, "queueId": queue, "maxMsgNums": "32"}
+        fields |= {"queueOffset": str(len(found)), "sysFlag": "6", "commitOffset": "0"}
+        fields |= {"suspendTimeoutMillis": "5000", "subscription": "*", "subVersion": "0"}
+        reply = await session.invoke(address, Command(RequestCode.PULL_MESSAGE, fields), 20)
+        if reply.code == ResponseCode.SUCCESS:
+            found += decode_records(reply.body)
+        else:
+            assert reply.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST), reply
+    return found
+
+
+def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            began = time.time()
+            properties = {"DELAY": "1", "TAGS": "t", "KEYS": "k", "own": "x"}
+            reply = await send(session, broker.address, b"body", properties)
+            assert (reply.code, reply.fields["queueId"]) == (0, "1")
+            assert broker.store.max_offset("Later", 1) == 0
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert time.time() - began >= 1
+            assert (message.body, message.flag, message.born_timestamp) == (b"body", 5, 7)
+            # As Java stores it: the text keeps where the message has been.
+            assert message.properties == {
+                **properties,
+                "REAL_TOPIC": "Later",
+                "REAL_QID": "1",
+                "CLUSTER": "DefaultCluster",
+            }
+            code = broker.store.consume_queue_entry("Later", 1, 0)
+            assert code is not None and code[2] == ord("t")
+
+    asyncio.run(script())
+
+
+def test_a_level_beyond_the_highest_is_the_highest_and_levels_can_be_set(tmp_path: Path) -> None:
+    async def script() -> None:
+        broker = broker_on(tmp_path, messageDelayLevel="1h 1s")
+        async with broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"soon", {"DELAY": "99"})
+            await send(session, broker.address, b"late", {"DELAY": "1"})
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.body == b"soon"
+            assert message.properties["DELAY"] == "2"
+            assert broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_what_becomes_due_while_the_broker_is_down_comes_once_after_its_start(
+    tmp_path: Path, flush: str
+) -> None:
+    async def script() -> None:
+        async with (
+            broker_on(tmp_path, flushDiskType=flush) as broker,
+            Session("127.0.0.1:1") as session,
+        ):
+            await send(session, broker.address, b"one", {"DELAY": "1"})
+            await pull(session, broker.address, "Later", 1)
+            await send(session, broker.address, b"two", {"DELAY": "1"})
+        saved = fastjson.loads((tmp_path / "config" / "delayOffset.json").read_bytes())
+        assert saved == {"offsetTable": {"1": 1}}
+        async with (
+            broker_on(tmp_path, flushDiskType=flush) as broker,
+            Session("127.0.0.1:1") as session,
+        ):
+            found = await pull(session, broker.address, "Later", 2)
+            assert [message.body for message in found] == [b"one", b"two"]
+            assert broker.store.max_offset("Later", 1) == 2
+
+    asyncio.run(script())
+
+
+def test_thousands_of_delayed_messages_come_in_their_order(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            count = 3000
+            sends = [
+                send(session, broker.address, b"%d" % number, {"DELAY": "1"})
+                for number in range(count)
+            ]
+            assert {reply.code for reply in await asyncio.gather(*sends)} == {0}
+            found = await pull(session, broker.address, "Later", count)
+            assert [int(message.body) for message in found] == list(range(count))
+
+    asyncio.run(script())
+
+
+def test_an_offset_outside_its_queue_is_corrected(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "delayOffset.json").write_bytes(b'{"offsetTable":{1:77,3:5}}')
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            assert broker.delayed.offsets == {1: 0, 3: 0}
+            reply = await session.invoke(broker.address, Command(RequestCode.GET_ALL_DELAY_OFFSET))
+            assert fastjson.loads(reply.body) == {"offsetTable": {"1": 0, "3": 0}}
+            reply = await session.invoke(
+                broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO)
+            )
+            assert fastjson.loads(reply.body)["table"]["scheduleMessageOffset_3"] == "0,0"
+            await send(session, broker.address, b"one", {"DELAY": "1"})
+            await pull(session, broker.address, "Later", 1)
+
+    asyncio.run(script())
+
+
+def send_back(offset: int, **fields: str) -> Command:
+    header = {"offset": str(offset), "group": "G", "delayLevel": "1", "originTopic": "Later"}
+    return Command(RequestCode.CONSUMER_SEND_MSG_BACK, {**header, **fields})
+
+
+def test_a_message_sent_back_comes_again_in_the_retry_topic(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            sent = await send(session, broker.address, b"bad", {"UNIQ_KEY": "U"})
+            (message,) = await pull(session, broker.address, "Later", 1)
+            reply = await session.invoke(broker.address, send_back(message.physical_offset))
+            assert reply.code == ResponseCode.SUCCESS
+            (again,) = await pull(session, broker.address, "%RETRY%G", 1)
+            assert (again.body, again.reconsume_times) == (b"bad", 1)
+            assert again.properties["RETRY_TOPIC"] == "Later"
+            assert again.properties["ORIGIN_MESSAGE_ID"] == sent.fields["msgId"]
+            # The tenth attempt was its last.
+            reply = await session.invoke(
+                broker.address, send_back(again.physical_offset, maxReconsumeTimes="1")
+            )
+            assert reply.code == ResponseCode.SUCCESS
+            (dead,) = await pull(session, broker.address, "%DLQ%G", 1)
+            assert (dead.body, dead.reconsume_times) == (b"bad", 2)
+            assert dead.properties["RETRY_TOPIC"] == "Later"
+
+    asyncio.run(script())
+
+
+def test_a_retry_that_failed_too_often_is_buried_at_once(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            fields = {"b": "%RETRY%G", "e": "0", "j": "3", "l": "3"}
+            reply = await send(session, broker.address, b"bad", {"DELAY": "9"}, **fields)
+            assert reply.code == ResponseCode.SUCCESS
+            (dead,) = await pull(session, broker.address, "%DLQ%G", 1)
+            assert dead.body == b"bad"
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        ({}, ResponseCode.SYSTEM_ERROR, "look message by offset failed, 4711"),
+        ({"group": "no group!"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "not exist"),
+        ({"delayLevel": "x"}, ResponseCode.SYSTEM_ERROR, "delayLevel"),
+    ],
+)
+def test_what_cannot_be_sent_back_is_refused_with_its_cause(
+    tmp_path: Path, fields: dict[str, str], code: ResponseCode, text: str
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            reply = await session.invoke(broker.address, send_back(4711, **fields))
+            assert reply.code == code
+            assert text in (reply.remark or "")
+
+    asyncio.run(script())
