@@ -188,10 +188,12 @@ class PullHandlers:
         file_start = file_end = -1
         for physical, entry_size, code in _iterate(entries):
             index += 1
-            if codes and code not in codes:
+            if codes and code not in codes and entry_size > 0:
                 continue
-            if physical < minimum or entry_size == 0x7FFFFFFF:  # its log file has been deleted
-                continue
+            if physical < minimum or entry_size == 0x7FFFFFFF:
+                # Its log file has been deleted; but what is no entry at all is mended below.
+                if physical >= 0 and entry_size > 0:
+                    continue
             if count:
                 if count >= wanted or size + entry_size > most_bytes:
                     index -= 1
@@ -210,7 +212,9 @@ class PullHandlers:
                 true_entry = self._store.consume_queue_entry(queue.topic, queue_id, index)
                 if true_entry is None:
                     continue
-                physical, entry_size, _ = true_entry
+                physical, entry_size, code = true_entry
+                if codes and code not in codes and type(expression) is not PropertyExpression:
+                    continue
             if physical == start + length:
                 length += entry_size
             else:

@@ -1,0 +1,228 @@
+"""Pulls that wait: what wakes them, what does not, how they end, and what they cost."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.handlers import pull as pull_handlers
+from mq.protocol.codes import ResponseCode
+from mq.protocol.frame import encode
+from tests.daemons.broker.pulls import (
+    PullBroker,
+    bodies,
+    outcome,
+    pull,
+    request,
+    serve,
+    start_pull,
+)
+from tests.daemons.peer import Peer
+
+FOUND = ResponseCode.SUCCESS
+NOT_FOUND = ResponseCode.PULL_NOT_FOUND
+RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY
+
+LONG = 60_000  # ms: no test waits for it
+
+
+async def held(broker: PullBroker, peer: Peer, queue_id: int = 3) -> None:
+    """Wait until the broker has taken the pulls sent before: they are answered in order."""
+    reply = await pull(peer, request(0, opaque=99_999, queue_id=queue_id))
+    assert reply.code == NOT_FOUND
+
+
+def test_a_message_wakes_every_pull_that_waits_for_it_in_their_order(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        for opaque in range(5):
+            start_pull(peer, request(0, opaque=opaque, hold=LONG))
+        start_pull(peer, request(0, opaque=50, queue_id=1, hold=LONG))
+        await held(broker, peer)
+        assert len(broker.queue.waiting) == 5
+        await broker.put(b"news")
+        replies = [await peer.receive() for _ in range(5)]
+        assert [reply.opaque for reply in replies] == [0, 1, 2, 3, 4]
+        assert {outcome(reply) for reply in replies} == {(FOUND, 1)}
+        assert bodies(replies[4]) == [b"news"]
+        assert not broker.queue.waiting
+        assert len(broker.store.queue("orders", 1).waiting) == 1
+
+    serve(tmp_path, script)
+
+
+def test_only_a_message_that_fits_wakes_a_pull_with_a_filter(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, opaque=1, tags="A || C", hold=LONG))
+        await held(broker, peer)
+        await broker.put(b"no", tag="B")
+        await broker.put(*[b"no"] * 30, tag="D")  # over the end of a queue file
+        await held(broker, peer)
+        assert len(broker.queue.waiting) == 1
+        await broker.put(b"yes", tag="C")
+        reply = await peer.receive()
+        assert reply.opaque == 1
+        while reply.code == RETRY:  # a reply ends with a queue file
+            reply = await pull(peer, request(int(reply.fields["nextBeginOffset"]), tags="A || C"))
+        assert (outcome(reply), bodies(reply)) == ((FOUND, 32), [b"yes"])
+
+    serve(tmp_path, script)
+
+
+@pytest.mark.parametrize("before", [799, 800, 2000])
+def test_a_message_that_fits_behind_many_that_do_not_is_not_overlooked(
+    tmp_path: Path, before: int
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, tags="A", hold=LONG))
+        await held(broker, peer)
+        await asyncio.gather(broker.put(*[b"no"] * before, tag="B"), broker.put(b"yes", tag="A"))
+        reply = await peer.receive()
+        while reply.code == RETRY:
+            reply = await pull(peer, request(int(reply.fields["nextBeginOffset"]), tags="A"))
+        assert (outcome(reply), bodies(reply)) == ((FOUND, before + 1), [b"yes"])
+
+    serve(tmp_path, script, mappedFileSizeCommitLog="1000000", mappedFileSizeConsumeQueue="60000")
+
+
+def test_a_pull_that_800_messages_did_not_fit_goes_on_behind_them(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, opaque=1, tags="A", hold=LONG))
+        await held(broker, peer)
+        await broker.put(*[b"no"] * 799, tag="B")
+        await held(broker, peer)
+        assert len(broker.queue.waiting) == 1
+        await broker.put(b"no", tag="B")
+        assert outcome(await peer.receive()) == (RETRY, 800)
+
+    serve(tmp_path, script, mappedFileSizeConsumeQueue="60000")
+
+
+def test_a_wait_that_ends_is_answered_not_found_at_the_same_offset(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        assert outcome(await pull(peer, request(0, hold=20))) == (NOT_FOUND, 0)
+        await broker.put(b"one", b"two", tag="B")
+        assert outcome(await pull(peer, request(2, hold=20))) == (NOT_FOUND, 2)
+        assert not broker.queue.waiting
+
+    serve(tmp_path, script)
+
+
+def test_a_wait_that_ends_behind_messages_that_do_not_fit_goes_on_behind_them(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, opaque=1, tags="A", hold=300))
+        await held(broker, peer)
+        await broker.put(b"one", b"two", tag="B")
+        assert outcome(await peer.receive()) == (RETRY, 2)
+
+    serve(tmp_path, script)
+
+
+def test_without_long_polling_the_wait_is_short(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        assert outcome(await pull(peer, request(0, hold=LONG))) == (NOT_FOUND, 0)
+
+    serve(tmp_path, script, longPollingEnable="false", shortPollingTimeMills="20")
+
+
+@pytest.mark.parametrize("wait", ["-5", "0"])
+def test_a_wait_of_no_time_ends_at_once(tmp_path: Path, wait: str) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        command = request(0, hold=0, suspendTimeoutMillis=wait)
+        assert outcome(await pull(peer, command)) == (NOT_FOUND, 0)
+
+    serve(tmp_path, script)
+
+
+def test_a_wait_longer_than_time_itself_is_taken_and_one_that_is_no_number_refused(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, opaque=1, hold=(1 << 63) - 1))
+        reply = await pull(peer, request(0, opaque=2, hold=0, suspendTimeoutMillis="9" * 400))
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert len(broker.queue.waiting) == 1
+        await broker.put(b"news")
+        assert outcome(await peer.receive()) == (FOUND, 1)
+
+    serve(tmp_path, script)
+
+
+def test_a_closed_connection_leaves_no_pull_behind(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, opaque=1, hold=LONG))
+        await held(broker, peer)
+        async with Peer(broker.listener.port) as other:
+            for queue_id in (0, 0, 1, 2):
+                start_pull(other, request(0, queue_id=queue_id, hold=LONG))
+            await held(broker, other)
+            assert len(broker.queue.waiting) == 3
+            (channel,) = (c for c in broker.listener.channels if c.remote == other.address)
+            closed = asyncio.Event()
+            channel.on_close.append(lambda _: closed.set())
+        await asyncio.wait_for(closed.wait(), 10)
+        waiting = [len(broker.store.queue("orders", number).waiting) for number in range(3)]
+        assert waiting == [1, 0, 0]
+        await broker.put(b"news")
+        assert outcome(await peer.receive()) == (FOUND, 1)
+
+    serve(tmp_path, script)
+
+
+def test_a_topic_changed_while_a_pull_waits_is_told(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, hold=50))
+        await held(broker, peer)
+        broker.topics.delete("orders")
+        assert (await peer.receive()).code == ResponseCode.TOPIC_NOT_EXIST
+
+    serve(tmp_path, script)
+
+
+def test_a_connection_may_hold_so_many_pulls_and_the_next_is_answered_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pull_handlers, "MOST_HELD", 3)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        for opaque in range(3):
+            start_pull(peer, request(0, opaque=opaque, hold=LONG))
+        assert outcome(await pull(peer, request(0, opaque=3, hold=LONG))) == (NOT_FOUND, 0)
+        async with Peer(broker.listener.port) as other:  # has a limit of its own
+            start_pull(other, request(0, opaque=4, hold=LONG))
+            await held(broker, other)
+            assert len(broker.queue.waiting) == 4
+        await broker.put(b"news")
+        for _ in range(3):
+            await peer.receive()
+        start_pull(peer, request(1, opaque=5, hold=LONG))
+        await held(broker, peer)
+        assert len(broker.queue.waiting) == 1
+
+    serve(tmp_path, script)
+
+
+def test_ten_thousand_waiting_pulls_cost_nothing_until_a_message_wakes_all(
+    tmp_path: Path,
+) -> None:
+    count = 10_000
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        peer.writer.write(
+            b"".join(encode(request(0, opaque=opaque, hold=LONG)) for opaque in range(count))
+        )
+        await held(broker, peer)
+        assert len(broker.queue.waiting) == count
+        began = time.process_time()
+        await asyncio.sleep(0.5)
+        assert time.process_time() - began < 0.2
+        began = time.process_time()
+        await broker.put(b"news")
+        assert not broker.queue.waiting
+        assert time.process_time() - began < 10  # in constant time each: it takes half a second
+        replies = [(await peer.receive()).opaque for _ in range(count)]
+        assert replies == list(range(count))
+
+    serve(tmp_path, script)

@@ -1,0 +1,389 @@
+"""What a pull is answered: which code with which next offset, and which records."""
+
+import asyncio
+import os
+import struct
+import threading
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store import layout
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import ONE_WAY
+from mq.protocol.tags import tags_code
+from tests.daemons.broker.pulls import (
+    TOPIC,
+    PullBroker,
+    bodies,
+    outcome,
+    pull,
+    request,
+    serve,
+    start_pull,
+)
+from tests.daemons.broker.store.stores import put
+from tests.daemons.peer import Peer
+
+FOUND = ResponseCode.SUCCESS
+NOT_FOUND = ResponseCode.PULL_NOT_FOUND
+RETRY = ResponseCode.PULL_RETRY_IMMEDIATELY
+MOVED = ResponseCode.PULL_OFFSET_MOVED
+
+COLD = {"accessMessageInMemoryMaxRatio": "0"}
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"m%d" % number for number in range(count)]
+
+
+def queue_file(broker: PullBroker, start: int) -> Path:
+    return broker.queue.folder / f"{start:020d}"
+
+
+# codes and next offsets -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "code", "next_offset"),
+    [(0, FOUND, 5), (4, FOUND, 5), (5, NOT_FOUND, 5), (6, MOVED, 5), (-1, MOVED, 0)],
+)
+def test_a_queue_with_messages_answers_as_java(
+    tmp_path: Path, offset: int, code: int, next_offset: int
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(5))
+        reply = await pull(peer, request(offset))
+        assert outcome(reply) == (code, next_offset)
+        assert (reply.fields["minOffset"], reply.fields["maxOffset"]) == ("0", "5")
+        assert reply.fields["suggestWhichBrokerId"] == "0"
+        assert bodies(reply) == (numbered(5)[offset:] if code == FOUND else [])
+
+    serve(tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("offset", "code"), [(0, NOT_FOUND), (3, MOVED), (-1, MOVED), (1 << 62, MOVED)]
+)
+def test_an_empty_queue_answers_as_java(tmp_path: Path, offset: int, code: int) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        assert outcome(await pull(peer, request(offset))) == (code, 0)
+        assert broker.store.queues_of(TOPIC) == [0]
+
+    serve(tmp_path, script)
+
+
+def test_a_pull_below_the_minimum_is_told_the_true_minimum(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"x" * 900] * 10)
+        await broker.store.flusher.drain()
+        assert await broker.store.cleaner.clean(manual=True) == 2
+        reply = await pull(peer, request(0, hold=60_000))
+        assert outcome(reply) == (MOVED, 8)
+        assert (reply.fields["minOffset"], reply.fields["maxOffset"]) == ("8", "10")
+        assert len(bodies(await pull(peer, request(8)))) == 2
+
+    serve(tmp_path, script, fileReservedTime="0")
+
+
+def test_messages_whose_log_file_is_gone_are_passed_over(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"x" * 900] * 10)  # four to a file
+        broker.store.log.remove_first()  # and the queues have not followed yet
+        assert outcome(await pull(peer, request(0, most=2))) == (RETRY, 2)
+        reply = await pull(peer, request(2))
+        assert (outcome(reply), len(bodies(reply))) == ((FOUND, 10), 6)
+
+    serve(tmp_path, script)
+
+
+def test_behind_a_missing_queue_file_a_pull_goes_on_with_the_next_at_once(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(25))
+        broker.queue.persist()
+        path = queue_file(broker, 0)
+        broker.store.queues.descriptors.forget(path)
+        path.unlink()
+        reply = await pull(peer, request(3, hold=60_000))
+        assert outcome(reply) == (NOT_FOUND, 20)
+        assert bodies(await pull(peer, request(20))) == numbered(25)[20:]
+
+    serve(tmp_path, script)
+
+
+# filters ----------------------------------------------------------------------------------------
+
+
+def test_messages_with_other_tags_are_left_out_and_counted_in_the_next_offset(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        for number, tag in enumerate(["A", "B", "", "A", "C", "B"]):
+            await broker.put(b"%s%d" % (tag.encode(), number), tag=tag)
+        for tags, wanted, code in (
+            ("A", [b"A0", b"A3"], FOUND),
+            ("A || C", [b"A0", b"A3", b"C4"], FOUND),
+            ("X", [], RETRY),
+            ("*", [b"A0", b"B1", b"2", b"A3", b"C4", b"B5"], FOUND),
+        ):
+            reply = await pull(peer, request(0, tags=tags))
+            assert (outcome(reply), bodies(reply)) == ((code, 6), wanted)
+        reply = await pull(peer, request(0, tags="A", most=1))
+        assert (outcome(reply), bodies(reply)) == ((FOUND, 3), [b"A0"])
+
+    serve(tmp_path, script)
+
+
+def test_tags_with_one_hash_are_left_to_the_client(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        assert tags_code("Aa") == tags_code("BB")
+        await broker.put(b"wanted", tag="Aa")
+        await broker.put(b"stranger", tag="BB")
+        assert bodies(await pull(peer, request(0, tags="Aa"))) == [b"wanted", b"stranger"]
+
+    serve(tmp_path, script)
+
+
+def test_a_pull_with_a_filter_looks_at_800_messages_at_most(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"other"] * 900, tag="B")
+        await broker.put(b"wanted", tag="A")
+        assert outcome(await pull(peer, request(0, tags="A"))) == (RETRY, 800)
+        reply = await pull(peer, request(800, tags="A"))
+        assert (outcome(reply), bodies(reply)) == ((FOUND, 901), [b"wanted"])
+
+    serve(tmp_path, script, mappedFileSizeConsumeQueue="20000")
+
+
+# limits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("most", "settings", "found"),
+    [
+        (3, {}, 3),
+        (0, {}, 1),  # the first is never held back
+        (100, {}, 20),  # a queue file
+        (32, {"maxTransferCountOnMessageInMemory": "5"}, 5),
+        (32, {"maxTransferBytesOnMessageInMemory": "450"}, 4),
+        (32, {"maxTransferBytesOnMessageInMemory": "10"}, 1),
+        (32, COLD, 8),
+        (32, {**COLD, "maxTransferCountOnMessageInDisk": "3"}, 3),
+        (32, {**COLD, "maxTransferBytesOnMessageInDisk": "250"}, 2),
+    ],
+)
+def test_a_reply_has_at_most_what_was_asked_for_and_what_the_settings_allow(
+    tmp_path: Path, most: int, settings: dict[str, str], found: int
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"0123456789"] * 25)  # records of 107 bytes
+        broker.queue.persist()
+        reply = await pull(peer, request(0, most=most))
+        assert (outcome(reply), len(bodies(reply))) == ((FOUND, found), found)
+
+    serve(tmp_path, script, **settings)
+
+
+# what is read from the disk -----------------------------------------------------------------------
+
+
+def test_a_cold_read_does_not_hold_up_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"x" * 900] * 6)  # in two files
+        gate = threading.Event()
+        real = os.pread
+        threads = set()
+
+        def slow(descriptor: int, size: int, position: int) -> bytes:
+            if size > 100:  # a record; entries are read on the loop
+                threads.add(threading.current_thread())
+                assert gate.wait(30)
+            return real(descriptor, size, position)
+
+        monkeypatch.setattr(os, "pread", slow)
+        try:
+            start_pull(peer, request(0, opaque=1))
+            assert outcome(await pull(peer, request(0, opaque=2, queue_id=1))) == (NOT_FOUND, 0)
+        finally:
+            gate.set()
+        reply = await peer.receive()
+        assert (reply.opaque, outcome(reply)) == (1, (FOUND, 6))
+        assert bodies(reply) == [b"x" * 900] * 6
+        assert threading.main_thread() not in threads
+        assert (broker.stats.found, broker.stats.transferred, broker.stats.missed) == (1, 6, 1)
+
+    serve(tmp_path, script, **COLD)
+
+
+def test_a_file_deleted_during_a_cold_read_is_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"x" * 900] * 6)
+        gate, reading = threading.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        real = os.pread
+
+        def slow(descriptor: int, size: int, position: int) -> bytes:
+            if size > 100:
+                loop.call_soon_threadsafe(reading.set)
+                assert gate.wait(30)
+            return real(descriptor, size, position)
+
+        monkeypatch.setattr(os, "pread", slow)
+        start_pull(peer, request(0))
+        try:
+            await asyncio.wait_for(reading.wait(), 10)
+            broker.store.log.remove_first()
+        finally:
+            gate.set()
+        reply = await peer.receive()
+        assert (outcome(reply), reply.body) == ((RETRY, 6), b"")
+        assert (broker.stats.found, broker.stats.missed) == (0, 1)
+
+    serve(tmp_path, script, **COLD)
+
+
+# damage -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_file_gone", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "tags"),
+    [
+        (bytes(20), "*"),
+        (bytes(20), "A"),
+        (b"\xff" * 20, "*"),
+        (b"\xff" * 20, "A"),
+        (struct.pack(">qiq", 50, 0, 0), "A"),
+        # With a size and another tag it cannot be told from a true one that does not fit.
+        (struct.pack(">qiq", 1 << 40, 100, 0), "*"),
+    ],
+)
+def test_a_damaged_entry_is_mended_and_its_message_delivered(
+    tmp_path: Path, damage: bytes, tags: str, first_file_gone: bool
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"x" * 900] * 6, tag="A")
+        await broker.put(b"next", tag="A")
+        broker.queue.persist()
+        if first_file_gone:
+            broker.store.log.remove_first()
+            broker.queue.set_minimum(broker.store.log.minimum)
+        with open(queue_file(broker, 0), "r+b") as file:
+            file.seek(5 * 20)
+            file.write(damage)
+        start = broker.queue.minimum
+        reply = await pull(peer, request(start, tags=tags))
+        assert outcome(reply) == (FOUND, 7)
+        assert bodies(reply) == [*[b"x" * 900] * (6 - start), b"next"]
+        with open(queue_file(broker, 0), "rb") as file:
+            file.seek(5 * 20)
+            _, _, code = layout.ENTRY.unpack(file.read(20))
+        assert code == tags_code("A")
+
+    serve(tmp_path, script)
+
+
+def test_an_entry_that_cannot_be_mended_on_disk_is_delivered_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(3))
+        broker.queue.persist()
+        with open(queue_file(broker, 0), "r+b") as file:
+            file.write(bytes(20))
+
+        def fail(*_: object) -> int:
+            raise OSError(30, "Read-only file system")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", fail)
+            assert bodies(await pull(peer, request(0))) == numbered(3)
+
+    serve(tmp_path, script)
+
+
+def test_a_message_of_another_queue_is_never_handed_out(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(b"ours")
+        _, secret = await put(broker.store, "other", 0, b"first", b"not ours")
+        broker.queue.mend(0, layout.ENTRY.pack(secret, 104, 0))
+        assert bodies(await pull(peer, request(0))) == [b"ours"]
+
+    serve(tmp_path, script)
+
+
+# requests ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hold", [None, 60_000])
+def test_a_one_way_pull_is_neither_answered_nor_held(tmp_path: Path, hold: int | None) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, opaque=7, hold=hold, flag=ONE_WAY))
+        assert outcome(await pull(peer, request(0, opaque=8))) == (NOT_FOUND, 0)
+        assert not broker.queue.waiting
+        await broker.put(b"one")
+        start_pull(peer, request(0, opaque=9, hold=hold, flag=ONE_WAY))
+        assert bodies(await pull(peer, request(0, opaque=10))) == [b"one"]
+
+    serve(tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("others", "code", "remark"),
+    [
+        ({"topic": "missing"}, ResponseCode.TOPIC_NOT_EXIST, "topic[missing] not exist"),
+        ({"queueId": "4"}, ResponseCode.SYSTEM_ERROR, "queueId[4] is illegal"),
+        ({"queueId": "-1"}, ResponseCode.SYSTEM_ERROR, "queueId[-1] is illegal"),
+        ({"sysFlag": "0"}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "no heartbeat"),
+        ({"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "names no tag"),
+        ({"queueOffset": "x"}, ResponseCode.SYSTEM_ERROR, "malformed"),
+    ],
+)
+def test_a_pull_that_cannot_be_served_is_told_why(
+    tmp_path: Path, others: dict[str, str], code: int, remark: str
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        command = request(0)
+        command.fields = {**command.fields, **others}
+        reply = await pull(peer, command)
+        assert reply.code == code and remark in (reply.remark or "")
+
+    serve(tmp_path, script)
+
+
+def test_an_offset_that_comes_with_a_pull_is_committed(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(3))
+        await pull(peer, request(2, sysFlag="5", commitOffset="2"))
+        assert broker.offsets.query("g", TOPIC, 0) == 2
+        await pull(peer, request(2, commitOffset="3"))
+        assert broker.offsets.query("g", TOPIC, 0) == 2
+
+    serve(tmp_path, script)
+
+
+def test_a_permission_taken_away_counts_for_queues_pulled_before(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        assert (await pull(peer, request(0))).code == NOT_FOUND
+        broker.settings.broker = type(broker.settings.broker)(broker_permission=2)
+        broker.pulls.configure()
+        reply = await pull(peer, request(0))
+        assert (reply.code, "pulling message is forbidden" in (reply.remark or "")) == (
+            ResponseCode.NO_PERMISSION,
+            True,
+        )
+
+    serve(tmp_path, script)
+
+
+def test_the_lite_pull_consumers_code_is_served_alike(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(b"one")
+        reply = await peer.ask(RequestCode.LITE_PULL_MESSAGE, request(0).fields)
+        assert (outcome(reply), bodies(reply)) == ((FOUND, 1), [b"one"])
+
+    serve(tmp_path, script)
