@@ -43,6 +43,7 @@ def config_path(root: Path) -> Path:
 CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"  # there while a broker runs; there at a start means the last one crashed
 LOCK_FILE = "lock"
+DELETIONS_FILE = "deletions.json"  # ours: Java neither reads nor writes it
 
 # The commit log -----------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.cleaning import Cleaner, used_ratio
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index
@@ -64,6 +65,7 @@ class MessageStore:
         self.report = Report()
         self.boot_timestamp = time.time_ns() // 1_000_000
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
+        self._deletions = Deletions(self.root)
         self._unindexed: list[tuple[str, tuple[str, ...], int, int]] = []
         self._lock = -1
         self._parts = AsyncExitStack()
@@ -114,10 +116,18 @@ class MessageStore:
         if self.key_index is not None:
             self.key_index.load()
         delays = delay_levels(self._config().message_delay_level)
+        self._deletions.load()
         recovery = Recovery(
-            self.root, self.log, self.queues, self.key_index, self._checkpoint, delays
+            self.root,
+            self.log,
+            self.queues,
+            self.key_index,
+            self._checkpoint,
+            delays,
+            self._deletions,
         )
         self.report = recovery.run()
+        self._deletions.cut(self.log.position)
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -358,7 +368,9 @@ class MessageStore:
         return index.end_timestamp, max(index.end_offset, 0), records
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and their files."""
+        """Forget a topic's queues and their files; what was on its way to them is gone, too."""
+        self.appender.commit()
+        self._deletions.add(topic, self.log.position, self.log.minimum)
         self.checkpointer.dirty.difference_update(self.queues.of_topic(topic))
         self.queues.delete_topic(topic)
 

@@ -27,6 +27,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.queues import Queues, check_folder_name
@@ -84,6 +85,7 @@ class Recovery:
         index: Index | None,
         checkpoint: Checkpoint,
         delays: dict[int, int],
+        deletions: Deletions,
     ) -> None:
         self._root = root
         self._log = commit_log
@@ -91,6 +93,7 @@ class Recovery:
         self._index = index
         self._checkpoint = checkpoint
         self._delays = delays
+        self._deletions = deletions
         self._suspect: set[ConsumeQueue] = set()
         self._seen: set[ConsumeQueue] = set()
         self.report = Report()
@@ -216,7 +219,7 @@ class Recovery:
             self._damaged(self._root, record.physical, 0, why)
             return
         properties = decode(record.properties) if record.properties else {}
-        if record.is_queued:
+        if record.is_queued and not self._deletions.covers(record.topic, record.physical):
             queue = self._queues.get_or_make(record.topic, record.queue_id)
             code = queue_tags_code(record.topic, properties, record.store_timestamp, self._delays)
             entry = layout.ENTRY.pack(record.physical, record.size, code)
@@ -249,6 +252,8 @@ class Recovery:
         for record in read_log(self._log, self._log.minimum):
             if record.physical >= end:
                 break
+            if self._deletions.covers(record.topic, record.physical):
+                continue
             if (record.topic, record.queue_id) in wanted and record.is_queued:
                 properties = decode(record.properties) if record.properties else {}
                 code = queue_tags_code(

@@ -6,7 +6,7 @@ import pytest
 
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
-from tests.daemons.broker.store.stores import bodies, put, with_store
+from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
@@ -40,3 +40,80 @@ def test_a_topic_deleted_under_a_send_does_not_stop_checkpoints(
 
     with_store(tmp_path, work, flush=flush)
     with_store(tmp_path, reopened)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_topic_made_anew_has_its_new_messages_after_a_crash_and_not_the_old(
+    tmp_path: Path, checkpoint: bool
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"old", b"older")
+        await put(store, "forgotten", 0, b"old")
+        store.delete_topic("gone")
+        store.delete_topic("forgotten")
+        await put(store, "gone", 0, b"new", b"newer", b"newest")
+        if checkpoint:
+            await store.checkpointer.checkpoint()
+        crashed_copy(store, tmp_path / "crashed")
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == [b"new", b"newer", b"newest"]
+        assert store.queues_of("forgotten") == []
+        assert not store.report.damages
+        await put(store, "gone", 0, b"after")
+        crashed_copy(store, tmp_path / "crashed again")
+
+    async def once_more(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == [b"new", b"newer", b"newest", b"after"]
+
+    with_store(tmp_path / "store", work)
+    with_store(tmp_path / "crashed", reopened)
+    with_store(tmp_path / "crashed again", once_more)
+
+
+def test_a_message_where_the_log_was_cut_is_not_taken_for_a_deleted_one(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "kept", 0, b"first")
+        (start,) = await put(store, "gone", 0, b"x" * 500)
+        store.delete_topic("gone")
+        crashed_copy(store, tmp_path / "crashed")
+        with open(tmp_path / "crashed" / "commitlog" / f"{0:020d}", "r+b") as file:
+            file.truncate(start)
+            file.truncate(4096)
+
+    async def reopened(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"new")
+        crashed_copy(store, tmp_path / "crashed again")
+
+    async def once_more(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == [b"new"]
+
+    with_store(tmp_path / "store", work)
+    with_store(tmp_path / "crashed", reopened)
+    with_store(tmp_path / "crashed again", once_more)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"gone": "x"}', b'{"gone": null}'])
+def test_a_damaged_list_of_deletions_does_not_stop_a_start(tmp_path: Path, content: bytes) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "kept", 0, b"one")
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "kept", 0) == [b"one"]
+
+    with_store(tmp_path, work)
+    (tmp_path / "deletions.json").write_bytes(content)
+    with_store(tmp_path, reopened)
+
+
+def test_deletions_are_forgotten_with_the_log_files_they_are_about(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "early", 0, b"x" * 900)
+        store.delete_topic("early")
+        await put(store, "kept", 0, *[b"x" * 900] * 5)
+        store.log.remove_first()
+        store.delete_topic("late")
+        end = store.log.position
+        assert (tmp_path / "deletions.json").read_bytes() == b'{"late":%d}' % end
+
+    with_store(tmp_path, work)
