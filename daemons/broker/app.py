@@ -15,6 +15,7 @@ from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.filter.bit_maps import extender
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import (
@@ -130,6 +131,8 @@ class Broker:
         offsets = ConsumerOffsets(folder / "consumerOffset.json")
         parts.push_async_callback(offsets.save)
         self.filters = ConsumerFilters(folder / "consumerFilter.json", lambda: settings.broker)
+        if settings.store.enable_consume_queue_ext:
+            store.appender.extend = extender(lambda: settings.broker, self.filters, store.queues)
         parts.push_async_callback(self.filters.save)
         self._writer = MessageWriter(lambda: settings.store, store)
         self.delayed = DelayedMessages(folder / "delayOffset.json", store, self._writer)

@@ -221,7 +221,7 @@ class BrokerConfig(Section):
     )
     trace_on: bool = setting(True, "tell clients whether to trace", updatable=True)
     enable_calc_filter_bit_map: bool = setting(
-        False, "compute filter maps while storing", effect=False
+        False, "compute filter maps while storing", updatable=True
     )
     expect_consumer_num_use_filter: int = setting(
         32, "groups with a filter that the map is sized for"

@@ -90,6 +90,8 @@ class HeldPull:
                 return True  # they cannot be read: the pull is told where to go on
             if type(self.expression) is PropertyExpression:
                 entries = self.expression.mark(queue, self._seen, entries, wanted=1)
+            elif queue.extension is not None:
+                entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
             for _, _, code in layout.ENTRY.iter_unpack(entries):
                 if code in codes:
                     return True

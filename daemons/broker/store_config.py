@@ -54,11 +54,9 @@ class MessageStoreConfig(Section):
     mapped_file_size_consume_queue: int = setting(
         300_000 * CONSUME_QUEUE_UNIT, "size of a consume queue file", unit="bytes"
     )
-    enable_consume_queue_ext: bool = setting(
-        False, "extension files of the consume queue", effect=False
-    )
+    enable_consume_queue_ext: bool = setting(False, "extension files of the consume queue")
     mapped_file_size_consume_queue_ext: int = setting(
-        48 * MIB, "size of an extension file", unit="bytes", effect=False
+        48 * MIB, "size of an extension file", unit="bytes"
     )
     bit_map_length_consume_queue_ext: int = setting(
         64, "bits of the filter map of an extension", effect=False

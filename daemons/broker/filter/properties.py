@@ -9,11 +9,13 @@ the same for both and pays nothing for this kind.
 import struct
 from collections.abc import Callable
 
+from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.filter.evaluation import property_value
-from mq.daemons.broker.filter.table import ConsumerFilters
+from mq.daemons.broker.filter.table import ConsumerFilters, FilterData
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.queue_extension import Unit
 from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import PropertyKey
 from mq.protocol.tags import TagExpression
@@ -41,14 +43,21 @@ class PropertyExpression:
         codes: the code that `mark` gives to entries that match.
     """
 
-    __slots__ = ("_matches", "_store", "_tags", "_warm_bytes", "codes")
+    __slots__ = ("_data", "_matches", "_store", "_tags", "_warm_bytes", "codes")
 
     def __init__(
-        self, store: MessageStore, matches: Matches, warm_bytes: int, tags: TagExpression = _ANY
+        self,
+        store: MessageStore,
+        matches: Matches,
+        warm_bytes: int,
+        tags: TagExpression = _ANY,
+        data: FilterData | None = None,
     ) -> None:
         """`matches` is asked for messages that `tags` lets through; what lies further than
-        ``warm_bytes`` behind the end of the log is probably not in memory."""
+        ``warm_bytes`` behind the end of the log is probably not in memory, and is not read if the
+        queue's extension says that it does not match the filter ``data``."""
         self.codes = _CODES
+        self._data = data
         self._warm_bytes = warm_bytes
         self._store = store
         self._matches = matches
@@ -58,24 +67,41 @@ class PropertyExpression:
         """The entries, the first of which has an index, each with the code 1 or 0 for whether its
         message matches; none behind the last of those that are wanted."""
         codes = self._tags.codes
+        if codes and queue.extension is not None:
+            entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
         log = self._store.log
         coldest = log.written - self._warm_bytes
         cold = 0
         marked = bytearray(entries)
         at = _CODE_AT
         for physical, size, code in layout.ENTRY.iter_unpack(entries):
-            if physical < coldest:
-                cold += 1
-            if (not codes or code in codes) and self._match(queue, index, physical, size):
+            # In memory the record tells as fast as the extension would.
+            is_cold = physical < coldest
+            if is_cold and code <= layout.EXTENSION_LAST and self._ruled_out(queue, code):
+                wanted_here = False
+            else:
+                cold += is_cold
+                wanted_here = (not codes or code in codes) and self._match(
+                    queue, index, physical, size
+                )
+            if wanted_here:
                 marked[at : at + 8] = _IS_MATCHED
                 wanted -= 1
             else:
                 marked[at : at + 8] = _NOT_MATCHED
+                if size <= 0:  # damage that was looked into: not to be mended and sent by the pull
+                    layout.ENTRY.pack_into(marked, at - _CODE_AT, max(physical, 0), 1, 0)
             at += layout.ENTRY_SIZE
             index += 1
             if wanted <= 0 or cold >= _MOST_COLD:
                 break
         return bytes(marked[: at - _CODE_AT])
+
+    def _ruled_out(self, queue: ConsumeQueue, address: int) -> bool:
+        if self._data is None or queue.extension is None:
+            return False
+        unit = queue.extension.unit(address)
+        return unit is not None and is_ruled_out(unit, self._data)
 
     def _match(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
         properties = self._properties(queue, index, physical, size)
@@ -100,6 +126,15 @@ class PropertyExpression:
         if identity == (size, layout.MAGIC_V2, queue.queue_id, index):
             return stored_properties(view, at, size, len(queue.topic_field) + 1)
         return None
+
+
+def is_ruled_out(unit: Unit, data: FilterData) -> bool:
+    """Whether the map of a message says that it did not match the group's filter when it was
+    stored (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
+    # A message that is older than the filter has no bits of it.
+    if unit.store_timestamp <= data.born_time or len(unit.bit_map) * 8 != data.bits:
+        return False
+    return not has_bits(unit.bit_map, data.bit_positions)
 
 
 def stored_properties(view: memoryview, at: int, size: int, topic_field: int) -> memoryview | None:

@@ -10,7 +10,7 @@ from mq.daemons.broker.filter.properties import (
     is_retry_topic,
 )
 from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
-from mq.daemons.broker.filter.table import SQL92, ConsumerFilters, is_tag_type
+from mq.daemons.broker.filter.table import SQL92, ConsumerFilters, FilterData, is_tag_type
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.dispatch import Refused
@@ -125,7 +125,7 @@ class Subscriptions:
                 "the consumer's consumer filter data not latest",
             )
         check_supported(self._filters.config(), kind)
-        return self._by(wanted)
+        return self._by(wanted, data)
 
-    def _by(self, wanted: Sql92Filter) -> PropertyExpression:
-        return PropertyExpression(self._store, wanted.matches, self._warm_bytes)
+    def _by(self, wanted: Sql92Filter, data: FilterData | None = None) -> PropertyExpression:
+        return PropertyExpression(self._store, wanted.matches, self._warm_bytes, data=data)

@@ -178,6 +178,8 @@ class PullHandlers:
             return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
         if type(expression) is PropertyExpression:
             entries = expression.mark(queue, offset, entries, wanted)
+        elif codes and queue.extension is not None:
+            entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
         log = self._log
         written = log.written
         minimum = log.minimum

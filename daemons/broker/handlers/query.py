@@ -1,16 +1,21 @@
 """Finding messages: by offset, by key, and through the entries of a queue."""
 
+from base64 import b64encode
 from collections.abc import Callable
 
-from mq.daemons.broker.filter.table import ConsumerFilters
+from mq.daemons.broker.filter.properties import is_ruled_out
+from mq.daemons.broker.filter.table import ConsumerFilters, FilterData, is_tag_type
 from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.store.layout import EXTENSION_START, is_extension_address
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
-from mq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody
+from mq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.fastjson import dumps
 from mq.protocol.headers.query import (
     QueryConsumeQueueRequestHeader,
     QueryMessageRequestHeader,
@@ -18,6 +23,7 @@ from mq.protocol.headers.query import (
     ViewMessageRequestHeader,
 )
 from mq.protocol.names import UNIQUE_KEY_QUERY
+from mq.protocol.tags import ALL_TAGS
 
 # Java sends up to one file of entries, 300,000. One answer here stays far below the frame limit.
 MOST_ENTRIES = 10_000
@@ -84,11 +90,14 @@ def handlers(
             if entry is None:
                 break
             physical_offset, size, tags_code = entry
-            body.queue_data.append(
-                ConsumeQueueData(
-                    physic_offset=physical_offset, physic_size=size, tags_code=tags_code
-                )
+            data = ConsumeQueueData(
+                physic_offset=physical_offset, physic_size=size, tags_code=tags_code
             )
+            if is_extension_address(tags_code):
+                unit = store.queue_unit(topic, queue_id, tags_code)
+                group = header.consumer_group or ""
+                _add_unit(data, unit, body.subscription_data, filters.get(topic, group))
+            body.queue_data.append(data)
         if not body.queue_data:
             return command.reply(remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")
         return command.reply(body=body.encode())
@@ -98,3 +107,40 @@ def handlers(
         RequestCode.QUERY_MESSAGE: by_key,
         RequestCode.QUERY_CONSUME_QUEUE: queue_entries,
     }
+
+
+def _add_unit(
+    data: ConsumeQueueData,
+    unit: Unit | None,
+    subscription: SubscriptionData | None,
+    wanted: FilterData | None,
+) -> None:
+    """What the queue's extension says of an entry, as AdminBrokerProcessor.queryConsumeQueue."""
+    if unit is None:
+        data.msg = f"Cq extend not exist!addr: {data.tags_code}"
+        return
+    plain: dict[str, object] = {
+        "msgStoreTime": unit.store_timestamp,
+        "size": EXTENSION_START.size + len(unit.bit_map),
+        "tagsCode": unit.tags_code,
+    }
+    if unit.bit_map:
+        plain = {"filterBitMap": b64encode(unit.bit_map).decode(), **plain}
+        # BitsArray.toString: the last byte first, a line's end behind every eighth from the front.
+        data.bit_map = "".join(
+            f"{byte:08b}" + ("\n" if number % 8 == 0 else "")
+            for number, byte in reversed(list(enumerate(unit.bit_map)))
+        )
+    data.extend_data_json = dumps(plain).decode()
+    if subscription is None:
+        return
+    if is_tag_type(subscription.expression_type):
+        text = subscription.sub_string
+        data.eval = text == ALL_TAGS or _tags_code(unit) in subscription.code_set
+    else:
+        data.eval = wanted is None or not is_ruled_out(unit, wanted)
+
+
+def _tags_code(unit: Unit) -> int:
+    """The tags code as Java compares it: its low 32 bits, signed (Long.intValue)."""
+    return (unit.tags_code + (1 << 31)) % (1 << 32) - (1 << 31)

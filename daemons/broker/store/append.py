@@ -85,12 +85,15 @@ class Appender:
     ``refusal`` is why no message is taken at present, None while they are. ``await_flush`` takes a
     written batch that may not be published before an fsync; None publishes at once.
     ``on_published`` is called with every published batch, after its replies have left.
+    ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
+    store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
 
     def __init__(self, commit_log: CommitLog, store_host: bytes) -> None:
         self.refusal: StoreRefused | None = None
         self.await_flush: Callable[[Batch], None] | None = None
         self.on_published: Callable[[Batch], None] = lambda batch: None
+        self.extend: Callable[[ConsumeQueue, int, int, bytes], int] | None = None
         self.store_host = store_host
         self.failed_writes = 0
         self.messages = 0  # published since the start, and their bytes in the log
@@ -169,6 +172,8 @@ class Appender:
         else:
             batch.parts += (self._pack_any_head(head), body, topic_field, properties_field)
         batch.end = position + size
+        if self.extend is not None:
+            tags_code = self.extend(queue, tags_code, batch.timestamp, properties_field)
         queue.append(_pack_entry(position, size, tags_code))
         batch.touched[queue] = queue.appended
         return position

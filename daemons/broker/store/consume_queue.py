@@ -21,6 +21,7 @@ from typing import Protocol
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.daemons.broker.store.queue_extension import QueueExtension
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class ConsumeQueue:
         "_persisted",
         "_tail",
         "appended",
+        "extension",
         "minimum",
         "queue_id",
         "readable",
@@ -84,6 +86,7 @@ class ConsumeQueue:
         # Who is woken by the next message, in their order: a dict, so that one of ten
         # thousand leaves as fast as the only one.
         self.waiting: dict[Waiting, None] = {}
+        self.extension: QueueExtension | None = None  # most have none
         self._folder = folder
         self._file_size = file_size
         self._descriptors = descriptors
@@ -178,6 +181,17 @@ class ConsumeQueue:
         """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
         raw = self.entries(index, 1)
         return layout.ENTRY.unpack(raw) if raw else None
+
+    def last_address(self, most: int) -> int | None:
+        """The address in the last entry that has one, of so many at the end."""
+        address = None
+        index = max(self.minimum, self.readable - most)
+        while raw := self.entries(index, most):  # those in one file
+            index += len(raw) // _ENTRY_SIZE
+            for _, _, code in layout.ENTRY.iter_unpack(raw):
+                if layout.is_extension_address(code):
+                    address = code
+        return address
 
     def last_physical_end(self) -> int:
         """The physical offset behind the last record that this queue knows, 0 if none."""
@@ -305,6 +319,8 @@ class ConsumeQueue:
         """
         if self._deleted:
             return False
+        if self.extension is not None:
+            self.extension.persist()  # first: entries point there
         begun = False
         while self._persisted < self.written:
             position = self._persisted * _ENTRY_SIZE
@@ -333,7 +349,11 @@ class ConsumeQueue:
     def sync_paths(self, since: int) -> list[Path]:
         """The files that hold entries from an index on: what a checkpoint has to fsync."""
         first = since * _ENTRY_SIZE - since * _ENTRY_SIZE % self._file_size
-        return [self._folder / layout.file_name(start) for start in self._files if start >= first]
+        more = [] if self.extension is None else self.extension.sync_paths()
+        return [
+            *(self._folder / layout.file_name(start) for start in self._files if start >= first),
+            *more,
+        ]
 
     # cutting --------------------------------------------------------------------------------
 
@@ -366,7 +386,19 @@ class ConsumeQueue:
         while len(self._files) > 1 and self._files[1] <= first:
             self._remove_file(self._files[0])
             removed += 1
+        if self.extension is not None:
+            self._clean_extension(self.extension)
         return removed
+
+    def _clean_extension(self, extension: QueueExtension) -> None:
+        """Remove what lies before the unit of the first entry that has one."""
+        first = self._files[0] // _ENTRY_SIZE if self._files else self._persisted
+        for _, size, code in layout.ENTRY.iter_unpack(
+            self.entries(max(first, self.minimum), _SKIPPED_AT_ONCE)
+        ):
+            if size != _FILLER_SIZE and layout.is_extension_address(code):
+                extension.remove_files_before(code)
+                return
 
     def _remove_file(self, start: int) -> None:
         path = self._folder / layout.file_name(start)
@@ -379,6 +411,8 @@ class ConsumeQueue:
         for start in list(self._files):
             self._remove_file(start)
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self.extension is not None:
+            self.extension.clear()
         self.minimum = 0
         self._set_end(0)
 

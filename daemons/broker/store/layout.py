@@ -32,6 +32,10 @@ def consume_queue_path(root: Path) -> Path:
     return root / "consumequeue"
 
 
+def queue_extension_path(root: Path) -> Path:
+    return root / "consumequeue_ext"
+
+
 def index_path(root: Path) -> Path:
     return root / "index"
 
@@ -113,6 +117,27 @@ ENTRY = struct.Struct(
 ENTRY_SIZE = ENTRY.size  # 20
 # What stands before the first entry when a queue begins at an offset that is not 0.
 FILLER_ENTRY = ENTRY.pack(0, 0x7FFFFFFF, 0)
+
+# Extensions of consume queues ---------------------------------------------------------------
+
+EXTENSION_START = struct.Struct(
+    ">h"  # size of the unit; -1 where the file ends
+    "q"  # tags code
+    "q"  # store timestamp
+    "h"  # size of the bit map that follows
+)
+EXTENSION_LARGEST = 0x7FFF
+EXTENSION_ROOM = 4  # bytes left free at the end of a file
+# A tags code up to EXTENSION_LAST is an address: an offset in the extension, plus EXTENSION_BASE.
+EXTENSION_BASE = -(1 << 63)
+EXTENSION_LAST = -(1 << 31) - 1
+EXTENSION_END = EXTENSION_LAST - EXTENSION_BASE
+
+
+def is_extension_address(tags_code: int) -> bool:
+    """Whether a queue entry's tags code is an address in the extension."""
+    return tags_code <= EXTENSION_LAST
+
 
 # The index ----------------------------------------------------------------------------------
 

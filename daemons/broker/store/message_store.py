@@ -24,6 +24,7 @@ from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
@@ -56,6 +57,8 @@ class MessageStore:
         self.queues = Queues(
             layout.consume_queue_path(self.root),
             -(-settings.mapped_file_size_consume_queue // layout.ENTRY_SIZE) * layout.ENTRY_SIZE,
+            layout.queue_extension_path(self.root),
+            settings.mapped_file_size_consume_queue_ext,
         )
         self.key_index: Index | None = None
         if settings.message_index_enable:
@@ -271,6 +274,12 @@ class MessageStore:
         if not self.is_true_entry(queue, index, entry[0], entry[1]):
             return self.repair_entry(queue, index)
         return entry
+
+    def queue_unit(self, topic: str, queue_id: int, address: int) -> Unit | None:
+        """What the queue's extension has at an address, or None."""
+        queue = self.queues.get(topic, queue_id)
+        extension = None if queue is None else queue.extension
+        return None if extension is None else extension.unit(address)
 
     def is_true_entry(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
         """Whether the log has at an offset the very message that an entry promises."""

@@ -8,19 +8,32 @@ from pathlib import Path
 
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.daemons.broker.store.queue_extension import QueueExtension
 from mq.protocol.names import IllegalName, check_topic
 
 log = logging.getLogger(__name__)
 
 _MOST_OPEN_FILES = 4096
+LOOKED_BACK = 4096  # entries, for the last that has a unit in the queue's extension
 
 
 class Queues:
-    """The queues under ``root`` (the folder consumequeue), with files of ``file_size`` bytes."""
+    """The queues under ``root`` (the folder consumequeue), with files of ``file_size`` bytes.
 
-    def __init__(self, root: Path, file_size: int) -> None:
+    Their extensions are under ``extension_root``.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        file_size: int,
+        extension_root: Path,
+        extension_file_size: int,
+    ) -> None:
         self._root = root
         self._file_size = file_size
+        self._extension_root = extension_root
+        self._extension_file_size = extension_file_size
         self._queues: dict[str, dict[int, ConsumeQueue]] = {}
         # A quarter of what this process may open; connections and log files need the rest.
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -41,7 +54,18 @@ class Queues:
                 continue
             for child in folder.iterdir():
                 if child.name.isascii() and child.name.isdigit() and child.is_dir():
-                    self.get_or_make(folder.name, int(child.name)).load()
+                    queue = self.get_or_make(folder.name, int(child.name))
+                    queue.load()
+                    self._load_extension(queue)
+
+    def _load_extension(self, queue: ConsumeQueue) -> None:
+        """Whatever the settings are now: entries may point there."""
+        is_there = (self._extension_root / queue.topic / str(queue.queue_id)).is_dir()
+        if is_there:
+            self.extension(queue).load()
+        last = queue.last_address(most=LOOKED_BACK if is_there else 1)
+        if last is not None:
+            self.extension(queue).go_behind(last)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         queues = self._queues.get(topic)
@@ -60,6 +84,13 @@ class Queues:
         queue = ConsumeQueue(topic, queue_id, folder, self._file_size, self.descriptors)
         self._queues.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def extension(self, queue: ConsumeQueue) -> QueueExtension:
+        """The queue's extension, made empty in memory if there is none."""
+        if queue.extension is None:
+            folder = self._extension_root / queue.topic / str(queue.queue_id)
+            queue.extension = QueueExtension(folder, self._extension_file_size, self.descriptors)
+        return queue.extension
 
     def of_topic(self, topic: str) -> list[ConsumeQueue]:
         """The queues of a topic by their ids."""
@@ -80,6 +111,7 @@ class Queues:
         for queue in queues.values():
             queue.delete()
         shutil.rmtree(self._root / topic, ignore_errors=True)
+        shutil.rmtree(self._extension_root / topic, ignore_errors=True)
 
     def close(self) -> None:
         self.descriptors.close()

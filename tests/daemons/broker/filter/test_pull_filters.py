@@ -116,6 +116,38 @@ def test_a_pull_looks_at_800_entries_at_most(tmp_path: Path) -> None:
     serve(tmp_path, script)
 
 
+def test_messages_behind_damaged_entries_are_filtered_like_others(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 6)
+        queue = broker.store.queue(TOPIC, 0)
+        wrong = queue.entries(0, 1)
+        for index, damage in ((1, bytes(20)), (2, bytes(20)), (3, wrong), (4, wrong)):
+            queue.mend(index, damage)
+        assert (await pull(peer, **sql("a <> '2' AND a <> '4'")))[1] == ["0", "1", "3", "5"]
+
+    serve(tmp_path, script)
+
+
+def test_a_message_from_an_ipv6_address_is_filtered_like_others(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 1)
+        queue = broker.store.queue(TOPIC, 0)
+        properties = b"a\x017"
+        broker.store.appender.append(
+            queue,
+            b"body",
+            len(properties).to_bytes(2, "big") + properties,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=0,
+            born_host=bytes(15) + b"\x01" + bytes(4),
+        )
+        broker.store.appender.commit()
+        assert (await pull(peer, **sql("a = '7'")))[1] == ["body"]
+
+    serve(tmp_path, script)
+
+
 def test_a_waiting_pull_wakes_for_the_first_message_that_matches(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 2)

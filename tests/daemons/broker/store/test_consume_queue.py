@@ -361,7 +361,7 @@ def test_folders_that_are_no_topics_do_not_stop_a_start(tmp_path: Path) -> None:
     (tmp_path / "not a topic" / "0").mkdir(parents=True)
     (tmp_path / "orders" / "not a number").mkdir()
     (tmp_path / "file").touch()
-    queues = Queues(tmp_path, FILE)
+    queues = Queues(tmp_path, FILE, tmp_path / "extensions", FILE)
     queues.load()
     assert [(queue.topic, queue.queue_id, queue.readable) for queue in queues] == [("orders", 0, 3)]
     queues.close()

@@ -1,0 +1,205 @@
+"""Extensions of consume queues: what is to be known of a message but does not fit in its entry.
+
+An entry whose tags code is an address has a unit here, with the tags code proper, the store
+timestamp, and a map of the groups whose filter the message matched when it was stored. Units are
+only ever added; a unit whose entry was taken back stays behind, and nothing points at it. New units
+are kept in memory and go to the file before the entries that point at them. After a crash the
+entries made again from the log have plain tags codes, which is as good but slower to filter.
+
+Source: ConsumeQueueExt of Java 4.9.8.
+"""
+
+import logging
+import os
+import shutil
+from bisect import bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store.mapped_file import DescriptorCache
+
+log = logging.getLogger(__name__)
+
+_START = layout.EXTENSION_START
+_END = layout.SHORT.pack(-1)
+_GUESS = 64  # bytes read for a unit at first: most have a map of 112 bits
+
+
+class Unit(NamedTuple):
+    """What is known of a message; an empty map says nothing."""
+
+    tags_code: int
+    store_timestamp: int
+    bit_map: bytes
+
+
+class QueueExtension:
+    """The extension of one queue, in files of ``file_size`` bytes in ``folder``."""
+
+    __slots__ = ("_descriptors", "_end", "_file_size", "_files", "_folder", "_persisted", "_tail")
+
+    def __init__(self, folder: Path, file_size: int, descriptors: DescriptorCache) -> None:
+        self._folder = folder
+        self._file_size = file_size
+        self._descriptors = descriptors
+        self._files: list[int] = []
+        self._persisted = 0  # bytes before it are in files, the others in _tail
+        self._end = 0
+        self._tail = bytearray()
+
+    def load(self) -> None:
+        """Find the files and the end of the units in them.
+
+        Raises StoreLoadError if they were made with another size.
+        """
+        self._files = sorted(
+            offset
+            for name in os.listdir(self._folder)
+            if (offset := layout.file_offset(name)) is not None
+        )
+        for start in self._files:
+            path = self._folder / layout.file_name(start)
+            if start % self._file_size or path.stat().st_size > self._file_size:
+                raise StoreLoadError(
+                    f"{path} does not fit mappedFileSizeConsumeQueueExt, which is "
+                    f"{self._file_size}: start with the size that the store was made with"
+                )
+        if self._files:
+            last = self._files[-1]
+            content = (self._folder / layout.file_name(last)).read_bytes()
+            self._persisted = self._end = last + _end_of_units(content)
+
+    # reading --------------------------------------------------------------------------------
+
+    def unit(self, address: int) -> Unit | None:
+        """The unit at an address, or None if there is none (any more)."""
+        offset = address - layout.EXTENSION_BASE
+        if not layout.is_extension_address(address) or not 0 <= offset < self._end:
+            return None
+        data = self._read(offset, _GUESS)
+        if len(data) < _START.size:
+            return None
+        size, code, timestamp, map_size = _START.unpack_from(data)
+        if size < _START.size or size != _START.size + map_size:
+            return None
+        if size > len(data):
+            data = self._read(offset, size)
+        bit_map = data[_START.size : size]
+        return Unit(code, timestamp, bit_map) if len(bit_map) == map_size else None
+
+    def _read(self, offset: int, size: int) -> bytes:
+        if offset >= self._persisted:
+            at = offset - self._persisted
+            return bytes(self._tail[at : at + size])
+        number = bisect_right(self._files, offset) - 1
+        if number < 0:
+            return b""
+        start = self._files[number]
+        try:
+            descriptor = self._descriptors.open(self._folder / layout.file_name(start))
+        except FileNotFoundError:
+            return b""
+        end = min(start + self._file_size, self._persisted)
+        return os.pread(descriptor, max(0, min(size, end - offset)), offset - start)
+
+    def resolve(self, entries: bytes, unknown: int) -> bytes:
+        """Entries with the tags codes proper where they have addresses.
+
+        An address without a unit becomes the code ``unknown``: whoever filters by tags is to let
+        such a message through, for the consumer looks at the tag itself.
+        """
+        resolved = bytearray(entries)
+        for at in range(0, len(entries), layout.ENTRY_SIZE):
+            physical, size, code = layout.ENTRY.unpack_from(resolved, at)
+            if layout.is_extension_address(code):
+                unit = self.unit(code)
+                code = unknown if unit is None else unit.tags_code
+                layout.ENTRY.pack_into(resolved, at, physical, size, code)
+        return bytes(resolved)
+
+    # writing --------------------------------------------------------------------------------
+
+    def append(self, unit: Unit) -> int | None:
+        """Add a unit in memory; returns its address, None if it is too long for one."""
+        size = _START.size + len(unit.bit_map)
+        if size > layout.EXTENSION_LARGEST or self._end + size > layout.EXTENSION_END:
+            return None
+        room = self._file_size - self._end % self._file_size
+        if size > room - layout.EXTENSION_ROOM:
+            self._tail += _END.ljust(room, b"\0")
+            self._end += room
+        address = self._end + layout.EXTENSION_BASE
+        self._tail += _START.pack(size, unit.tags_code, unit.store_timestamp, len(unit.bit_map))
+        self._tail += unit.bit_map
+        self._end += size
+        return address
+
+    def go_behind(self, address: int) -> None:
+        """Add no unit at this address or before it, even if the one there has been lost."""
+        offset = address - layout.EXTENSION_BASE
+        if offset >= self._end:
+            self._persisted = self._end = offset - offset % self._file_size + self._file_size
+
+    def persist(self) -> None:
+        """Write the units to the file. Raises OSError; none is lost then."""
+        while self._tail:
+            start = self._persisted - self._persisted % self._file_size
+            count = min(start + self._file_size - self._persisted, len(self._tail))
+            path = self._folder / layout.file_name(start)
+            if not self._files or self._files[-1] != start:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._files.append(start)
+            descriptor = self._descriptors.open(path, self._file_size)
+            written = os.pwrite(descriptor, self._tail[:count], self._persisted - start)
+            if written == 0:
+                raise OSError(f"{path}: no room for a unit")
+            del self._tail[:written]
+            self._persisted += written
+
+    def sync_paths(self) -> list[Path]:
+        """The files and folders that a checkpoint has to fsync: those that may have grown."""
+        folders = [self._folder, self._folder.parent, self._folder.parent.parent]
+        return [self._folder / layout.file_name(start) for start in self._files[-2:]] + folders
+
+    # cutting --------------------------------------------------------------------------------
+
+    def remove_files_before(self, address: int) -> int:
+        """Delete files, but never the last, whose units lie before an address; say how many."""
+        offset = address - layout.EXTENSION_BASE
+        removed = 0
+        while len(self._files) > 1 and self._files[1] <= offset:
+            self._remove_file(self._files[0])
+            removed += 1
+        return removed
+
+    def _remove_file(self, start: int) -> None:
+        path = self._folder / layout.file_name(start)
+        self._descriptors.forget(path)
+        path.unlink(missing_ok=True)
+        self._files.remove(start)
+
+    def clear(self) -> None:
+        """Take the files off the disk: the queue was emptied."""
+        for start in list(self._files):
+            self._remove_file(start)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._tail.clear()
+        self._persisted = self._end = 0
+
+
+def _end_of_units(content: bytes) -> int:
+    """One past the last whole unit of a file, or the file's size if it was closed."""
+    at = 0
+    while at + _START.size <= len(content):
+        size, _, _, map_size = _START.unpack_from(content, at)
+        if size == -1:
+            return len(content)
+        if size < _START.size or size != _START.size + map_size or at + size > len(content):
+            break
+        at += size
+    else:
+        if content[at : at + 2] == _END:
+            return len(content)
+    return at
