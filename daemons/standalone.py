@@ -23,7 +23,7 @@ class Standalone:
 
     ``store`` is the folder for everything that is kept; None takes a temporary one that is deleted
     at the end. Port 0 takes any free port. ``properties`` are settings of the broker by their
-    names.
+    names; those of TLS are for both.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Standalone:
                 "bindAddress": LOOPBACK,
                 "kvConfigPath": str(folder / "kvConfig.json"),
                 "configStorePath": str(folder / "namesrv.properties"),
+                **{k: v for k, v in self._properties.items() if k.startswith("tls.")},
             },
         )
 

@@ -74,13 +74,15 @@ def handlers(
 
     def update_addresses(command: Command, channel: Channel) -> Command:
         """Set the addresses that need no account."""
-        header = UpdateGlobalWhiteAddrsConfigRequestHeader.decode(command.fields)
+        # mqadmin of 4.9.7 leaves the file out, and Java's broker of 4.9.8 then refuses.
+        fields = {"aclFileFullPath": "", **command.fields}
+        header = UpdateGlobalWhiteAddrsConfigRequestHeader.decode(fields)
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         if access is None:
             raise Refused(failed, _OFF)
         addresses = _split(header.global_white_addrs) or []
         try:
-            access.update_global_addresses(addresses, header.acl_file_full_path or "")
+            access.update_global_addresses(addresses, header.acl_file_full_path)
         except AclError as error:
             _fail(failed, error, channel)
         log.info("%s changed globalWhiteRemoteAddresses: %s", channel.remote, addresses)

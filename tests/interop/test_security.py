@@ -1,0 +1,228 @@
+"""Access control and TLS between our side and Java's: clients, mqadmin and the broker of 4.9."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.client.admin import Admin
+from mq.client.credentials import AccessKey
+from mq.client.errors import BrokerError
+from mq.client.producer import Producer
+from mq.client.pull_consumer import PullConsumer
+from mq.client.session import Session
+from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import TopicConfig
+from mq.protocol.message import Message
+from tests.cli.support import Mq
+from tests.interop import peers
+
+pytestmark = pytest.mark.java
+
+CLIENT = "4.9.8-acl"
+ACCOUNTS = """\
+accounts:
+  - {accessKey: administrator, secretKey: admin_secret, admin: true}
+  - accessKey: application
+    secretKey: application_secret
+    whiteRemoteAddress:
+    defaultTopicPerm: DENY
+    defaultGroupPerm: DENY
+    topicPerms: [Orders=PUB|SUB, Prices=SUB]
+    groupPerms: [billing=SUB]
+"""
+ADMIN = AccessKey("administrator", "admin_secret")
+APPLICATION = AccessKey("application", "application_secret")
+
+
+def write_accounts(home: Path) -> None:
+    """Java's broker looks for the file below its home, and for the folder, too."""
+    (home / "conf" / "acl").mkdir(parents=True, exist_ok=True)
+    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+
+
+def write_tools(home: Path, key: AccessKey) -> None:
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    text = f"accessKey: {key.access_key}\nsecretKey: {key.secret_key}\n"
+    (home / "conf" / "tools.yml").write_text(text)
+
+
+@contextmanager
+def ours(properties: dict[str, str]) -> Iterator[Standalone]:
+    """Our daemons in a loop of a thread, since the Java peers are waited for in this one."""
+    started: Future[tuple[Standalone, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with Standalone(name_server_port=0, broker_port=0, properties=properties) as pair:
+            await pair.broker.registration.first_round.wait()
+            started.set_result((pair, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    def main() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    pair, loop, stop = started.result(30)
+    try:
+        yield pair
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(30)
+
+
+async def create_topics(namesrv: str, broker: str) -> None:
+    async with Session(namesrv, credentials=ADMIN) as session:
+        for topic in ("Orders", "Prices"):
+            config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=6)
+            await Admin(session).create_topic(broker, config)
+
+
+def secure(namesrv: str, key: AccessKey | None, topic: str, *, tls: bool = False) -> list[str]:
+    """What the Java client prints of its attempt."""
+    who = (key.access_key, key.secret_key) if key else ("-", "-")
+    flag = "true" if tls else "false"
+    finished = peers.run_java(CLIENT, "Secure.java", namesrv, flag, *who, topic, "billing")
+    return [line for line in finished.stdout.splitlines() if line.split(" ")[0].isupper()]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalone, Path]]:
+    """Our daemons with access control, and where their accounts are."""
+    peers.require_java()
+    home = tmp_path_factory.mktemp("guarded")
+    write_accounts(home)
+    with ours({"aclEnable": "true", "rocketmqHome": str(home)}) as pair:
+        asyncio.run(create_topics(pair.name_server_address, pair.broker.address))
+        yield pair, home
+
+
+def test_the_java_client_that_signs_sends_looks_up_and_consumes(
+    guarded: tuple[Standalone, Path],
+) -> None:
+    pair, _ = guarded
+    sent, *rest = secure(pair.name_server_address, APPLICATION, "Orders")
+    assert sent.startswith("SENT ")
+    assert rest == ["FOUND secret", "GOT secret", "DONE"]
+
+
+@pytest.mark.parametrize(
+    ("key", "topic", "text"),
+    [
+        (None, "Orders", "No accessKey is configured"),
+        (AccessKey("application", "another_secret"), "Orders", "Check signature failed"),
+        (APPLICATION, "Prices", "No default permission for topic:Prices"),
+    ],
+)
+def test_the_java_client_is_refused_and_told_why(
+    guarded: tuple[Standalone, Path], key: AccessKey | None, topic: str, text: str
+) -> None:
+    pair, _ = guarded
+    (refused,) = secure(pair.name_server_address, key, topic)
+    assert refused.startswith("REFUSED 16 ")
+    assert text in refused
+
+
+def test_the_java_mqadmin_changes_our_accounts(
+    guarded: tuple[Standalone, Path], tmp_path: Path
+) -> None:
+    pair, home = guarded
+    write_tools(tmp_path, ADMIN)
+
+    def mqadmin(name: str, *arguments: str) -> str:
+        where = ("-n", pair.name_server_address, "-b", pair.broker.address)
+        done = peers.mqadmin("4.9.7", name, *where, *arguments, tmp=tmp_path)
+        return done.stdout
+
+    printed = mqadmin(
+        "updateAclConfig", "-a", "from_java", "-s", "secret_of_java", "-t", "Prices=PUB"
+    )
+    assert "create or update plain access config to" in printed
+    assert "success" in printed
+    key = AccessKey("from_java", "secret_of_java")
+
+    async def send() -> None:
+        async with Producer(pair.name_server_address, "p", credentials=key) as producer:
+            await producer.send(Message("Prices", b"x"))
+
+    asyncio.run(send())
+    assert "plain_acl.yml" in mqadmin("clusterAclConfigVersion")
+    assert "success" in mqadmin("updateGlobalWhiteAddr", "-g", "10.0.0.9")
+    assert "10.0.0.9" in (home / "conf" / "plain_acl.yml").read_text()
+    assert "success" in mqadmin("deleteAclConfig", "-a", "from_java")
+    with pytest.raises(BrokerError, match="No acl config for from_java"):
+        asyncio.run(send())
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """A Java name server and a Java broker with access control: their addresses."""
+    peers.require_java()
+    tmp = tmp_path_factory.mktemp("java-acl")
+    with peers.JavaNameServer("4.9.7", tmp) as namesrv:
+        broker = peers.JavaBroker("4.9.7", tmp, namesrv.address, {"aclEnable": "true"})
+        write_accounts(broker.home)
+        with broker:
+            asyncio.run(create_topics(namesrv.address, broker.address))
+            yield namesrv.address, broker.address
+
+
+def test_our_client_signs_as_the_java_broker_wants_it(java: tuple[str, str]) -> None:
+    namesrv, _ = java
+
+    async def main() -> None:
+        async with Session(namesrv, credentials=APPLICATION) as session:
+            async with Producer(session, "app") as producer:
+                one = await producer.send(Message("Orders", b"one", keys=["k"]))
+                await producer.send_batch(
+                    [Message("Orders", b"two"), Message("Orders", "zwö".encode())]
+                )
+                with pytest.raises(BrokerError, match="No default permission for topic:Prices"):
+                    await producer.send(Message("Prices", b"x"))
+            async with PullConsumer(session, "billing") as consumer:
+                result = await consumer.pull(one.queue, 0)
+            assert [bytes(m.body) for m in result.messages] == [b"one", b"two", "zwö".encode()]
+        async with Producer(namesrv, "app") as unsigned:
+            with pytest.raises(BrokerError, match="No accessKey is configured"):
+                await unsigned.send(Message("Orders", b"x"))
+
+    asyncio.run(main())
+
+
+def test_our_command_looks_up_by_unique_key_at_the_java_broker(
+    java: tuple[str, str], tmp_path: Path
+) -> None:
+    namesrv, broker = java
+
+    async def send() -> str:
+        async with Producer(namesrv, "app", credentials=APPLICATION) as producer:
+            return (await producer.send(Message("Orders", b"find me"))).message_id
+
+    unique = asyncio.run(send())
+    write_tools(tmp_path, APPLICATION)
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": namesrv, "ROCKETMQ_HOME": str(tmp_path)})
+    found = mq("queryMsgByUniqueKey", "-t", "Orders", "-i", unique, "-o", "json")
+    assert found.status == 0, found
+    refused = mq("updateTopic", "-t", "New", "-b", broker)
+    assert "Need admin permission for request code=17" in refused.err
+
+
+def test_the_java_client_speaks_tls_with_our_daemons(tmp_path: Path) -> None:
+    peers.require_java()
+    properties = {"tls.test.mode.enable": "true", "tls.server.mode": "permissive"}
+    with ours(properties) as pair:
+        asyncio.run(create_topics(pair.name_server_address, pair.broker.address))
+        relay = pair.name_server_address
+        sent, *rest = secure(relay, None, "Orders", tls=True)
+    assert sent.startswith("SENT ")
+    assert rest == ["FOUND secret", "GOT secret", "DONE"]
