@@ -7,6 +7,7 @@ cannot fill our memory; a peer that sends what is not a frame is closed and coun
 """
 
 import asyncio
+import errno
 import logging
 import socket
 import struct
@@ -330,9 +331,10 @@ class Listener:
                 start_serving=False,
             )
         except OSError as error:
-            raise OSError(
-                error.errno, f"cannot listen on {self.host}:{self.port}: {error.strerror or error}"
-            ) from None
+            why = str(error.strerror or error)
+            if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
+                why = "another process does already"
+            raise OSError(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
         self.port = self._server.sockets[0].getsockname()[1]
 
     def _accept(self) -> asyncio.Protocol:

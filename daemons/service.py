@@ -16,6 +16,11 @@ from mq.daemons.config import ConfigError
 
 log = logging.getLogger(__name__)
 
+
+class CannotStart(Exception):
+    """What a daemon needs is not as it must be. The text says what, and what to do about it."""
+
+
 # sysexits.h
 EX_OK = 0
 EX_SOFTWARE = 70
@@ -132,11 +137,12 @@ async def _serve(make: Callable[[], Daemon]) -> int:
             manager.stopping()
         log.info("stopped")
         return status
-    except ConfigError as error:
+    except (ConfigError, CannotStart) as error:
         log.critical("%s", error)
         return EX_CONFIG
     except OSError as error:
-        log.critical("%s", error.strerror or error)
+        named = f"{error.filename}: " if error.filename else ""
+        log.critical("%s%s", named, error.strerror or error)
         return EX_OSERR
     except Exception:
         log.critical("the daemon failed", exc_info=True)

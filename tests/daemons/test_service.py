@@ -103,7 +103,8 @@ def test_a_taken_port_is_said_in_one_line_with_status_71(tmp_path: Path) -> None
         with Child(tmp_path, str(port)) as child:
             assert child.status() == 71
             text = "".join(child.lines)
-            assert f"cannot listen on 127.0.0.1:{port}" in text and "Traceback" not in text
+            assert f"cannot listen on 127.0.0.1:{port}: another process does already\n" in text
+            assert "Traceback" not in text
 
 
 def test_a_bad_setting_is_said_in_one_line_with_status_78(tmp_path: Path) -> None:

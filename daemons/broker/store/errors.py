@@ -8,6 +8,7 @@ StoreError
 
 from dataclasses import dataclass
 
+from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
 
 
@@ -24,11 +25,11 @@ class StoreRefused(StoreError):
         self.remark = remark
 
 
-class StoreLocked(StoreError):
+class StoreLocked(StoreError, CannotStart):
     """Another process has the store open."""
 
 
-class StoreLoadError(StoreError):
+class StoreLoadError(StoreError, CannotStart):
     """What is on disk cannot be served: a human has to look first."""
 
 

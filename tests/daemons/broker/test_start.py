@@ -1,0 +1,47 @@
+"""What an operator is told when a broker cannot start: one line, and a status, and no trace."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from mq.daemons.broker.store.message_store import MessageStore
+from tests.daemons.broker.store.stores import put, with_store
+
+
+def start(root: Path, settings: Mapping[str, str] = {}) -> tuple[int, str]:
+    """Status and last line of a broker that ends by itself."""
+    items = {"storePathRootDir": str(root), "listenPort": "0", **settings}
+    arguments = [word for key, value in items.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "mq", "broker", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "Traceback" not in ended.stdout + ended.stderr
+    return ended.returncode, ended.stdout.splitlines()[-1]
+
+
+def test_a_store_in_use_is_named(tmp_path: Path) -> None:
+    async def start_another(_: MessageStore) -> tuple[int, str]:
+        return start(tmp_path)
+
+    status, line = with_store(tmp_path, start_another)
+    assert status == 78
+    assert line.endswith(
+        f"{tmp_path} is in use by another broker: stop it, or set storePathRootDir"
+    )
+
+
+def test_a_log_of_another_file_size_is_named(tmp_path: Path) -> None:
+    async def fill(store: MessageStore) -> None:
+        await put(store, "Orders", 0, b"a chair")
+
+    with_store(tmp_path, fill)
+    status, line = start(tmp_path, {"mappedFileSizeCommitLog": "8192"})
+    assert status == 78
+    assert "4096 bytes, mappedFileSizeCommitLog is 8192" in line
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    status, line = start(tmp_path / "file" / "store")
+    assert status == 71
+    assert f"{tmp_path}/file/store: Not a directory" in line
