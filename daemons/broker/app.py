@@ -213,7 +213,13 @@ class Broker:
             group.handlers(settings, groups, topics, offsets, consumers, store, stats),
             lock.handlers(self._locks),
             offset.handlers(lambda: settings.store, offsets, self.delayed, store),
-            query.handlers(lambda: settings.store, consumers, self.filters, store),
+            query.handlers(
+                lambda: settings.store,
+                consumers,
+                self.filters,
+                store,
+                None if self.access is None else self.access.check_read,
+            ),
             relay.handlers(settings, topics, offsets, consumers, store),
             topic.handlers(settings, topics, offsets, store, self.registration.announced),
         )

@@ -106,6 +106,28 @@ def test_who_does_not_sign_or_is_no_administrator_is_refused(tmp_path: Path) -> 
     asyncio.run(main())
 
 
+def test_a_message_read_by_its_place_needs_the_right_to_its_topic(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(tmp_path) as pair:
+            address = pair.broker.address
+            async with Session(pair.name_server_address, credentials=ADMIN) as admin:
+                config = TopicConfig(topic_name="Secrets", perm=6)
+                await Admin(admin).create_topic(address, config)
+                async with Producer(admin, "p") as producer:
+                    sent = {
+                        topic: await producer.send(Message(topic, topic.encode()))
+                        for topic in ("Orders", "Secrets")
+                    }
+            places = {topic: int(one.offset_message_id[16:], 16) for topic, one in sent.items()}
+            async with Session(pair.name_server_address, credentials=APPLICATION) as session:
+                found = await Admin(session).view_message(address, places["Orders"])
+                assert found.body == b"Orders"
+                with pytest.raises(BrokerError, match="No default permission for topic:Secrets"):
+                    await Admin(session).view_message(address, places["Secrets"])
+
+    asyncio.run(main())
+
+
 def test_every_request_that_a_broker_answers_is_checked(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker(tmp_path) as pair, Peer(pair.broker.port) as peer:

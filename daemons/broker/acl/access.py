@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mq.daemons.broker.acl.accounts import Account, check_keys, check_permissions, text
+from mq.daemons.broker.acl.accounts import SUB, Account, check_keys, check_permissions, text
 from mq.daemons.broker.acl.addresses import parts_of
 from mq.daemons.broker.acl.errors import AclError
 from mq.daemons.broker.acl.files import AclFiles, Rules, load
@@ -23,6 +23,7 @@ from mq.daemons.dispatch import Refused
 from mq.daemons.listener import Channel
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, content, signature
 
 log = logging.getLogger(__name__)
@@ -122,6 +123,24 @@ class AccessControl:
         for resource, needed in needs(code, fields, body):
             if resource != TRACE_TOPIC:
                 account.check(resource, needed)
+
+    def check_read(self, command: Command, channel: Channel, topic: str) -> None:
+        """For a request that has passed the guard and of which the topic was not known then.
+
+        Raises Refused unless its sender may read from the topic. Java does not ask.
+        """
+        parts = parts_of(channel.remote_address[0])
+        if any(matches(parts) for matches in self.rules.global_matchers):
+            return
+        account = self.rules.accounts.get(command.fields.get(ACCESS_KEY, ""))
+        try:
+            if account is None:
+                raise AclError("No accessKey is configured")
+            if not account.matches(parts):
+                account.check(topic, SUB)
+        except AclError as error:
+            self.refused += 1
+            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
 
     # the files ----------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from mq.protocol.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from mq.protocol.message import decode_record
 from mq.protocol.names import UNIQUE_KEY_QUERY
 from mq.protocol.tags import ALL_TAGS
 
@@ -34,8 +35,9 @@ def handlers(
     consumers: Consumers,
     filters: ConsumerFilters,
     store: MessageStore,
+    check_read: Callable[[Command, Channel, str], None] | None = None,
 ) -> dict[int, Handler]:
-    """The table of this subject."""
+    """The table of this subject; `check_read` raises Refused for a topic that may not be read."""
 
     def view(command: Command, channel: Channel) -> Command:
         """The record at an offset of the commit log."""
@@ -45,6 +47,8 @@ def handlers(
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
+        if check_read is not None:
+            check_read(command, channel, decode_record(record, read_body=False).topic)
         return command.reply(body=record)
 
     def by_key(command: Command, channel: Channel) -> Command:
