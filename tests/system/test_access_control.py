@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -125,7 +126,27 @@ def test_a_message_read_by_its_place_needs_the_right_to_its_topic(tmp_path: Path
                 with pytest.raises(BrokerError, match="No default permission for topic:Secrets"):
                     await Admin(session).view_message(address, places["Secrets"])
 
+                # A message of our own, in which there is what looks like a record of it that is
+                # longer than the message: it would show what is stored behind it.
+                async with Producer(session, "p") as producer:
+                    record = (await session.invoke(address, _view(places["Orders"]))).body
+                    forged = struct.pack(">i", len(record) + 400) + bytes(record)[4:]
+                    own = await producer.send(Message("Orders", forged))
+                async with Producer(pair.name_server_address, "p", credentials=ADMIN) as producer:
+                    await producer.send(Message("Secrets", b"behind" * 200))
+                place = int(own.offset_message_id[16:], 16)
+                whole = bytes((await session.invoke(address, _view(place))).body)
+                inside = place + whole.index(forged)
+                assert pair.broker.store.record_at(inside) is not None
+                reply = await session.invoke(address, _view(inside))
+                assert reply.code == ResponseCode.SYSTEM_ERROR
+                assert b"behind" not in bytes(reply.body)
+
     asyncio.run(main())
+
+
+def _view(offset: int) -> Command:
+    return Command(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)})
 
 
 def test_every_request_that_a_broker_answers_is_checked(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from mq.daemons.listener import Channel
 from mq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.fastjson import dumps
 from mq.protocol.headers.query import (
     QueryConsumeQueueRequestHeader,
@@ -43,12 +44,17 @@ def handlers(
         """The record at an offset of the commit log."""
         header = ViewMessageRequestHeader.decode(command.fields)
         record = store.record_at(header.offset)
-        if record is None:
+        topic = None
+        if record is not None and check_read is not None:
+            # Not what looks like a record in the body of a message: with a length of its own making
+            # it would reach into the messages behind it, whatever their topic.
+            topic = _topic_of_record(store, header.offset, record)
+        if record is None or (check_read is not None and topic is None):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
-        if check_read is not None:
-            check_read(command, channel, decode_record(record, read_body=False).topic)
+        if check_read is not None and topic is not None:
+            check_read(command, channel, topic)
         return command.reply(body=record)
 
     def by_key(command: Command, channel: Channel) -> Command:
@@ -148,3 +154,15 @@ def _add_unit(
 def _tags_code(unit: Unit) -> int:
     """The tags code as Java compares it: its low 32 bits, signed (Long.intValue)."""
     return (unit.tags_code + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def _topic_of_record(store: MessageStore, offset: int, record: bytes) -> str | None:
+    """The topic of a record that its queue says is there; None if the queue does not."""
+    try:
+        message = decode_record(record, read_body=False)
+    except RemoteProtocolError:
+        return None
+    if message.queue_id not in store.queues_of(message.topic):
+        return None
+    entry = store.consume_queue_entry(message.topic, message.queue_id, message.queue_offset)
+    return message.topic if entry is not None and entry[:2] == (offset, len(record)) else None
