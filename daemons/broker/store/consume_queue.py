@@ -285,6 +285,8 @@ class ConsumeQueue:
             if self.minimum >= self.appended:
                 self.minimum = index
             self.appended = index
+        if self.extension is not None:
+            entry = self.extension.restored(index, entry)
         self._tail += entry
         self.appended += 1
         self.written = self.readable = self.appended
@@ -363,6 +365,8 @@ class ConsumeQueue:
         dropped = self.appended - end
         if dropped == 0:
             return 0
+        if self.extension is not None:
+            self.extension.remember(end, self._entries_from(end))
         self.minimum = min(self.minimum, end)
         if end >= self._persisted:
             del self._tail[(end - self._persisted) * _ENTRY_SIZE :]
@@ -378,6 +382,13 @@ class ConsumeQueue:
             os.ftruncate(descriptor, self._file_size)
         self._set_end(end)
         return dropped
+
+    def _entries_from(self, index: int) -> bytes:
+        parts = []
+        while raw := self.entries(index, self.readable - index):  # those in one file
+            parts.append(raw)
+            index += len(raw) // _ENTRY_SIZE
+        return b"".join(parts)
 
     def remove_files_before(self, physical_minimum: int) -> int:
         """Delete files, but never the last, whose records are all gone; say how many."""

@@ -3,8 +3,9 @@
 An entry whose tags code is an address has a unit here, with the tags code proper, the store
 timestamp, and a map of the groups whose filter the message matched when it was stored. Units are
 only ever added; a unit whose entry was taken back stays behind, and nothing points at it. New units
-are kept in memory and go to the file before the entries that point at them. After a crash the
-entries made again from the log have plain tags codes, which is as good but slower to filter.
+are kept in memory and go to the file before the entries that point at them. Entries that are made
+again from the log at a start get back the address of their unit if it is still there; if not they
+have plain tags codes, which is as good but slower to filter.
 
 Source: ConsumeQueueExt of Java 4.9.8.
 """
@@ -38,7 +39,16 @@ class Unit(NamedTuple):
 class QueueExtension:
     """The extension of one queue, in files of ``file_size`` bytes in ``folder``."""
 
-    __slots__ = ("_descriptors", "_end", "_file_size", "_files", "_folder", "_persisted", "_tail")
+    __slots__ = (
+        "_cut",
+        "_descriptors",
+        "_end",
+        "_file_size",
+        "_files",
+        "_folder",
+        "_persisted",
+        "_tail",
+    )
 
     def __init__(self, folder: Path, file_size: int, descriptors: DescriptorCache) -> None:
         self._folder = folder
@@ -48,6 +58,7 @@ class QueueExtension:
         self._persisted = 0  # bytes before it are in files, the others in _tail
         self._end = 0
         self._tail = bytearray()
+        self._cut: tuple[int, bytes] = (0, b"")  # while recovering: first index, entries
 
     def load(self) -> None:
         """Find the files and the end of the units in them.
@@ -136,6 +147,24 @@ class QueueExtension:
         self._end += size
         return address
 
+    def remember(self, index: int, entries: bytes) -> None:
+        """Keep entries, from an index on, that recovery drops and may make again."""
+        if not self._cut[1]:
+            self._cut = index, entries
+
+    def restored(self, index: int, entry: bytes) -> bytes:
+        """An entry that is made again, with the address of its unit if that is still there."""
+        first, entries = self._cut
+        at = (index - first) * layout.ENTRY_SIZE
+        if not 0 <= at < len(entries):
+            return entry
+        old = layout.ENTRY.unpack_from(entries, at)
+        physical, size, code = layout.ENTRY.unpack(entry)
+        unit = self.unit(old[2])
+        if old[:2] != (physical, size) or unit is None or unit.tags_code != code:
+            return entry
+        return entries[at : at + layout.ENTRY_SIZE]
+
     def go_behind(self, address: int) -> None:
         """Add no unit at this address or before it, even if the one there has been lost."""
         offset = address - layout.EXTENSION_BASE
@@ -144,6 +173,7 @@ class QueueExtension:
 
     def persist(self) -> None:
         """Write the units to the file. Raises OSError; none is lost then."""
+        self._cut = (0, b"")  # recovery is over
         while self._tail:
             start = self._persisted - self._persisted % self._file_size
             count = min(start + self._file_size - self._persisted, len(self._tail))
@@ -186,6 +216,7 @@ class QueueExtension:
             self._remove_file(start)
         shutil.rmtree(self._folder, ignore_errors=True)
         self._tail.clear()
+        self._cut = (0, b"")
         self._persisted = self._end = 0
 
 

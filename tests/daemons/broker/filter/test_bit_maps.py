@@ -122,6 +122,33 @@ def test_lost_units_hide_no_message_and_their_addresses_are_not_used_again(tmp_p
     serve(tmp_path, second, **WITH_MAPS, **COLD)
 
 
+@pytest.mark.parametrize("units_lost", [False, True])
+def test_entries_made_again_from_the_log_find_their_units(tmp_path: Path, units_lost: bool) -> None:
+    before: list[int] = []
+
+    def codes(broker: Broker) -> list[int]:
+        entries = broker.store.queue(TOPIC, 0).entries(0, 10)
+        return [code for _, _, code in layout.ENTRY.iter_unpack(entries)]
+
+    async def first(broker: Broker, peer: Peer) -> None:
+        await fill(peer, 1)
+        await beat(peer, subscription("a < 3"))
+        await fill(peer, 3, start=1)
+        before.extend(codes(broker))
+
+    async def second(broker: Broker, peer: Peer) -> None:
+        assert codes(broker) == ([before[0]] * 4 if units_lost else before)
+        await beat(peer, subscription("a < 3"))
+        assert (await pull(peer))[1] == ["0", "1", "2"]
+
+    serve(tmp_path, first, **WITH_MAPS)
+    (tmp_path / "store/checkpoint").unlink()  # so that the whole log is read
+    if units_lost:
+        with (ext_folder(tmp_path) / ("0" * 20)).open("r+b") as file:
+            file.write(bytes(4096))
+    serve(tmp_path, second, **WITH_MAPS, **COLD)
+
+
 def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
