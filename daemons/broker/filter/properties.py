@@ -14,6 +14,7 @@ from mq.daemons.broker.filter.evaluation import property_value
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.protocol.names import RETRY_PREFIX
@@ -28,7 +29,8 @@ _IS_MATCHED = layout.LONG.pack(MATCHED)
 _CODES = frozenset((MATCHED,))
 _CODE_AT = layout.ENTRY_SIZE - layout.LONG.size
 
-_SIZE_FLAG_BODY = struct.Struct(">ii28xi44xi")  # size, magic, system flag, body length
+# Of a record's head: size, magic, queue id, queue offset, system flag, body length.
+_HEAD = struct.Struct(">ii4xi4xq8xi44xi").unpack_from
 _IPV6 = layout.SYS_FLAG_BORN_IPV6 | layout.SYS_FLAG_STORE_IPV6
 _ANY = TagExpression.parse("*")
 
@@ -72,6 +74,7 @@ class PropertyExpression:
         log = self._store.log
         coldest = log.written - self._warm_bytes
         cold = 0
+        file = None
         marked = bytearray(entries)
         at = _CODE_AT
         for physical, size, code in layout.ENTRY.iter_unpack(entries):
@@ -81,8 +84,10 @@ class PropertyExpression:
                 wanted_here = False
             else:
                 cold += is_cold
+                if file is None or not file.start <= physical < file.end:
+                    file = log.file_at(physical)
                 wanted_here = (not codes or code in codes) and self._match(
-                    queue, index, physical, size
+                    queue, index, file, physical, size
                 )
             if wanted_here:
                 marked[at : at + 8] = _IS_MATCHED
@@ -103,29 +108,17 @@ class PropertyExpression:
         unit = queue.extension.unit(address)
         return unit is not None and is_ruled_out(unit, self._data)
 
-    def _match(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
-        properties = self._properties(queue, index, physical, size)
+    def _match(
+        self, queue: ConsumeQueue, index: int, file: MappedFile | None, physical: int, size: int
+    ) -> bool:
+        properties = _properties(queue, index, file, physical, size)
         if properties is None:  # damaged, or its log file has been deleted
             entry = self._store.consume_queue_entry(queue.topic, queue.queue_id, index)
             if entry is None or entry[:2] == (physical, size):
                 return False
-            properties = self._properties(queue, index, entry[0], entry[1])
+            file = self._store.log.file_at(entry[0])
+            properties = _properties(queue, index, file, entry[0], entry[1])
         return properties is not None and self._matches(properties)
-
-    def _properties(
-        self, queue: ConsumeQueue, index: int, physical: int, size: int
-    ) -> memoryview | None:
-        """The stored properties of the message that an entry points at, if it is that one."""
-        file = self._store.log.file_at(physical)
-        if file is None or physical + size > file.end or size < layout.RECORD_MINIMUM:
-            return None
-        view, at = file.view, physical - file.start
-        identity = layout.RECORD_IDENTITY.unpack_from(view, at)
-        if identity == (size, layout.MAGIC_V1, queue.queue_id, index):
-            return stored_properties(view, at, size, len(queue.topic_field))
-        if identity == (size, layout.MAGIC_V2, queue.queue_id, index):
-            return stored_properties(view, at, size, len(queue.topic_field) + 1)
-        return None
 
 
 def is_ruled_out(unit: Unit, data: FilterData) -> bool:
@@ -137,22 +130,29 @@ def is_ruled_out(unit: Unit, data: FilterData) -> bool:
     return not has_bits(unit.bit_map, data.bit_positions)
 
 
-def stored_properties(view: memoryview, at: int, size: int, topic_field: int) -> memoryview | None:
-    """The properties in a record: what stands behind body, topic and its own length; None if the
-    lengths in the record do not fit its size.
-
-    ``topic_field`` is the size of the topic with its length.
-    """
-    _, _, flag, body = _SIZE_FLAG_BODY.unpack_from(view, at)
-    extra = 0
+def _properties(
+    queue: ConsumeQueue, index: int, file: MappedFile | None, physical: int, size: int
+) -> memoryview | None:
+    """The stored properties of the message that an entry points at: what stands in the record
+    behind body, topic and their own length. None if it is not that message."""
+    if file is None or physical + size > file.end or size < layout.RECORD_MINIMUM:
+        return None
+    view, at = file.view, physical - file.start
+    found, magic, queue_id, offset, flag, body = _HEAD(view, at)
+    if found != size or queue_id != queue.queue_id or offset != index:
+        return None
+    start = layout.RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
+    if magic == layout.MAGIC_V2:
+        start += 1  # the topic's length has two bytes
+    elif magic != layout.MAGIC_V1:
+        return None
     if flag & _IPV6:
         for bit in (layout.SYS_FLAG_BORN_IPV6, layout.SYS_FLAG_STORE_IPV6):
-            extra += layout.IPV6_EXTRA if flag & bit else 0
-        (body,) = layout.INT.unpack_from(view, at + layout.RECORD_HEAD.size - 4 + extra)
-    start = layout.RECORD_HEAD.size + extra + body + topic_field + layout.SHORT.size
-    if body < 0 or start > size:
-        return None
-    return view[at + start : at + size]
+            start += layout.IPV6_EXTRA if flag & bit else 0
+        body_at = start - len(queue.topic_field) - layout.SHORT.size - layout.INT.size
+        (body,) = layout.INT.unpack_from(view, at + body_at - (magic == layout.MAGIC_V2))
+    start += body
+    return view[at + start : at + size] if body >= 0 and start <= size else None
 
 
 def filter_of_retries(filters: ConsumerFilters, group: str) -> Matches:
