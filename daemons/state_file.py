@@ -9,6 +9,7 @@ looks into it.
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +18,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# A daemon that stops may save while a save of before still runs in its thread.
+_writing = threading.Lock()
+
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace the content of `path` by `data`, durably, and keep the former content as `.bak`.
@@ -24,6 +28,11 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OSError: nothing was replaced; the file has its former content.
     """
+    with _writing:
+        _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:

@@ -41,6 +41,7 @@ from mq.daemons.broker.registry import Consumers, Producers
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.targets import SendTargets
+from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import merge
@@ -137,6 +138,9 @@ class Broker:
         self._writer = MessageWriter(lambda: settings.store, store)
         self.delayed = DelayedMessages(folder / "delayOffset.json", store, self._writer)
         parts.push_async_callback(self.delayed.save)
+        self.timer: Timer | None = None
+        self._writer.on_timed = self._use_timer
+        parts.push_async_callback(self._close_timer)
         self.consumers = Consumers()
         self.producers = Producers()
         self._locks = QueueLocks()
@@ -247,11 +251,26 @@ class Broker:
         ):
             self.tasks.spawn(_save_again_and_again(save, seconds, what), what)
         self.tasks.spawn(self.delayed.run(), "delayed messages")
+        if Timer.is_used(self.store.root):
+            self._use_timer()
         self.tasks.spawn(self._expire_clients(), "expiry of clients")
         if self.access is not None:
             self.tasks.spawn(self.access.watch(), "ACL files")
         if self._tls is not None:
             self.tasks.spawn(self._tls.watch(), "certificates")
+
+    def _use_timer(self) -> None:
+        """Start the timer with the first message for it: most brokers never need its files."""
+        if self.timer is None:
+            settings = self.settings.store
+            self.timer = Timer(lambda: self.settings.store, self.store, self._writer)
+            self.tasks.spawn(self.timer.run(), "timer")
+            pause = settings.timer_flush_interval_ms / 1000
+            self.tasks.spawn(_save_again_and_again(self.timer.save, lambda: pause, "timer"), "save")
+
+    async def _close_timer(self) -> None:
+        if self.timer is not None:
+            await self.timer.close()
 
     async def _expire_clients(self) -> None:
         while True:

@@ -13,21 +13,18 @@ import time
 from pathlib import Path
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.broker.waiting import NextMessage, Outcomes
+from mq.daemons.broker.writer import MessageWriter, restore_target
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson, names
-from mq.protocol.message import StoredMessage
-from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 256  # messages delivered in one turn of the loop
 _RETRY_SECONDS = 0.1
-_UNREADABLE_SECONDS = 10.0
 # Sleeps are cut, so that a clock that was set forward is noticed.
 _LONGEST_SLEEP = 1.0
 
@@ -86,7 +83,7 @@ class DelayedMessages:
 
     async def _run_level(self, level: int) -> None:
         queue = self._queue(level)
-        news = _News()
+        news = NextMessage()
         while True:
             offset = max(self.offsets.get(level, 0), queue.minimum)
             entries = queue.entries(offset, _AT_ONCE)
@@ -120,7 +117,7 @@ class DelayedMessages:
 
     async def _deliver(self, level: int, offset: int, due: list[int]) -> None:
         """Put messages where they belong; the offset moves when all of them are stored."""
-        stored = _Outcomes()
+        stored = Outcomes()
         done = 0
         for physical in due:
             try:
@@ -142,7 +139,7 @@ class DelayedMessages:
         if done < len(due) or not stored.all_well:
             await asyncio.sleep(_RETRY_SECONDS)
 
-    def _put(self, level: int, index: int, physical: int, stored: "_Outcomes") -> None:
+    def _put(self, level: int, index: int, physical: int, stored: Outcomes) -> None:
         """Put one, if there is something to put. Raises StoreRefused."""
         message = self._writer.read(physical)
         if message is None:
@@ -151,78 +148,10 @@ class DelayedMessages:
         if message is None:
             log.error("delay level %d: the message at %d cannot be read, skipped", level, physical)
             return
-        if not _restore(message):
+        if not restore_target(message):
             log.error("delay level %d: %r does not say where it belongs, dropped", level, message)
             return
         self._writer.put(message, stored.add())
-
-
-class _Outcomes:
-    """What has become of messages that were put: none, while they are on their way."""
-
-    def __init__(self) -> None:
-        self.missing = 0
-        self._refusals: list[StoreRefused] = []
-        self._complete = asyncio.Event()
-
-    @property
-    def all_well(self) -> bool:
-        return not self.missing and not self._refusals
-
-    def add(self) -> OnStored:
-        """Expect one more; returns what is to be called with its outcome."""
-        self.missing += 1
-        return self._stored
-
-    async def wait(self) -> None:
-        if self.missing:
-            await self._complete.wait()
-
-    def _stored(self, refusal: StoreRefused | None) -> None:
-        if refusal is not None:
-            self._refusals.append(refusal)
-        self.missing -= 1
-        if not self.missing:
-            self._complete.set()
-
-
-class _News:
-    """Waits for the next message of a queue, as a held pull does."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    async def wait(self, queue: ConsumeQueue) -> None:
-        self._event.clear()
-        queue.waiting[self] = None
-        try:
-            async with asyncio.timeout(_UNREADABLE_SECONDS):
-                await self._event.wait()
-        except TimeoutError:
-            return
-        finally:
-            queue.waiting.pop(self, None)
-
-    def wake(self) -> None:
-        self._event.set()
-
-
-def _restore(message: StoredMessage) -> bool:
-    """Give a message its real topic and queue; its properties stay as they are stored."""
-    properties = message.properties
-    topic = properties.get(PropertyKey.REAL_TOPIC, "")
-    queue_text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
-    try:
-        names.check_topic(topic)
-        queue_id = int(queue_text)
-    except ValueError:
-        return False
-    # A half message that was delayed would commit itself (ScheduleMessageService).
-    if topic == names.TRANSACTION_HALF_TOPIC or queue_id < 0:
-        return False
-    message.topic = topic
-    message.queue_id = queue_id
-    return True
 
 
 def _now() -> int:

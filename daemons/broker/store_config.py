@@ -206,6 +206,20 @@ class MessageStoreConfig(Section):
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "delays of the levels 1, 2, …; units s, m, h, d",
     )
+    timer_wheel_enable: bool = setting(True, "take messages that are due at a time (a 5.x name)")
+    timer_precision_ms: int = setting(1000, "a slot of the timer's wheel (a 5.x name)", unit="ms")
+    timer_max_delay_sec: int = setting(
+        3 * 24 * 3600, "messages due later are refused (a 5.x name)", unit="s", updatable=True
+    )
+    timer_roll_window_slot: int = setting(
+        2 * 24 * 3600, "slots after which a message is put again (a 5.x name)"
+    )
+    timer_flush_interval_ms: int = setting(
+        1000, "pause between flushes of the timer's files (a 5.x name)", unit="ms"
+    )
+    mapped_file_size_timer_log: int = setting(
+        100 * 1024 * 1024, "size of a file of the timer's log (a 5.x name)", unit="bytes"
+    )
     flush_delay_offset_interval: int = setting(
         10_000, "pause between saves of delayOffset.json", unit="ms", long=True
     )

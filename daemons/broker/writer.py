@@ -6,6 +6,7 @@ topic.
 """
 
 import logging
+import time
 from collections.abc import Callable
 
 from mq.daemons.broker.store import layout
@@ -14,6 +15,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore, delay_levels
 from mq.daemons.broker.store.records import keys_of, queue_tags_code
 from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.broker.timer.request import asks_for_timer, forget_timer, make_timed
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import SysFlag
@@ -33,6 +35,7 @@ class MessageWriter:
         self._config = config
         self._store = store
         self.delays: dict[int, int] = {}  # milliseconds by delay level, from 1
+        self.on_timed: Callable[[], None] = lambda: None  # a message is put for the timer
         self.configure()
 
     def configure(self) -> None:
@@ -45,12 +48,19 @@ class MessageWriter:
         return None if record is None else decode_record(record, decompress=False)
 
     def put_or_delay(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
-        """Like `put`, but one with a delay level waits first (CommitLog.asyncPutMessage).
+        """Like `put`, but one that is delayed waits first (HookUtils.handleScheduleMessage).
 
-        It becomes a message of the level's queue in SCHEDULE_TOPIC_XXXX and remembers where it
-        belongs. A level over the highest is the highest; one that is no number is none.
+        With a delay level it becomes a message of the level's queue in SCHEDULE_TOPIC_XXXX, with a
+        time of delivery one of rmq_sys_wheel_timer, and remembers where it belongs. A level over
+        the highest is the highest; one that is no number is none.
         """
         level = self._level(message)
+        if asks_for_timer(message) and self._may_wait(message):
+            now = time.time_ns() // 1_000_000
+            if level > 0:
+                forget_timer(message)
+            elif make_timed(message, self._config(), now):
+                self.on_timed()
         if level > 0:
             properties = message.properties
             level = min(level, max(self.delays))
@@ -97,13 +107,37 @@ class MessageWriter:
             appender.call_when_stored(on_stored)
         return physical
 
+    def _may_wait(self, message: StoredMessage) -> bool:
+        return message.sys_flag & SysFlag.TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT)
+
     def _level(self, message: StoredMessage) -> int:
-        if message.sys_flag & SysFlag.TRANSACTION_MASK not in (0, SysFlag.TRANSACTION_COMMIT):
+        if not self._may_wait(message):
             return 0
         try:
             return int(message.properties.get(PropertyKey.DELAY_LEVEL, "0"))
         except ValueError:
             return 0
+
+
+def restore_target(message: StoredMessage) -> bool:
+    """Give a message that waited its real topic and queue; False if it does not say which.
+
+    Its properties stay as they are stored, as with Java.
+    """
+    properties = message.properties
+    topic = properties.get(PropertyKey.REAL_TOPIC, "")
+    queue_text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
+    try:
+        names.check_topic(topic)
+        queue_id = int(queue_text)
+    except ValueError:
+        return False
+    # A half message that was delayed would commit itself (ScheduleMessageService).
+    if topic == names.TRANSACTION_HALF_TOPIC or queue_id < 0:
+        return False
+    message.topic = topic
+    message.queue_id = queue_id
+    return True
 
 
 def _properties_field(properties: dict[str, str]) -> bytes:

@@ -131,7 +131,12 @@ class SendHandlers:
         promptly = False
         if text:
             properties = decode(text)
-            if _DELAY in properties or _PREPARED in properties or queue.topic[0] == "%":
+            if (
+                _DELAY in properties
+                or _PREPARED in properties
+                or "TIMER_D" in text
+                or queue.topic[0] == "%"
+            ):
                 return self._send_indirectly(
                     header, fields, queue, properties, body, sys_flag, channel
                 )

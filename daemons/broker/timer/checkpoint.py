@@ -1,0 +1,44 @@
+"""The file `config/timercheck`: how far the timer has come (TimerCheckpoint of RocketMQ 5).
+
+Seven i64, big-endian: time read up to (ms), flushed position of the timer log, offset in the queue
+of rmq_sys_wheel_timer, the same of the master, and a data version (state, timestamp, counter).
+"""
+
+import struct
+import time
+from pathlib import Path
+
+from mq.daemons.state_file import write_atomically
+
+_LAYOUT = struct.Struct(">7q")
+_PAGE = 4096
+
+
+class TimerCheckpoint:
+    """``read_time`` in ms: every slot before it has been delivered."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.read_time = 0
+        self.log_position = 0
+        self.queue_offset = 0
+        self._counter = 0
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return
+        if len(raw) >= _LAYOUT.size:
+            values = _LAYOUT.unpack_from(raw)
+            self.read_time, self.log_position, offset, master_offset, _, _, self._counter = values
+            self.queue_offset = min(offset, master_offset)
+
+    def save(self, read_time: int, log_position: int, queue_offset: int) -> None:
+        """Write it. Raises OSError."""
+        self._counter += 1
+        now = time.time_ns() // 1_000_000
+        raw = _LAYOUT.pack(
+            read_time, log_position, queue_offset, queue_offset, 0, now, self._counter
+        )
+        write_atomically(self._path, raw + bytes(_PAGE - len(raw)))
+        self.read_time, self.log_position = read_time, log_position
+        self.queue_offset = queue_offset

@@ -1,0 +1,174 @@
+"""The folder `timerlog`: one unit for each message that waits, chained by the slot it is due in.
+
+A unit (TimerLog of RocketMQ 5, big-endian, 52 bytes):
+
+    size i32 | position of the slot's unit before, -1 if none, i64 | magic i32 | write time i64
+    | due after the write time, ms, i32 | physical offset i64 | size of the record i32
+    | hash of the topic i32 | reserved i64
+
+What is left at the end of a file is a blank: its length i32, 0 i64, a magic of its own i32.
+"""
+
+import logging
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.mapped_file import MappedFile
+
+log = logging.getLogger(__name__)
+
+MAGIC = 1
+MAGIC_ROLL = 2  # due later than the wheel reaches: it is put again when this slot is due
+MAGIC_DELETE = 4  # takes another message back
+_MAGICS = 0xF
+_BLANK_MAGIC = 0xCBD43194
+
+_UNIT = struct.Struct(">iqiqiqiiq")
+_BLANK = struct.Struct(">iqI")
+UNIT_SIZE = _UNIT.size
+
+
+class Unit(NamedTuple):
+    """What the log says of a message; ``written`` and ``due``, its slot's time, are in ms."""
+
+    previous: int
+    magic: int
+    written: int
+    due: int
+    physical: int
+    size: int
+
+
+class TimerLog:
+    """The files of the log; ``file_size`` is theirs in bytes, ``end`` where the next unit goes."""
+
+    def __init__(self, folder: Path, file_size: int) -> None:
+        self._folder = folder
+        self._file_size = file_size
+        self._files: dict[int, MappedFile] = {}  # by first position, in order
+        self._dirty: set[int] = set()
+        folder.mkdir(parents=True, exist_ok=True)
+        starts = (layout.file_offset(path.name) for path in folder.iterdir())
+        for start in sorted(start for start in starts if start is not None):
+            self._open(start)
+        self.end = 0
+
+    def recover(self, start: int) -> Iterator[tuple[int, Unit]]:
+        """Yield position and unit of every whole unit from a position on; sets `end` behind them.
+
+        What follows the last whole unit is cleared.
+        """
+        first = next(iter(self._files), 0)
+        position = max(start, first)
+        if (position - position // self._file_size * self._file_size) % UNIT_SIZE:
+            position -= position % self._file_size
+        while (file := self._file_at(position)) is not None:
+            room = file.end - position
+            unit = self.unit(position)
+            if unit is None:
+                raw = file.read(position - file.start, _BLANK.size)
+                if len(raw) == _BLANK.size and _BLANK.unpack(raw)[2] == _BLANK_MAGIC:
+                    position += room
+                    continue
+                break
+            yield position, unit
+            position += UNIT_SIZE
+        self.end = position
+        self._clear_after(position)
+
+    def append(self, previous: int, magic: int, written: int, due: int, at: int, size: int) -> int:
+        """Add a unit for the record of ``size`` bytes at ``at``; returns its position.
+
+        Raises OSError.
+        """
+        file = self._file_at(self.end)
+        if file is None:
+            file = self._open(self.end - self.end % self._file_size)
+        room = file.end - self.end
+        if room < UNIT_SIZE + _BLANK.size:
+            file.write(_BLANK.pack(room, 0, _BLANK_MAGIC), self.end - file.start)
+            self._dirty.add(file.start)
+            self.end = file.end
+            file = self._open(self.end)
+        position = self.end
+        unit = _UNIT.pack(UNIT_SIZE, previous, magic, written, due - written, at, size, 0, 0)
+        file.write(unit, position - file.start)
+        self._dirty.add(file.start)
+        self.end = position + UNIT_SIZE
+        return position
+
+    def unit(self, position: int) -> Unit | None:
+        """The unit at a position, or None if there is none."""
+        file = self._file_at(position)
+        if file is None:
+            return None
+        raw = file.read(position - file.start, UNIT_SIZE)
+        if len(raw) < UNIT_SIZE:
+            return None
+        size, previous, magic, written, delay, physical, record_size, _, _ = _UNIT.unpack(raw)
+        if size != UNIT_SIZE or magic & ~_MAGICS or not magic:
+            return None
+        return Unit(previous, magic, written, written + delay, physical, record_size)
+
+    def chain(self, last: int, before: int = -1) -> list[Unit]:
+        """The units of a slot from the last back to one that was seen before, in their order."""
+        found: list[Unit] = []
+        position = last
+        while position > before:
+            unit = self.unit(position)
+            if unit is None:
+                log.error("the timer log has no unit at %d: what is before it is lost", position)
+                break
+            found.append(unit)
+            if unit.previous >= position:
+                log.error("the timer log is damaged at %d: it points forward", position)
+                break
+            position = unit.previous
+        found.reverse()
+        return found
+
+    def sync(self) -> None:
+        """Wait until everything is on the disk. Raises OSError."""
+        dirty, self._dirty = self._dirty, set()
+        try:
+            for start in dirty:
+                if start in self._files:
+                    self._files[start].sync()
+        except OSError:
+            self._dirty |= dirty
+            raise
+
+    def remove_older(self, seconds: float) -> None:
+        """Delete files, but not the last, in which nothing was written for so long."""
+        oldest = time.time() - seconds
+        for start in list(self._files)[:-1]:
+            if self._files[start].modified_at() >= oldest:
+                break
+            log.info("deleting %s: everything in it was due", self._files[start].path)
+            self._files.pop(start).delete()
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _file_at(self, position: int) -> MappedFile | None:
+        return self._files.get(position - position % self._file_size) if position >= 0 else None
+
+    def _open(self, start: int) -> MappedFile:
+        path = self._folder / layout.file_name(start)
+        file = self._files[start] = MappedFile(path, start, self._file_size)
+        return file
+
+    def _clear_after(self, position: int) -> None:
+        for start in list(self._files):
+            if start > position:
+                self._files.pop(start).delete()
+        file = self._file_at(position)
+        if file is not None:
+            file.clear_after(position - file.start)
+            os.fsync(file.descriptor)

@@ -1,0 +1,89 @@
+"""What a message asks of the timer, and how it is made one of the timer's queue."""
+
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.protocol import names
+from mq.protocol.codes import ResponseCode
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+_REQUESTS = (
+    PropertyKey.TIMER_DELAY_SEC,
+    PropertyKey.TIMER_DELAY_MS,
+    PropertyKey.TIMER_DELIVER_MS,
+)
+
+
+def asks_for_timer(message: StoredMessage) -> bool:
+    """Whether a message is due at a time of its own and has not been through the timer."""
+    properties = message.properties
+    if message.topic == names.TIMER_TOPIC or PropertyKey.TIMER_OUT_MS in properties:
+        return False
+    return any(name in properties for name in _REQUESTS)
+
+
+def forget_timer(message: StoredMessage) -> None:
+    """A message with a delay level is delayed by that alone (HookUtils.checkIfTimerMessage)."""
+    for name in _REQUESTS:
+        message.properties.pop(name, None)
+
+
+def deliver_time(message: StoredMessage, now: int) -> int | None:
+    """When a message asks to be delivered, in ms; None if it does not, or not in a number.
+
+    TIMER_DELAY_SEC comes before TIMER_DELAY_MS and that before TIMER_DELIVER_MS
+    (HookUtils.transformTimerMessage).
+    """
+    seconds = number(message, PropertyKey.TIMER_DELAY_SEC)
+    if seconds is not None:
+        return now + seconds * 1000
+    milliseconds = number(message, PropertyKey.TIMER_DELAY_MS)
+    if milliseconds is not None:
+        return now + milliseconds
+    return number(message, PropertyKey.TIMER_DELIVER_MS)
+
+
+def make_timed(message: StoredMessage, settings: MessageStoreConfig, now: int) -> bool:
+    """Make a message one of the timer's queue; False if its time has passed: it goes as it is.
+
+    Raises StoreRefused if the timer is off or the message asks for what is not possible.
+    """
+    if not settings.timer_wheel_enable:
+        raise StoreRefused(
+            ResponseCode.SYSTEM_ERROR,
+            "messages due at a time are not taken here (timerWheelEnable=false)",
+        )
+    due = deliver_time(message, now)
+    if due is None:
+        raise StoreRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "the time of delivery is not a number: TIMER_DELAY_SEC, TIMER_DELAY_MS and "
+            "TIMER_DELIVER_MS are",
+        )
+    properties = message.properties
+    if due <= now:
+        if PropertyKey.TIMER_DELETE_UNIQUE_KEY in properties:
+            raise StoreRefused(
+                ResponseCode.MESSAGE_ILLEGAL, "a message that is due cannot be taken back"
+            )
+        return False
+    if due - now > settings.timer_max_delay_sec * 1000:
+        raise StoreRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"due in {(due - now) // 1000} s, over the limit of {settings.timer_max_delay_sec} s "
+            f"(timerMaxDelaySec)",
+        )
+    precision = settings.timer_precision_ms
+    # The slot that ends when it is due or in which it is due.
+    properties[PropertyKey.TIMER_OUT_MS] = str((due - 1) // precision * precision)
+    properties[PropertyKey.REAL_TOPIC] = message.topic
+    properties[PropertyKey.REAL_QUEUE_ID] = str(message.queue_id)
+    message.topic = names.TIMER_TOPIC
+    message.queue_id = 0
+    return True
+
+
+def number(message: StoredMessage | None, name: str) -> int | None:
+    """A property that is a whole number, not negative; None if it is not there or is another."""
+    text = "" if message is None else message.properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -1,0 +1,307 @@
+"""The timer: messages that are due at any time wait in rmq_sys_wheel_timer.
+
+    put      a message with TIMER_DELIVER_MS or a delay becomes one of rmq_sys_wheel_timer
+    enqueue  reads that queue: a unit in the timer log, chained to the slot of the time it is due
+    deliver  goes from slot to slot with the clock and puts the messages where they belong
+
+Slots are of one `timerPrecisionMs`, a second by default; within a slot a message goes at the very
+millisecond. One that is due later than the wheel should reach is put again when half of that time
+has passed ("rolled"), also so that its log file is not deleted by age meanwhile. All files are
+those of RocketMQ 5 (TimerMessageStore), so that either broker goes on where the other stopped.
+"""
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.broker.timer import log as timer_log
+from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
+from mq.daemons.broker.timer.log import TimerLog, Unit
+from mq.daemons.broker.timer.request import deliver_time, number
+from mq.daemons.broker.timer.wheel import SLOTS, Slot, TimerWheel
+from mq.daemons.broker.waiting import NextMessage, Outcomes
+from mq.daemons.broker.writer import MessageWriter, restore_target
+from mq.protocol import names
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 256  # messages handled in one turn of the loop
+_LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
+_RETRY_SECONDS = 0.1
+_SLOTS_A_TURN = 5000
+_MOST_IN_MEMORY = 20_000
+_SAVE_IDLE_SECONDS = 60
+_TIMER_LOG = "timerlog"
+_TIMER_WHEEL = "timerwheel"
+
+
+class Timer:
+    """Keeps and delivers messages that are due at a time of their own."""
+
+    def __init__(
+        self,
+        config: Callable[[], MessageStoreConfig],
+        store: MessageStore,
+        writer: MessageWriter,
+    ) -> None:
+        settings = config()
+        self._config = config
+        self._store = store
+        self._writer = writer
+        self._precision = settings.timer_precision_ms
+        self._queue = store.queue(names.TIMER_TOPIC, 0)
+        is_new = not self.is_used(store.root)
+        self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
+        self._wheel = TimerWheel(store.root / _TIMER_WHEEL, self._precision)
+        self._log = TimerLog(store.root / _TIMER_LOG, settings.mapped_file_size_timer_log)
+        self._news = NextMessage()
+        self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
+        self.delivered = 0
+        self._saved_delivered = 0
+        if is_new:
+            self._checkpoint.save(self._step(_now()), 0, 0)
+        self._offset, self._read_time = self._recover()
+
+    @staticmethod
+    def is_used(root: Path) -> bool:
+        """Whether a store has the timer's files; one that has not pays nothing for it."""
+        return (root / _TIMER_WHEEL).exists()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._enqueue(), name="timer: enqueue")
+            tasks.create_task(self._deliver(), name="timer: deliver")
+
+    async def save(self) -> None:
+        """Flush the files and say in the checkpoint how far they are good. Raises OSError."""
+        read_time, position, offset = self._read_time, self._log.end, self._offset
+        mark = self._checkpoint
+        unchanged = (position, offset) == (mark.log_position, mark.queue_offset)
+        idle = unchanged and self.delivered == self._saved_delivered
+        if idle and read_time - mark.read_time < _SAVE_IDLE_SECONDS * 1000:
+            return
+        self._saved_delivered = self.delivered
+
+        def sync() -> None:
+            self._log.sync()
+            self._wheel.sync()
+            mark.save(read_time, position, offset)
+
+        await asyncio.to_thread(sync)
+        self._log.remove_older(2 * self._roll_window() / 1000)
+
+    async def close(self) -> None:
+        """Save and close. Raises OSError."""
+        try:
+            await self.save()
+        finally:
+            self._wheel.close()
+            self._log.close()
+
+    def _recover(self) -> tuple[int, int]:
+        """Bring log and wheel in line; returns the queue offset and the time to go on from."""
+        offset = self._checkpoint.queue_offset
+        for position, unit in self._log.recover(self._checkpoint.log_position):
+            slot = self._wheel.slot(unit.due)
+            if slot.last < position:
+                first = position if slot.first < 0 else slot.first
+                self._wheel.put(unit.due, Slot(first, position, slot.units + 1))
+            message = self._writer.read(unit.physical)
+            if message is not None and message.topic == names.TIMER_TOPIC:
+                offset = max(offset, message.queue_offset + 1)
+        offset = min(max(offset, self._queue.minimum), self._queue.readable)
+        oldest = self._step(_now()) - (SLOTS // 2 - 1) * self._precision
+        return offset, max(self._checkpoint.read_time, oldest)
+
+    # from the queue into the wheel --------------------------------------------------------------
+
+    async def _enqueue(self) -> None:
+        queue = self._queue
+        while True:
+            self._offset = max(self._offset, queue.minimum)
+            entries = queue.entries(self._offset, _AT_ONCE)
+            if not entries:
+                if self._offset < queue.readable:
+                    self._offset = queue.next_file_index(self._offset)
+                else:
+                    await self._news.wait(queue)
+                continue
+            try:
+                for physical, size, _ in layout.ENTRY.iter_unpack(entries):
+                    self._enqueue_one(physical, size)
+                    self._offset += 1
+            except (OSError, StoreRefused) as error:
+                log.error("the timer waits: %s", error, extra={"failure": "timer"})
+                await asyncio.sleep(_RETRY_SECONDS)
+            await asyncio.sleep(0)
+
+    def _enqueue_one(self, physical: int, size: int) -> None:
+        """Put a message into its slot, or where it belongs if that has passed."""
+        message = self._writer.read(physical)
+        out = number(message, PropertyKey.TIMER_OUT_MS)
+        if message is None or out is None:
+            log.error("the timer cannot read its message at %d: skipped", physical)
+            return
+        magic = timer_log.MAGIC
+        if PropertyKey.TIMER_DELETE_UNIQUE_KEY in message.properties:
+            magic |= timer_log.MAGIC_DELETE
+        now = _now()
+        window = self._roll_window()
+        if out - now >= window:
+            magic |= timer_log.MAGIC_ROLL
+            # The last stretch before the time is never a very short one.
+            out = now + (window // 2 if out - now < window + window // 3 else window)
+        out = max(self._step(out), self._read_time)
+        slot = self._wheel.slot(out)
+        position = self._log.append(slot.last, magic, now, out, physical, size)
+        first = position if slot.first < 0 else slot.first
+        self._wheel.put(out, Slot(first, position, slot.units + 1))
+        if out <= now:
+            self._changed.set()
+
+    def _roll_window(self) -> int:
+        """Milliseconds after which a message is put again: well before its log file is deleted."""
+        settings = self._config()
+        kept = settings.file_reserved_time * 3600 * 1000 // 2
+        return min(settings.timer_roll_window_slot * self._precision, kept)
+
+    # from the wheel to where it belongs ---------------------------------------------------------
+
+    async def _deliver(self) -> None:
+        passed = 0
+        while True:
+            if self._read_time > _now():
+                await asyncio.sleep(self._seconds_to(self._read_time))
+            elif self._wheel.slot(self._read_time).last >= 0:
+                await self._deliver_slot(self._read_time)
+                self._read_time += self._precision
+            elif self._read_time + self._precision > _now():
+                await self._wait_for_change(self._read_time + self._precision)
+            else:
+                self._read_time += self._precision
+                passed += 1
+                if passed % _SLOTS_A_TURN == 0:
+                    await asyncio.sleep(0)
+
+    async def _deliver_slot(self, slot_time: int) -> None:
+        """Deliver what a slot holds and still gets until its end, each message at its time."""
+        seen = -1
+        # A heap by time and arrival, with the message while they are not too many.
+        waiting: list[tuple[int, int, Unit, StoredMessage | None]] = []
+        withdrawn: set[str] = set()
+        while True:
+            last = self._wheel.slot(slot_time).last
+            if last > seen:
+                for unit in self._log.chain(last, seen):
+                    if unit.magic & timer_log.MAGIC_DELETE:
+                        withdrawn.add(self._withdrawn_by(unit))
+                    else:
+                        message = self._writer.read(unit.physical)
+                        kept = message if len(waiting) < _MOST_IN_MEMORY else None
+                        due_at = self._due(unit, message)
+                        heapq.heappush(waiting, (due_at, unit.physical, unit, kept))
+                seen = last
+            now = _now()
+            due: list[tuple[Unit, StoredMessage | None]] = []
+            while waiting and waiting[0][0] <= now and len(due) < _AT_ONCE:
+                _, _, unit, kept = heapq.heappop(waiting)
+                due.append((unit, kept or self._writer.read(unit.physical)))
+            if due:
+                await self._put_all(due, withdrawn)
+            elif waiting:
+                await self._wait_for_change(min(waiting[0][0], slot_time + self._precision))
+            elif now >= slot_time + self._precision:
+                return
+            else:
+                await self._wait_for_change(slot_time + self._precision)
+
+    def _due(self, unit: Unit, message: StoredMessage | None) -> int:
+        """When exactly a message is due, in ms: at most a slot's length after its slot's time."""
+        if unit.magic & timer_log.MAGIC_ROLL:
+            return unit.due
+        exact = None if message is None else deliver_time(message, message.store_timestamp)
+        if exact is None:
+            return unit.due + self._precision
+        return min(max(exact, unit.due), unit.due + self._precision)
+
+    def _withdrawn_by(self, unit: Unit) -> str:
+        message = self._writer.read(unit.physical)
+        if message is None:
+            return ""
+        return message.properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY, "")
+
+    async def _put_all(
+        self, due: list[tuple[Unit, StoredMessage | None]], withdrawn: set[str]
+    ) -> None:
+        """Put messages where they belong, again and again until all of them are stored."""
+        while True:
+            outcomes = Outcomes()
+            try:
+                for unit, message in due:
+                    if message is None:
+                        log.error("the timer's message at %d is gone: skipped", unit.physical)
+                    elif not _is_withdrawn(message, withdrawn):
+                        self._put(message, unit, outcomes)
+            except StoreRefused as refusal:
+                log.warning("the timer waits: %s", refusal, extra={"failure": "timer"})
+                outcomes.add()(refusal)
+            await outcomes.wait()
+            if outcomes.all_well:
+                self.delivered += len(due)
+                return
+            await asyncio.sleep(_RETRY_SECONDS)
+            # A message that was put has another topic now: read it again.
+            due = [(unit, self._writer.read(unit.physical)) for unit, _ in due]
+
+    def _put(self, message: StoredMessage, unit: Unit, outcomes: Outcomes) -> None:
+        """Put a message where it belongs or, if it rolls, into the timer's queue again.
+
+        Raises StoreRefused.
+        """
+        properties = message.properties
+        properties[PropertyKey.TIMER_ENQUEUE_MS] = str(unit.written)
+        if unit.magic & timer_log.MAGIC_ROLL:
+            rolls = number(message, PropertyKey.TIMER_ROLL_TIMES) or 0
+            properties[PropertyKey.TIMER_ROLL_TIMES] = str(rolls + 1)
+        elif not restore_target(message):
+            log.error("%r of the timer does not say where it belongs: dropped", message)
+            return
+        properties[PropertyKey.TIMER_DEQUEUE_MS] = str(_now())
+        self._writer.put(message, outcomes.add())
+
+    async def _wait_for_change(self, until: int) -> None:
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(self._seconds_to(until)):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _seconds_to(self, moment: int) -> float:
+        return min(max((moment - _now()) / 1000, 0.001), _LONGEST_SLEEP)
+
+    def _step(self, moment: int) -> int:
+        return moment // self._precision * self._precision
+
+
+def _is_withdrawn(message: StoredMessage, withdrawn: set[str]) -> bool:
+    """5.x names the message with its topic before it, or by its id alone."""
+    if not withdrawn:
+        return False
+    unique = message.properties.get(PropertyKey.UNIQUE_KEY, "")
+    topic = message.properties.get(PropertyKey.REAL_TOPIC, "")
+    return unique in withdrawn or f"{topic}+{unique}" in withdrawn
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,64 @@
+"""The file `timerwheel`: for each step of time, which units of the timer log are due in it.
+
+The wheel has two weeks of slots at a precision of one second and is written over as it turns. A
+slot (TimerWheel and Slot of RocketMQ 5, big-endian):
+
+    time / precision i64 | first position i64 | last position i64 | count i32 | magic i32
+
+A position is that of a unit in the timer log; the units of a slot are chained from the last to the
+first. A slot that holds another time than the one asked for is empty.
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+SLOTS = 2 * 7 * 24 * 3600
+_SLOT = struct.Struct(">qqqii")
+
+
+class Slot(NamedTuple):
+    """Positions of the first and the last unit, -1 in an empty slot, and how many are due."""
+
+    first: int
+    last: int
+    units: int
+
+
+EMPTY = Slot(-1, -1, 0)
+
+
+class TimerWheel:
+    """The wheel's file, read and written a slot at a time. ``precision`` is in ms.
+
+    Raises OSError if it cannot be opened, and ValueError if it has another size than a wheel's.
+    """
+
+    def __init__(self, path: Path, precision: int) -> None:
+        self.precision = precision
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        size = os.fstat(self._descriptor).st_size
+        if size not in (0, SLOTS * _SLOT.size):
+            os.close(self._descriptor)
+            raise ValueError(f"{path} has {size} bytes, a timer wheel {SLOTS * _SLOT.size}")
+        os.ftruncate(self._descriptor, SLOTS * _SLOT.size)
+
+    def slot(self, time: int) -> Slot:
+        """The slot of a time in ms."""
+        step = time // self.precision
+        raw = os.pread(self._descriptor, _SLOT.size, step % SLOTS * _SLOT.size)
+        found, first, last, units, _ = _SLOT.unpack(raw)
+        return Slot(first, last, units) if found == step else EMPTY
+
+    def put(self, time: int, slot: Slot) -> None:
+        """Set the slot of a time. Raises OSError."""
+        step = time // self.precision
+        raw = _SLOT.pack(step, slot.first, slot.last, slot.units, 0)
+        os.pwrite(self._descriptor, raw, step % SLOTS * _SLOT.size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,188 @@
+"""Messages due at a time of their own: at that time, in order, across stops, unless taken back."""
+
+import asyncio
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.protocol.codes import ResponseCode
+from mq.protocol.properties import PropertyKey
+from tests.daemons.broker.test_delay import broker_on, pull, send
+
+WHEEL = "rmq_sys_wheel_timer"
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_a_message_comes_at_the_very_time_it_is_due(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            due = now() + 1300
+            properties = {"TIMER_DELIVER_MS": str(due), "UNIQ_KEY": "U", "TAGS": "t"}
+            reply = await send(session, broker.address, b"body", properties)
+            assert (reply.code, reply.fields["queueId"]) == (0, "1")
+            assert broker.store.max_offset("Later", 1) == 0
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert now() >= due
+            assert message.store_timestamp >= due
+            assert (message.body, message.tags) == (b"body", "t")
+            assert message.properties[PropertyKey.TIMER_OUT_MS] == str((due - 1) // 1000 * 1000)
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELAY_SEC"])
+def test_a_delay_counts_from_when_the_message_is_stored(tmp_path: Path, name: str) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            began = now()
+            value = "1" if name == "TIMER_DELAY_SEC" else "1000"
+            await send(session, broker.address, b"x", {name: value})
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.store_timestamp >= began + 1000
+
+    asyncio.run(script())
+
+
+def test_messages_come_in_the_order_of_their_times(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            base = now() + 500
+            times = [base + (number * 7919) % 1500 for number in range(300)]
+            for due in times:
+                await send(session, broker.address, b"%d" % due, {"TIMER_DELIVER_MS": str(due)})
+            found = await pull(session, broker.address, "Later", len(times))
+            assert [int(message.body) for message in found] == sorted(times)
+            early = [m for m in found if m.store_timestamp < int(m.body)]
+            assert early == []
+
+    asyncio.run(script())
+
+
+def test_a_time_that_has_passed_is_now(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"x", {"TIMER_DELIVER_MS": "1"})
+            assert broker.store.max_offset("Later", 1) == 1
+            assert broker.timer is None
+            assert not (tmp_path / "timerwheel").exists()
+
+    asyncio.run(script())
+
+
+def test_with_a_delay_level_the_time_is_forgotten(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            properties = {"TIMER_DELAY_SEC": "3600", "DELAY": "1"}
+            await send(session, broker.address, b"x", properties)
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert PropertyKey.TIMER_DELAY_SEC not in message.properties
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("key", ["U", "Later+U"])
+def test_a_message_that_is_taken_back_never_comes(tmp_path: Path, key: str) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            due = str((now() // 1000 + 2) * 1000)
+            for unique in ("U", "V"):
+                properties = {"TIMER_DELIVER_MS": due, "UNIQ_KEY": unique}
+                await send(session, broker.address, unique.encode(), properties)
+            back = {"TIMER_DELIVER_MS": due, "TIMER_DEL_UNIQKEY": key}
+            assert (await send(session, broker.address, b"-", back)).code == 0
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.body == b"V"
+            assert broker.store.max_offset("Later", 1) == 1
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"TIMER_DELAY_SEC": "300000"}, "timerMaxDelaySec"),
+        ({"TIMER_DELIVER_MS": "soon"}, "not a number"),
+        ({"TIMER_DELAY_MS": "-5"}, "not a number"),
+        ({"TIMER_DELIVER_MS": "5", "TIMER_DEL_UNIQKEY": "U"}, "cannot be taken back"),
+    ],
+)
+def test_what_the_timer_cannot_do_is_refused(
+    tmp_path: Path, properties: dict[str, str], text: str
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            reply = await send(session, broker.address, b"x", properties)
+            assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+            assert text in (reply.remark or "")
+
+    asyncio.run(script())
+
+
+async def run_until_saved(broker: Broker) -> None:
+    assert broker.timer is not None
+    await broker.timer.save()
+
+
+@pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel"])
+def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
+    tmp_path: Path, lose: str
+) -> None:
+    due = now() + 1500
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            for number in range(3):
+                properties = {"TIMER_DELIVER_MS": str(due + number)}
+                await send(session, broker.address, b"%d" % number, properties)
+
+    async def after() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            found = await pull(session, broker.address, "Later", 3)
+            assert [message.body for message in found] == [b"0", b"1", b"2"]
+            assert min(message.store_timestamp for message in found) >= due
+
+    asyncio.run(before())
+    check = tmp_path / "config" / "timercheck"
+    if lose == "checkpoint":  # as of before the messages came
+        values = struct.unpack(">7q", check.read_bytes()[:56])
+        check.write_bytes(struct.pack(">7q", due - 5000, 0, 0, 0, *values[4:]))
+    elif lose == "wheel":
+        values = struct.unpack(">7q", check.read_bytes()[:56])
+        check.write_bytes(struct.pack(">7q", values[0], 0, *values[2:]))
+        (tmp_path / "timerwheel").write_bytes(bytes((tmp_path / "timerwheel").stat().st_size))
+    asyncio.run(after())
+
+
+def test_a_message_beyond_the_roll_window_is_put_again_on_its_way(tmp_path: Path) -> None:
+    async def script() -> None:
+        broker = broker_on(tmp_path, timerRollWindowSlot="2")
+        async with broker, Session("127.0.0.1:1") as session:
+            due = now() + 4200
+            await send(session, broker.address, b"far", {"TIMER_DELIVER_MS": str(due)})
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.store_timestamp >= due
+            assert int(message.properties[PropertyKey.TIMER_ROLL_TIMES]) >= 1
+            assert broker.store.max_offset(WHEEL, 0) >= 2
+
+    asyncio.run(script())
+
+
+def test_the_timer_log_goes_on_in_further_files(tmp_path: Path) -> None:
+    async def script() -> None:
+        broker = broker_on(tmp_path, mappedFileSizeTimerLog=str(52 * 10))
+        async with broker, Session("127.0.0.1:1") as session:
+            due = str(now() + 1500)
+            for number in range(35):
+                await send(session, broker.address, b"%d" % number, {"TIMER_DELIVER_MS": due})
+            found = await pull(session, broker.address, "Later", 35)
+            assert [int(message.body) for message in found] == list(range(35))
+        assert len(list((tmp_path / "timerlog").iterdir())) == 4
+
+    asyncio.run(script())
