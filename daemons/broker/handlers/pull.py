@@ -9,6 +9,7 @@ import asyncio
 import os
 import struct
 from collections.abc import Callable
+from functools import cache
 
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.properties import PropertyExpression
@@ -43,6 +44,7 @@ _REMARKS = {
     MOVED: "OFFSET_MOVED",
 }
 _PREFIX = struct.Struct(">II")
+ENTRY_SIZE = layout.ENTRY_SIZE
 _iterate = layout.ENTRY.iter_unpack
 _identity = layout.RECORD_IDENTITY.unpack_from
 _identity_size = layout.RECORD_IDENTITY.size
@@ -180,6 +182,10 @@ class PullHandlers:
             entries = expression.mark(queue, offset, entries, wanted)
         elif codes and queue.extension is not None:
             entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
+        elif not codes and len(entries) <= wanted * ENTRY_SIZE:
+            found = self._take_all(queue, entries, offset, most_bytes)
+            if found is not None:
+                return found
         log = self._log
         written = log.written
         minimum = log.minimum
@@ -229,6 +235,42 @@ class PullHandlers:
             ranges.append((start, length))
         return (FOUND if count else RETRY), index + 1, ranges, count, size
 
+    def _take_all(
+        self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
+    ) -> Found | None:
+        """The answer when all entries are wanted, true and in memory; None if that is not sure.
+
+        Where the records lie side by side, the first and the last tell of all. Where they do not,
+        entries from before the start of this process have to be looked at one by one.
+        """
+        count = len(entries) // ENTRY_SIZE
+        numbers = _unpack_all(count)(entries)
+        physicals = numbers[::3]
+        sizes = numbers[1::3]
+        size = sum(sizes)
+        start, last, last_size = physicals[0], physicals[-1], sizes[-1]
+        log = self._log
+        file = log.file_at(start)
+        if file is None or log.written - start > self._warm_bytes or size > most_bytes:
+            return None
+        if (
+            not start <= last <= min(file.end, log.written) - last_size
+            or last_size < layout.RECORD_MINIMUM
+        ):
+            return None
+        view, base, queue_id = file.view, file.start, queue.queue_id
+        if _identity(view, start - base) != (sizes[0], _MAGIC, queue_id, offset) or _identity(
+            view, last - base
+        ) != (last_size, _MAGIC, queue_id, offset + count - 1):
+            return None
+        if last + last_size - start == size:
+            return FOUND, offset + count, [(start, size)], count, size
+        if offset < queue.trusted or physicals != tuple(sorted(physicals)):
+            return None
+        if min(sizes) < layout.RECORD_MINIMUM:
+            return None
+        return FOUND, offset + count, list(zip(physicals, sizes, strict=True)), count, size
+
     def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> Found:
         if end == 0:
             return (NOT_FOUND if offset == 0 else MOVED), 0, [], 0, 0
@@ -245,15 +287,27 @@ class PullHandlers:
         counter: GroupCounter,
     ) -> None:
         code, next_offset, ranges, count, size = found
-        slices: list[bytes | memoryview] = []
-        for start, length in ranges:
-            part = self._log.view(start, length)
-            if part is None:  # its log file was deleted by age since the entry was read
-                code, slices, count, size = RETRY, [], 0, 0
-                break
-            slices.append(part)
+        slices = self._slices(ranges)
+        if slices is None:  # a log file was deleted by age since the entries were read
+            code, slices, count, size = RETRY, [], 0, 0
         self._answer(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size)
+
+    def _slices(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
+        """The records as slices of the mapped log; None if one is not there any more."""
+        slices: list[bytes | memoryview] = []
+        base = limit = 0
+        for start, length in ranges:
+            if not base <= start <= limit - length:
+                file = self._log.file_at(start)
+                if file is None:
+                    return None
+                base, limit, view = file.start, min(file.end, self._log.written), file.view
+                if start + length > limit:
+                    return None
+            start -= base
+            slices.append(view[start : start + length])
+        return slices
 
     def _count(self, counter: GroupCounter, count: int, size: int) -> None:
         if count:
@@ -398,6 +452,12 @@ class PullHandlers:
             code, slices, count, size = RETRY, [], 0, 0
         self._answer(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size)
+
+
+@cache
+def _unpack_all(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Unpacks so many queue entries into one tuple."""
+    return struct.Struct(">" + count * layout.ENTRY.format[1:]).unpack
 
 
 def _long(text: str) -> int:

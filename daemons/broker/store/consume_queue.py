@@ -63,6 +63,7 @@ class ConsumeQueue:
         "readable",
         "topic",
         "topic_field",
+        "trusted",
         "waiting",
         "written",
     )
@@ -83,6 +84,8 @@ class ConsumeQueue:
         self.readable = 0
         self.written = 0
         self.appended = 0
+        # From here on entries were made by this process: they need not be held against the log.
+        self.trusted = 0
         # Who is woken by the next message, in their order: a dict, so that one of ten
         # thousand leaves as fast as the only one.
         self.waiting: dict[Waiting, None] = {}
@@ -150,7 +153,7 @@ class ConsumeQueue:
         return bool(physical >= 0 and size > 0)
 
     def _set_end(self, index: int) -> None:
-        self.appended = self.written = self.readable = self._persisted = index
+        self.appended = self.written = self.readable = self._persisted = self.trusted = index
         self._tail.clear()
 
     def set_minimum(self, physical_minimum: int) -> None:
