@@ -129,7 +129,7 @@ async def _serve(make: Callable[[], Daemon]) -> int:
     try:
         daemon = make()
         async with daemon:
-            loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+            loop.add_signal_handler(signal.SIGHUP, _reload, daemon)
             text = daemon.ready_text()
             log.info("%s", text)
             manager.ready(text)
@@ -157,6 +157,11 @@ def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
         os._exit(EX_SOFTWARE)
     log.info("%s: stopping", number.name)
     stop.set()
+
+
+def _reload(daemon: Daemon) -> None:
+    log.info("SIGHUP: reading again the files that may have changed")
+    daemon.reload()
 
 
 async def _wait(stop: asyncio.Event, tasks: Tasks) -> int:
