@@ -18,7 +18,7 @@ run: install ## the main job on real input: make run [FILE=any.txt]
 	$(BIN)/python docs/tour.py $(FILE)
 
 test: install ## the whole suite, in parallel
-	$(BIN)/python -m pytest --numprocesses=2 --quiet
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --quiet
 
 check: install types ## lint, format and types
 	$(BIN)/ruff check
