@@ -199,6 +199,13 @@ class Channel(asyncio.Protocol):
         command.flag |= ONE_WAY
         self.send(command)
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        if self.closed or self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size()
+
     def close(self) -> None:
         """Close once what was sent has left. Calling it again does nothing."""
         if self._transport is not None and not self._transport.is_closing():

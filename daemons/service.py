@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -95,6 +95,10 @@ class Daemon(Protocol):
         """What SIGHUP asks for: read files again that may have changed."""
         ...
 
+    def state(self) -> Iterable[str]:
+        """Lines about what it has and does now, without secrets: what SIGUSR1 asks for."""
+        ...
+
 
 def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = "") -> int:
     """Run a daemon until SIGTERM, SIGINT or a failure; returns the exit status.
@@ -125,15 +129,18 @@ async def _serve(make: Callable[[], Daemon]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _ask_to_stop, stop, number)
+    _not_now(loop)
     manager = ServiceManager()
     try:
         daemon = make()
         async with daemon:
             loop.add_signal_handler(signal.SIGHUP, _reload, daemon)
+            loop.add_signal_handler(signal.SIGUSR1, _dump, daemon)
             text = daemon.ready_text()
             log.info("%s", text)
             manager.ready(text)
             status = await _wait(stop, daemon.tasks)
+            _not_now(loop)
             manager.stopping()
         log.info("stopped")
         return status
@@ -157,6 +164,18 @@ def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
         os._exit(EX_SOFTWARE)
     log.info("%s: stopping", number.name)
     stop.set()
+
+
+def _not_now(loop: asyncio.AbstractEventLoop) -> None:
+    """A daemon that starts or stops is not ended by a signal that asks for something else."""
+    for number in (signal.SIGHUP, signal.SIGUSR1):
+        loop.add_signal_handler(number, log.info, "%s: not now", number.name)
+
+
+def _dump(daemon: Daemon) -> None:
+    from mq.daemons.state_dump import dump  # hardly ever needed
+
+    dump(daemon.state())
 
 
 def _reload(daemon: Daemon) -> None:

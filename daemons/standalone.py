@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -77,6 +77,10 @@ class Standalone:
     def reload(self) -> None:
         self.name_server.reload()
         self.broker.reload()
+
+    def state(self) -> Iterator[str]:
+        yield from self.name_server.state()
+        yield from self.broker.state()
 
     def _name_server_settings(self, folder: Path) -> NamesrvSettings:
         return NamesrvSettings.load(

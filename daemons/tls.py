@@ -186,6 +186,9 @@ class TlsConnection(asyncio.Protocol):
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
     def pause_reading(self) -> None:
         self._transport.pause_reading()
 

@@ -5,7 +5,7 @@ import gc
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -102,6 +102,12 @@ class Broker:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
+    def state(self) -> Iterable[str]:
+        """What it has and does now."""
+        from mq.daemons.broker.state import state_of  # hardly ever needed
+
+        return state_of(self)
+
             await self._start(parts)
             self._parts = parts.pop_all()
         # What is alive now stays: looking through it again and again costs a pause each time.

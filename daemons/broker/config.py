@@ -13,6 +13,7 @@ from typing import Self
 
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
 
@@ -196,10 +197,10 @@ class BrokerConfig(Section):
         False, "send consumers that are far behind to a slave", effect=False
     )
     disable_consume_if_consumer_read_slowly: bool = setting(
-        False, "stop groups that are far behind", effect=False
+        False, "stop groups that are far behind", updatable=True
     )
     consumer_fallbehind_threshold: int = setting(
-        16 * 1024**3, "how far that is", unit="bytes", long=True, effect=False
+        16 * 1024**3, "how far that is", unit="bytes", long=True, updatable=True
     )
     broker_fast_failure_enable: bool = setting(
         True, "refuse requests that waited too long", effect=False
@@ -269,8 +270,10 @@ class BrokerConfig(Section):
         name="rocketmq.acl.plain.file",
     )
     store_reply_message_enable: bool = setting(True, "store reply messages", effect=False)
-    enable_detail_stat: bool = setting(True, "count per queue", effect=False)
-    auto_delete_unused_stats: bool = setting(False, "drop counters with their topic", effect=False)
+    enable_detail_stat: bool = setting(True, "count per queue", updatable=True)
+    auto_delete_unused_stats: bool = setting(
+        False, "drop counters with their topic", updatable=True
+    )
     isolate_log_enable: bool = setting(False, "a log folder per broker", effect=False)
     config_black_list: str = setting(
         "configBlackList;brokerConfigPath",
@@ -287,7 +290,7 @@ class BrokerConfig(Section):
 class BrokerSettings(Settings):
     """The configuration of one broker; sections in the order in which Java prints them."""
 
-    section_names = ("broker", "server", "client", "store", "tls")
+    section_names = ("broker", "server", "client", "store", "tls", "operation")
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
@@ -296,6 +299,7 @@ class BrokerSettings(Settings):
         self.client = NettyClientConfig()
         self.store = MessageStoreConfig()
         self.tls = TlsConfig()
+        self.operation = BrokerOperationConfig()
         self.listen_host = LOOPBACK
 
     @classmethod
@@ -350,13 +354,16 @@ class BrokerSettings(Settings):
                 self.store.broker_role,
             )
             self.broker = self.broker.replace(broker_id=MASTER_ID)
-        self.check_sections({"broker": self.broker, "store": self.store, "server": self.server})
+        self.check_sections({name: getattr(self, name) for name in self.section_names})
         self.tls = self.tls.complete()
         self.log_without_effect()
         self._resolve_addresses()
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
         broker, store, server = sections["broker"], sections["store"], sections["server"]
+        operation = sections["operation"]
+        assert isinstance(operation, BrokerOperationConfig)
+        operation.check()
         assert isinstance(broker, BrokerConfig)
         assert isinstance(store, MessageStoreConfig)
         assert isinstance(server, NettyServerConfig)

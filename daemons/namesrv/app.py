@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
@@ -77,6 +78,18 @@ class NameServer:
         """Read certificates again; settings change by request."""
         if self._tls is not None:
             self._tls.reload()
+
+    def state(self) -> Iterator[str]:
+        """What it has and does now."""
+        from mq.daemons.state_dump import connections, limited  # hardly ever needed
+
+        yield from connections("main", self.listener)
+        now = self.routes.now()
+        for address, live in sorted(self.routes.live.items()):
+            yield f"broker {address}: heard of {now - live.last_seen:.1f} s ago"
+        routes = [f"topic {t} at {', '.join(sorted(b))}" for t, b in self.routes.topics.items()]
+        yield f"topics: {len(routes)}"
+        yield from limited(sorted(routes), "topics")
 
     async def _expire(self) -> None:
         while True:

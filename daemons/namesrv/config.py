@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.operation_config import NameServerOperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
 
@@ -77,13 +78,14 @@ class NamesrvConfig(Section):
 class NamesrvSettings(Settings):
     """The configuration of one name server; sections in the order in which Java prints them."""
 
-    section_names = ("namesrv", "server", "tls")
+    section_names = ("namesrv", "server", "tls", "operation")
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
         self.namesrv = NamesrvConfig()
         self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
         self.tls = TlsConfig()
+        self.operation = NameServerOperationConfig()
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
@@ -97,13 +99,15 @@ class NamesrvSettings(Settings):
             settings.apply(read_file(path))
             settings.namesrv = settings.namesrv.replace(config_store_path=str(path))
         settings.apply(overrides or {})
-        settings.check_sections({"namesrv": settings.namesrv, "server": settings.server})
+        settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
         settings.tls = settings.tls.complete()
         settings.log_without_effect()
         return settings
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
-        namesrv, server = sections["namesrv"], sections["server"]
+        namesrv, server, operation = (sections[n] for n in ("namesrv", "server", "operation"))
+        assert isinstance(operation, NameServerOperationConfig)
+        operation.check()
         assert isinstance(namesrv, NamesrvConfig)
         assert isinstance(server, NettyServerConfig)
         namesrv.check()

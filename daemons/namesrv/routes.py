@@ -82,6 +82,10 @@ class Routes:
             str, dict[str, TopicQueueMappingInfo]
         ] = {}  # topic -> broker name -> 5.x mapping
 
+    def now(self) -> float:
+        """The clock that `LiveBroker.last_seen` is of."""
+        return self._clock()
+
     # brokers --------------------------------------------------------------------------------
 
     def register(

@@ -90,6 +90,21 @@ def test_a_hangup_stops_nothing(tmp_path: Path) -> None:
         assert child.status() == 0
 
 
+def test_a_user_signal_dumps_the_state_and_stops_nothing(tmp_path: Path) -> None:
+    with Child(tmp_path, "0") as child:
+        port = child.line("boot success").rpartition(":")[2].strip()
+        with socket.create_connection(("127.0.0.1", int(port))) as peer:
+            peer.sendall(b"\0\0\0")  # the beginning of a frame: a connection that is there
+            child.process.send_signal(signal.SIGUSR1)
+            child.line("state: begin")
+            child.line("state: listener main 127.0.0.1:")
+            child.line("state: topics: 0")
+            child.line("state: task expiry of brokers: NameServer._expire:")
+            child.line("state: end")
+        child.process.terminate()
+        assert child.status() == 0
+
+
 def test_a_failing_task_stops_the_daemon_with_status_70(tmp_path: Path) -> None:
     with Child(tmp_path, "0", "fail") as child:
         assert child.status() == 70

@@ -1,0 +1,53 @@
+"""What a broker says of itself on SIGUSR1."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.state_dump import connections, limited
+
+if TYPE_CHECKING:
+    from mq.daemons.broker.app import Broker
+
+
+def state_of(broker: "Broker") -> Iterator[str]:
+    """Connections, groups, the store and its queues, held pulls: a line each."""
+    yield from connections("main", broker.listener)
+    yield from connections("fast", broker.fast_listener)
+    for name, group in sorted(broker.consumers.groups.items()):
+        yield (
+            f"consumer group {name}: {group.message_model}, members "
+            f"{', '.join(sorted(group.client_ids()))}, topics "
+            f"{', '.join(sorted(group.subscriptions))}"
+        )
+    yield from _store(broker.store)
+    stats = broker.stats
+    yield (
+        f"since the start: {stats.puts} messages stored, {stats.transferred} read, "
+        f"{stats.found} pulls found something, {stats.missed} nothing"
+    )
+
+
+def _store(store: MessageStore) -> Iterator[str]:
+    log, flusher = store.log, store.flusher
+    yield (
+        f"log: {log.minimum} to {log.written}, flushed to {log.flushed}, "
+        f"{len(log.files)} files, {store.appender.failed_writes} failed writes"
+    )
+    yield (
+        f"flushes: {flusher.flushes}, the last took {flusher.last_seconds:.4f} s, "
+        f"{flusher.waiting_replies} sends wait for one"
+    )
+    refusal = store.appender.refusal
+    yield f"sends: {'taken' if refusal is None else f'refused: {refusal}'}"
+    queues = sorted(store.queues, key=lambda queue: (queue.topic, queue.queue_id))
+    held = sum(len(queue.waiting) for queue in queues)
+    yield f"queues: {len(queues)}, held pulls: {held}"
+    yield from limited(
+        [
+            f"queue {queue.topic} {queue.queue_id}: {queue.minimum} to {queue.readable}, "
+            f"{len(queue.waiting)} held pulls"
+            for queue in queues
+        ],
+        "queues",
+    )

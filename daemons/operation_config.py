@@ -1,0 +1,116 @@
+"""Settings of how a daemon is run: metrics, signs of life, limits. None of them has a Java name."""
+
+import re
+from dataclasses import dataclass
+
+from mq.daemons.config import ConfigError, Section, setting
+
+OFF = -1  # a port that is not opened
+
+
+@dataclass(frozen=True)
+class OperationConfig(Section):
+    """What both daemons have."""
+
+    metrics_port: int = setting(
+        OFF, "port that Prometheus reads figures from; 0: any free port, -1: none"
+    )
+    metrics_host: str = setting("127.0.0.1", "address that this port is opened on")
+    statsd_address: str = setting(
+        "", "host:port that gets the same figures by UDP, as StatsD takes them; empty: none"
+    )
+    statsd_interval_millis: int = setting(1000, "pause between two such reports", unit="ms")
+    slow_request_millis: int = setting(
+        1000,
+        "a request that takes this long, sends and pulls aside, is logged and counted; 0: none",
+        unit="ms",
+    )
+    max_connections: int = setting(
+        0, "connections to one port at most; 0: as many as the system allows", updatable=True
+    )
+    liveness_beacon_enable: bool = setting(
+        True, "brokers show name servers by UDP that they live, and name servers look for it"
+    )
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        if not OFF <= self.metrics_port <= 65535:
+            raise ConfigError(f"metricsPort={self.metrics_port}: expected -1 to 65535")
+        if self.statsd_address and not re.fullmatch(r"[^\s]+:[0-9]{1,5}", self.statsd_address):
+            raise ConfigError(
+                f'statsdAddress={self.statsd_address}: write host:port, such as "127.0.0.1:8125"'
+            )
+        for name, value, least in (
+            ("statsdIntervalMillis", self.statsd_interval_millis, 10),
+            ("slowRequestMillis", self.slow_request_millis, 0),
+            ("maxConnections", self.max_connections, 0),
+        ):
+            if value < least:
+                raise ConfigError(f"{name}={value}: must be at least {least}")
+
+
+@dataclass(frozen=True)
+class NameServerOperationConfig(OperationConfig):
+    """What a name server has beside."""
+
+    liveness_beacon_timeout_millis: int = setting(
+        3000, "a broker whose beacons stay out for this long leaves the routes", unit="ms"
+    )
+
+    def check(self) -> None:
+        super().check()
+        if self.liveness_beacon_timeout_millis < 100:
+            raise ConfigError(
+                f"livenessBeaconTimeoutMillis={self.liveness_beacon_timeout_millis}: "
+                "must be at least 100"
+            )
+
+
+@dataclass(frozen=True)
+class BrokerOperationConfig(OperationConfig):
+    """What a broker has beside."""
+
+    liveness_beacon_interval_millis: int = setting(1000, "pause between two beacons", unit="ms")
+    client_send_rate: int = setting(
+        0,
+        "messages a second that are taken from one client address; 0: no limit",
+        unit="messages/s",
+        updatable=True,
+    )
+    topic_max_bytes: str = setting(
+        "",
+        "bytes that a topic may keep: a number for every topic, or topic:number;topic:number with "
+        "* for all others; empty: no limit",
+        updatable=True,
+    )
+
+    def check(self) -> None:
+        super().check()
+        for name, value, least in (
+            ("livenessBeaconIntervalMillis", self.liveness_beacon_interval_millis, 10),
+            ("clientSendRate", self.client_send_rate, 0),
+        ):
+            if value < least:
+                raise ConfigError(f"{name}={value}: must be at least {least}")
+        self.topic_limits()
+
+    def topic_limits(self) -> dict[str, int]:
+        """topicMaxBytes as bytes by topic; "*" stands for every other one.
+
+        Raises:
+            ConfigError: says what the format is.
+        """
+        limits = {}
+        for part in filter(None, self.topic_max_bytes.replace(" ", "").split(";")):
+            topic, _, number = part.rpartition(":")
+            if not (number.isascii() and number.isdigit()):
+                raise ConfigError(
+                    f"topicMaxBytes={self.topic_max_bytes}: {part} is neither a number nor "
+                    'topic:number; write for example "Orders:1000000000;*:50000000"'
+                )
+            limits[topic or "*"] = int(number)
+        return limits

@@ -1,0 +1,59 @@
+"""The state of a daemon in its log, for someone who looks into what it is doing (SIGUSR1).
+
+Only names, addresses and numbers go there: no body, no property, no setting, no key.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from mq.daemons.listener import Channel, Listener
+
+log = logging.getLogger(__name__)
+
+# Lines about one subject at most: a broker may have very many connections and queues.
+MOST_LINES = 1000
+DEEPEST_STACK = 6
+
+
+def dump(lines: Iterable[str]) -> None:
+    """Log lines about the daemon, and then its tasks with the place at which each one waits."""
+    log.info("state: begin")
+    for line in lines:
+        log.info("state: %s", line)
+    for place, count in sorted(Counter(map(_place, asyncio.all_tasks())).items()):
+        log.info("state: task %s%s", place, f" ({count} times)" if count > 1 else "")
+    log.info("state: end")
+
+
+def limited(lines: list[str], what: str) -> list[str]:
+    """The first lines, and how many there are beside."""
+    if len(lines) <= MOST_LINES:
+        return lines
+    return [*lines[:MOST_LINES], f"{len(lines) - MOST_LINES} more {what}"]
+
+
+def connections(name: str, listener: Listener) -> list[str]:
+    """What a listener has: a line about itself, and one for each connection."""
+    head = (
+        f"listener {name} {listener.host}:{listener.port}: {len(listener.channels)} connections, "
+        f"{listener.bad_requests} bad requests"
+    )
+    lines = sorted(_connection(channel, listener) for channel in listener.channels)
+    return [head, *limited(lines, "connections")]
+
+
+def _connection(channel: Channel, listener: Listener) -> str:
+    quiet = (listener.ticks - channel.active_at) * listener.TICK
+    return f"connection {channel.remote}: quiet for {quiet:.0f} s, {channel.unsent} bytes unsent"
+
+
+def _place(task: asyncio.Task[Any]) -> str:
+    name = task.get_name()
+    if name.startswith("Task-"):  # a number that asyncio has given it tells nothing
+        name = getattr(task.get_coro(), "__qualname__", "task")
+    frames = task.get_stack(limit=DEEPEST_STACK)
+    where = " < ".join(f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in reversed(frames))
+    return f"{name}: {where or 'running'}"

@@ -1,0 +1,83 @@
+"""The units in systemd/: understood by systemd, closed off, and about commands that there are."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+UNITS = sorted((ROOT / "systemd").glob("*.service"))
+MOST_EXPOSURE = 1.5  # of 10; what is left is the network, which a broker is for
+MQ = "/opt/mq/bin/mq"
+
+
+def analyze(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed: apt install systemd")
+    command = ["systemd-analyze", "--no-pager", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> Path:
+    """The units with a command in place of mq, which is not in /opt where tests run."""
+    for unit in UNITS:
+        text = unit.read_text().replace(MQ, sys.executable)
+        (tmp_path / unit.name).write_text(text)
+    return tmp_path
+
+
+def test_there_is_a_unit_for_each_daemon() -> None:
+    assert [unit.name for unit in UNITS] == ["mq-broker@.service", "mq-namesrv.service"]
+
+
+@pytest.mark.parametrize("name", ["mq-namesrv.service", "mq-broker@a.service"])
+def test_systemd_understands_every_line(units: Path, name: str) -> None:
+    checked = analyze("verify", f"./{name}", folder=units)
+    about_us = [line for line in checked.stderr.splitlines() if "mq-" in line]
+    assert checked.returncode == 0, checked.stderr
+    assert about_us == []
+
+
+@pytest.mark.parametrize("name", [unit.name for unit in UNITS])
+def test_a_daemon_can_do_little_beside_its_work(units: Path, name: str) -> None:
+    checked = analyze("security", "--offline=true", f"./{name}", folder=units)
+    found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", checked.stdout)
+    assert found is not None, checked.stdout + checked.stderr
+    assert float(found[1]) <= MOST_EXPOSURE, checked.stdout
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
+def test_the_command_of_a_unit_exists(unit: Path, tmp_path: Path) -> None:
+    found = re.search(rf"^ExecStart={MQ} (\w+) -c (\S+)$", unit.read_text(), re.MULTILINE)
+    assert found is not None
+    config = tmp_path / "daemon.conf"
+    config.write_text("listenPort=0\n")
+    command = [sys.executable, "-m", "mq", found[1], "-c", str(config), "-p"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert printed.returncode == 0, printed.stderr
+    assert "listenPort=0" in printed.stdout
+
+
+def test_user_and_folders_are_those_of_the_units(tmp_path: Path) -> None:
+    for tool, name in (("systemd-sysusers", "mq.sysusers"), ("systemd-tmpfiles", "mq.tmpfiles")):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed: apt install systemd")
+        text = (ROOT / "systemd" / name).read_text()
+        target = tmp_path / f"{name}.conf"
+        target.write_text(text)
+    dry = [
+        "systemd-sysusers",
+        "--dry-run",
+        f"--root={tmp_path}",
+        str(tmp_path / "mq.sysusers.conf"),
+    ]
+    made = subprocess.run(dry, capture_output=True, text=True, timeout=60)
+    assert made.returncode == 0, made.stderr
+    assert "user 'mq'" in made.stdout + made.stderr
+    for unit in UNITS:
+        assert "\nUser=mq\n" in unit.read_text()
+    assert "d /etc/mq " in (ROOT / "systemd" / "mq.tmpfiles").read_text()
