@@ -36,8 +36,10 @@ from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.protection import SlowConsumers, WaterMarks
 from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.registry import Consumers, Producers
+from mq.daemons.broker.stat_items import StatItems, totals
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.targets import SendTargets
@@ -100,14 +102,14 @@ class Broker:
         if self.access is not None:
             self.access.reload()
 
-    async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as parts:
     def state(self) -> Iterable[str]:
         """What it has and does now."""
         from mq.daemons.broker.state import state_of  # hardly ever needed
 
         return state_of(self)
 
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
             await self._start(parts)
             self._parts = parts.pop_all()
         # What is alive now stays: looking through it again and again costs a pause each time.
@@ -152,6 +154,14 @@ class Broker:
         self._locks = QueueLocks()
         self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
         self._days = DayTotals(self.stats)
+        self.figures = StatItems(
+            lambda: totals(store.queues, self.stats, lambda: settings.broker),
+            lambda: settings.broker,
+        )
+        self.guard = SlowConsumers(
+            lambda: settings.broker, lambda: settings.store, self.stats, groups
+        )
+        self.topics.on_change.append(self._forget_deleted)
         self.tasks = await parts.enter_async_context(Tasks())
         ha_port = settings.store.ha_listen_port or self.port + 1
         self.registration = Registration(settings, self.topics, self.port, ha_port, self.tasks)
@@ -198,6 +208,7 @@ class Broker:
         indirect = IndirectSends(
             lambda: settings.broker, topics, groups, store.appender, self._writer
         )
+        indirect.on_sent_back = lambda topic, group: stats.sent_back.update([(topic, group)])
         send = SendHandlers(
             lambda: settings.broker, lambda: settings.store, targets, store.appender, indirect
         )
@@ -218,7 +229,7 @@ class Broker:
             access.handlers(settings, self.address, self.access),
             cleaning.handlers(topics, store),
             client.handlers(consumers, producers, self.filters, groups, topics),
-            config.handlers(settings, topics, store, stats, self._days, self.delayed),
+            config.handlers(settings, topics, store, stats, self._days, self.delayed, self.figures),
             connection.handlers(consumers, producers),
             group.handlers(settings, groups, topics, offsets, consumers, store, stats),
             lock.handlers(self._locks),
@@ -246,6 +257,9 @@ class Broker:
         self.tasks.spawn(self.store.run(), "store")
         self.tasks.spawn(self.stats.run(), "statistics")
         self.tasks.spawn(self._days.run(), "turn of the day")
+        self.tasks.spawn(self.figures.run(), "figures")
+        self.tasks.spawn(self.guard.run(), "guard against slow consumers")
+        self.tasks.spawn(WaterMarks(self.store).run(), "water marks")
         for save, seconds, what in (
             (
                 offsets.save,
@@ -273,6 +287,12 @@ class Broker:
             self.tasks.spawn(self.timer.run(), "timer")
             pause = settings.timer_flush_interval_ms / 1000
             self.tasks.spawn(_save_again_and_again(self.timer.save, lambda: pause, "timer"), "save")
+
+    def _forget_deleted(self, topic: str) -> None:
+        """Drop the figures of a topic that has been deleted, if they shall go with it."""
+        is_deleted = bool(topic) and self.topics.get(topic) is None
+        if is_deleted and self.settings.broker.auto_delete_unused_stats:
+            self.stats.forget_topic(topic)
 
     async def _close_timer(self) -> None:
         if self.timer is not None:

@@ -6,7 +6,7 @@ stored are counted by the store, a batch at a time.
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -25,13 +25,16 @@ class Sample(NamedTuple):
 
 
 class GroupCounter:
-    """What one group has read of one topic."""
+    """What one group has read of one queue."""
 
-    __slots__ = ("messages", "size")
+    __slots__ = ("behind", "messages", "pulls", "size", "waited")
 
     def __init__(self) -> None:
         self.messages = 0
         self.size = 0  # bytes
+        self.pulls = 0  # that found something
+        self.waited = 0  # milliseconds that pulls took to read from the disk
+        self.behind = 0  # bytes of the log behind what the last of them found
 
 
 class BrokerStats:
@@ -46,7 +49,8 @@ class BrokerStats:
         self.found = 0
         self.missed = 0
         self.transferred = 0
-        self.groups: dict[tuple[str, str], GroupCounter] = {}  # by topic and group
+        self.groups: dict[tuple[str, str, int], GroupCounter] = {}  # by topic, group, queue id
+        self.sent_back: Counter[tuple[str, str]] = Counter()  # messages, by topic and group
         self.started = time.time()
         self._samples: deque[Sample] = deque(maxlen=PERIODS[-1] + 1)
         self._group_samples: dict[tuple[str, str], deque[tuple[float, int]]] = {}
@@ -60,12 +64,35 @@ class BrokerStats:
     def put_bytes(self) -> int:
         return self._stored()[1]
 
-    def group(self, topic: str, group: str) -> GroupCounter:
-        """The counter of a group in a topic, to be kept and added to."""
-        counter = self.groups.get((topic, group))
+    def group(self, topic: str, group: str, queue_id: int) -> GroupCounter:
+        """The counter of a group in a queue, to be added to."""
+        counter = self.groups.get((topic, group, queue_id))
         if counter is None:
-            counter = self.groups[topic, group] = GroupCounter()
+            counter = self.groups[topic, group, queue_id] = GroupCounter()
         return counter
+
+    def group_messages(self) -> dict[tuple[str, str], int]:
+        """What each group has read of each topic since the start."""
+        totals: dict[tuple[str, str], int] = {}
+        for (topic, group, _), counter in self.groups.items():
+            totals[topic, group] = totals.get((topic, group), 0) + counter.messages
+        return totals
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop what was counted of a topic that was deleted."""
+        self._forget(lambda of_topic, _: of_topic == topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drop what was counted of a group that was deleted."""
+        self._forget(lambda _, of_group: of_group == group)
+
+    def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
+        for key in [key for key in self.groups if is_gone(*key[:2])]:
+            del self.groups[key]
+        for pair in [pair for pair in self.sent_back if is_gone(*pair)]:
+            del self.sent_back[pair]
+        for pair in [pair for pair in self._group_samples if is_gone(*pair)]:
+            del self._group_samples[pair]
 
     def rates(self, name: str) -> str:
         """A counter's growth a second over the three periods, as Java prints them."""
@@ -75,12 +102,14 @@ class BrokerStats:
     def group_rate(self, topic: str, group: str) -> float:
         """Messages a second that a group has read of a topic over the last minute."""
         samples = self._group_samples.get((topic, group))
-        counter = self.groups.get((topic, group))
-        if not samples or counter is None:
+        if not samples:
             return 0.0
         seconds, messages = samples[0]
+        read = sum(
+            counter.messages for key, counter in self.groups.items() if key[:2] == (topic, group)
+        )
         passed = time.monotonic() - seconds
-        return (counter.messages - messages) / passed if passed > 0 else 0.0
+        return (read - messages) / passed if passed > 0 else 0.0
 
     def group_rates(self, group: str, topics: Iterable[str]) -> float:
         return sum(self.group_rate(topic, group) for topic in topics)
@@ -91,11 +120,11 @@ class BrokerStats:
             await asyncio.sleep(SAMPLE_SECONDS)
             now = self._take_sample()
             self._samples.append(now)
-            for key, counter in self.groups.items():
+            for key, messages in self.group_messages().items():
                 samples = self._group_samples.get(key)
                 if samples is None:
                     samples = self._group_samples[key] = deque(maxlen=60)
-                samples.append((now.seconds, counter.messages))
+                samples.append((now.seconds, messages))
 
     def _take_sample(self) -> Sample:
         return Sample(time.monotonic(), self.puts, self.found, self.missed, self.transferred)

@@ -232,7 +232,7 @@ class MessageStoreConfig(Section):
     )
     debug_lock_enable: bool = setting(False, "log threads when the store stalls", effect=False)
     duplication_enable: bool = setting(False, "confirm offsets of duplicated logs", effect=False)
-    disk_fall_recorded: bool = setting(True, "record how far consumers are behind", effect=False)
+    disk_fall_recorded: bool = setting(True, "let consumers be stopped that are far behind")
     os_page_cache_busy_time_out_mills: int = setting(
         1000, "an append that takes longer refuses sends", unit="ms", long=True, effect=False
     )

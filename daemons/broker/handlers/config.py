@@ -7,6 +7,7 @@ import time
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.stat_items import StatItems
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
@@ -17,7 +18,10 @@ from mq.daemons.properties import read_properties
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode, version_name
 from mq.protocol.command import Command
-from mq.protocol.headers.broker import GetBrokerConfigResponseHeader
+from mq.protocol.headers.broker import (
+    GetBrokerConfigResponseHeader,
+    ViewBrokerStatsDataRequestHeader,
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +33,7 @@ def handlers(
     stats: BrokerStats,
     days: DayTotals,
     delayed: DelayedMessages,
+    items: StatItems,
 ) -> dict[int, Handler]:
     """The table of this subject."""
 
@@ -56,7 +61,19 @@ def handlers(
         table.update(delayed.running_info())
         return command.reply(body=KVTable(table=table).encode())
 
+    def view_stats(command: Command, channel: Channel) -> Command:
+        """One figure over the last minute, hour and day."""
+        header = ViewBrokerStatsDataRequestHeader.decode(command.fields)
+        data = items.view(header.stats_name, header.stats_key)
+        if data is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist",
+            )
+        return command.reply(body=data.encode())
+
     return {
+        RequestCode.VIEW_BROKER_STATS_DATA: view_stats,
         RequestCode.GET_BROKER_CONFIG: get,
         RequestCode.UPDATE_BROKER_CONFIG: update,
         RequestCode.GET_BROKER_RUNTIME_INFO: runtime_info,

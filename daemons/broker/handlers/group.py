@@ -55,7 +55,7 @@ def handlers(
     stats: BrokerStats,
 ) -> dict[int, Handler]:
     """The table of this subject."""
-    about_config = GroupHandlers(settings, groups, offsets)
+    about_config = GroupHandlers(settings, groups, offsets, stats)
     about_progress = ProgressHandlers(settings, groups, topics, offsets, consumers, store, stats)
     return {
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: about_config.update,
@@ -75,10 +75,17 @@ def handlers(
 class GroupHandlers:
     """The configuration of groups."""
 
-    def __init__(self, settings: BrokerSettings, groups: Groups, offsets: ConsumerOffsets) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+    ) -> None:
         self._settings = settings
         self._groups = groups
         self._offsets = offsets
+        self._stats = stats
 
     def update(self, command: Command, channel: Channel) -> Command:
         """Create a group or change it."""
@@ -102,6 +109,8 @@ class GroupHandlers:
             self._groups.delete(header.group_name)
         if header.remove_offset or header.clean_offset:
             self._offsets.remove_group(header.group_name)
+        if self._settings.broker.auto_delete_unused_stats:
+            self._stats.forget_group(header.group_name)
         return command.reply()
 
     def all_groups(self, command: Command, channel: Channel) -> Command:

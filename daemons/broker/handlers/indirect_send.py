@@ -48,6 +48,8 @@ class IndirectSends:
         self._groups = groups
         self._appender = appender
         self._writer = writer
+        # Called with the topic and the group of each message that was sent back.
+        self.on_sent_back: Callable[[str, str], None] = lambda topic, group: None
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -126,7 +128,7 @@ class IndirectSends:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
         properties = message.properties
-        properties.setdefault(PropertyKey.RETRY_TOPIC, message.topic)
+        origin = properties.setdefault(PropertyKey.RETRY_TOPIC, message.topic)
         if not properties.get(PropertyKey.ORIGIN_MESSAGE_ID):
             properties[PropertyKey.ORIGIN_MESSAGE_ID] = message.offset_id
         limit = group.retry_max_times
@@ -146,6 +148,7 @@ class IndirectSends:
 
         def stored(refusal: StoreRefused | None) -> None:
             if refusal is None:
+                self.on_sent_back(origin, header.group)
                 channel.reply(command)
             else:
                 channel.reply(command, refusal.code, remark=refusal.remark)

@@ -8,6 +8,7 @@ docs/protocol.md and follows DefaultMessageStore.getMessage and PullMessageProce
 import asyncio
 import os
 import struct
+import time
 from collections.abc import Callable
 from functools import cache
 
@@ -154,9 +155,11 @@ class PullHandlers:
         if waits and may_hold and sys_flag & _SUSPEND and self._may_wait(header, channel):
             self._hold(header, fields, channel, queue, offset, expression)
         elif count and self._log.written - ranges[0][0] > self._warm_bytes:
-            self._read_cold(header, channel, queue, found, self._stats.group(topic, group))
+            counter = self._stats.group(topic, group, queue.queue_id)
+            self._read_cold(header, channel, queue, found, counter)
         else:
-            self._answer_warm(header, channel, queue, found, self._stats.group(topic, group))
+            counter = self._stats.group(topic, group, queue.queue_id)
+            self._answer_warm(header, channel, queue, found, counter)
         if may_hold and sys_flag & _COMMIT:
             self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
 
@@ -291,7 +294,7 @@ class PullHandlers:
         if slices is None:  # a log file was deleted by age since the entries were read
             code, slices, count, size = RETRY, [], 0, 0
         self._answer(header, channel, queue, code, next_offset, slices, size)
-        self._count(counter, count, size)
+        self._count(counter, count, size, ranges)
 
     def _slices(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
         """The records as slices of the mapped log; None if one is not there any more."""
@@ -309,10 +312,15 @@ class PullHandlers:
             slices.append(view[start : start + length])
         return slices
 
-    def _count(self, counter: GroupCounter, count: int, size: int) -> None:
+    def _count(
+        self, counter: GroupCounter, count: int, size: int, ranges: list[tuple[int, int]]
+    ) -> None:
         if count:
             counter.messages += count
             counter.size += size
+            counter.pulls += 1
+            start, length = ranges[-1]
+            counter.behind = self._log.written - start - length
             self._stats.found += 1
             self._stats.transferred += count
         else:
@@ -436,6 +444,7 @@ class PullHandlers:
     ) -> None:
         code, next_offset, ranges, count, size = found
         files = [self._log.file_at(start) for start, _ in ranges]
+        began = time.monotonic()
 
         def read() -> list[bytes | memoryview]:
             parts: list[bytes | memoryview] = []
@@ -451,7 +460,8 @@ class PullHandlers:
         except OSError:  # the file was deleted by age meanwhile
             code, slices, count, size = RETRY, [], 0, 0
         self._answer(header, channel, queue, code, next_offset, slices, size)
-        self._count(counter, count, size)
+        self._count(counter, count, size, ranges)
+        counter.waited += int((time.monotonic() - began) * 1000)
 
 
 @cache

@@ -178,6 +178,7 @@ class Appender:
         batch.touched[queue] = queue.appended
         return position
 
+        queue.put_bytes += size
     def batch_timestamp(self) -> int:
         """The store timestamp, in ms, that a message appended in this turn gets."""
         batch = self._batch
@@ -256,6 +257,7 @@ class Appender:
                 woken.append(queue)
         _send(batch.replies)
         for callback in batch.callbacks:
+            queue.puts += end - queue.readable
             callback(None)
         for queue in woken:
             for pull in list(queue.waiting):

@@ -59,6 +59,8 @@ class ConsumeQueue:
         "appended",
         "extension",
         "minimum",
+        "put_bytes",
+        "puts",
         "queue_id",
         "readable",
         "topic",
@@ -84,6 +86,9 @@ class ConsumeQueue:
         self.readable = 0
         self.written = 0
         self.appended = 0
+        # Put by this process: messages that can be read, and bytes of records.
+        self.puts = 0
+        self.put_bytes = 0
         # From here on entries were made by this process: they need not be held against the log.
         self.trusted = 0
         # Who is woken by the next message, in their order: a dict, so that one of ten

@@ -28,6 +28,7 @@ from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Consumers, Producers
+from mq.daemons.broker.stat_items import StatItems, totals
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.targets import SendTargets
@@ -104,7 +105,16 @@ class Harness:
             relay.handlers(self.settings, self.topics, self.offsets, self.consumers, self.store),
             query.handlers(lambda: self.settings.store, self.consumers, self.filters, self.store),
             config.handlers(
-                self.settings, self.topics, self.store, stats, DayTotals(stats), delayed
+                self.settings,
+                self.topics,
+                self.store,
+                stats,
+                DayTotals(stats),
+                delayed,
+                StatItems(
+                    lambda: totals(self.store.queues, stats, lambda: self.settings.broker),
+                    lambda: self.settings.broker,
+                ),
             ),
         )
         self.listener = Listener(tables, "127.0.0.1", 0)

@@ -1,0 +1,176 @@
+"""The figures of VIEW_BROKER_STATS_DATA: what was put and got over a minute, an hour and a day.
+
+Names, keys and windows are those of Java's BrokerStatsManager and StatsItem: a sample each 10 s, 10
+minutes and hour, of which 7, 7 and 25 are kept; a figure is the last sample less the first. What is
+sampled are counters that the store and the pulls add to anyway. A batch counts as so many puts as
+it has messages, where Java counts one.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.store.queues import Queues
+from mq.protocol.bodies import BrokerStatsData, BrokerStatsItem
+
+#: What was counted, and in how many calls.
+Total = tuple[int, int]
+#: The name of a figure, and what of: a topic, topic@group, topic@queue …
+Key = tuple[str, str]
+
+
+class Window(NamedTuple):
+    """How often samples are taken, in seconds, and how many are kept."""
+
+    seconds: int
+    most: int
+
+
+MINUTE, HOUR, DAY = range(3)
+WINDOWS = (Window(10, 7), Window(600, 7), Window(3600, 25))
+
+
+class _Item:
+    """The samples of one figure by window, aligned at their ends with the times of all."""
+
+    __slots__ = ("base", "last", "samples")
+
+    def __init__(self) -> None:
+        self.base: Total = (0, 0)  # counted by counters that have gone
+        self.last: Total = (0, 0)
+        self.samples: tuple[list[Total], ...] = tuple([] for _ in WINDOWS)
+
+    def update(self, total: Total) -> Total:
+        """Take in what a counter says now; one that went back has begun anew."""
+        if total[0] < self.last[0]:
+            self.base = (self.base[0] + self.last[0], self.base[1] + self.last[1])
+        self.last = total
+        return self.base[0] + total[0], self.base[1] + total[1]
+
+
+class StatItems:
+    """Samples of all figures. ``totals`` gives the counters as they stand."""
+
+    def __init__(
+        self,
+        totals: Callable[[], Mapping[Key, Total]],
+        config: Callable[[], BrokerConfig],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._totals = totals
+        self._config = config
+        self._clock = clock
+        self._items: dict[Key, _Item] = {}
+        self._times: tuple[list[float], ...] = tuple([] for _ in WINDOWS)
+
+    async def run(self) -> None:
+        """Take samples until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for number, window in enumerate(WINDOWS):
+                tasks.create_task(self._run_window(number, window), name=f"samples {window}")
+
+    async def _run_window(self, number: int, window: Window) -> None:
+        while True:
+            self.sample(number)
+            await asyncio.sleep(window.seconds)
+
+    def sample(self, number: int) -> None:
+        """Take a sample of every figure for a window."""
+        window = WINDOWS[number]
+        now = self._clock()
+        times = self._times[number]
+        if not times:
+            times.append(now - window.seconds)
+        times.append(now)
+        del times[: -window.most]
+        totals = self._totals()
+        for key in totals.keys() - self._items.keys():
+            self._items[key] = _Item()
+        for key, item in list(self._items.items()):
+            total = totals.get(key)
+            if total is None:
+                # autoDeleteUnusedStats: figures of what was deleted go with it, or stay.
+                if self._config().auto_delete_unused_stats:
+                    del self._items[key]
+                    continue
+                total = item.last
+            samples = item.samples[number]
+            if not samples:
+                samples.append((0, 0))
+            samples.append(item.update(total))
+            del samples[: -window.most]
+
+    def view(self, name: str, key: str) -> BrokerStatsData | None:
+        """A figure over the three windows; None for one that was never counted."""
+        item = self._items.get((name, key))
+        if item is None:
+            if (name, key) not in self._totals():
+                return None
+            item = _Item()  # counted, but not sampled yet
+        figures = [
+            _figure(times, samples)
+            for times, samples in zip(self._times, item.samples, strict=True)
+        ]
+        return BrokerStatsData(
+            stats_minute=figures[MINUTE], stats_hour=figures[HOUR], stats_day=figures[DAY]
+        )
+
+
+def _figure(times: list[float], samples: list[Total]) -> BrokerStatsItem:
+    """The sum, the rate a second and the average a call of a window's samples."""
+    if len(samples) < 2:
+        return BrokerStatsItem()
+    difference = samples[-1][0] - samples[0][0]
+    calls = samples[-1][1] - samples[0][1]
+    seconds = times[-1] - times[-len(samples)]
+    return BrokerStatsItem(
+        sum=difference,
+        tps=difference / seconds if seconds > 0 else 0.0,
+        avgpt=difference / calls if calls > 0 else 0.0,
+    )
+
+
+def totals(
+    queues: Queues, stats: BrokerStats, config: Callable[[], BrokerConfig]
+) -> dict[Key, Total]:
+    """What the counters of a broker say, under the names of BrokerStatsManager."""
+    detailed = config().enable_detail_stat
+    found: dict[Key, Total] = {}
+
+    def add(name: str, key: str, value: int, calls: int) -> None:
+        old_value, old_calls = found.get((name, key), (0, 0))
+        found[name, key] = (old_value + value, old_calls + calls)
+
+    for queue in queues:
+        if not queue.puts:
+            continue
+        add("TOPIC_PUT_NUMS", queue.topic, queue.puts, queue.puts)
+        add("TOPIC_PUT_SIZE", queue.topic, queue.put_bytes, queue.puts)
+        if detailed:
+            key = f"{queue.topic}@{queue.queue_id}"
+            add("QUEUE_PUT_NUMS", key, queue.puts, queue.puts)
+            add("QUEUE_PUT_SIZE", key, queue.put_bytes, queue.puts)
+    for (topic, group, queue_id), counter in stats.groups.items():
+        if not counter.pulls:
+            continue
+        pulls = counter.pulls
+        add("GROUP_GET_NUMS", f"{topic}@{group}", counter.messages, pulls)
+        add("GROUP_GET_SIZE", f"{topic}@{group}", counter.size, pulls)
+        if detailed:
+            key = f"{topic}@{queue_id}@{group}"
+            add("QUEUE_GET_NUMS", key, counter.messages, pulls)
+            add("QUEUE_GET_SIZE", key, counter.size, pulls)
+            add("GROUP_GET_LATENCY", f"{queue_id}@{topic}@{group}", counter.waited, pulls)
+        else:
+            add("GROUP_GET_LATENCY", f"{topic}@{group}", counter.waited, pulls)
+    for (topic, group), count in stats.sent_back.items():
+        add("SNDBCK_PUT_NUMS", f"{topic}@{group}", count, count)
+    cluster = config().broker_cluster_name
+    if stats.puts:
+        add("BROKER_PUT_NUMS", cluster, stats.puts, 0)
+    if stats.transferred:
+        add("BROKER_GET_NUMS", cluster, stats.transferred, 0)
+    return found

@@ -1,0 +1,128 @@
+"""What is counted, sampled and shown as VIEW_BROKER_STATS_DATA shows it."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.stat_items import DAY, HOUR, MINUTE, Key, StatItems, Total
+from mq.protocol.bodies import BrokerStatsData
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.harness import send
+from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.peer import Peer
+
+PUTS = ("TOPIC_PUT_NUMS", "T")
+
+
+class Counters:
+    """Counters and a clock of the test's."""
+
+    def __init__(self, **settings: bool) -> None:
+        self.now = 1000.0
+        self.table: dict[Key, Total] = {}
+        self.config = BrokerConfig().replace(**settings)
+        self.items = StatItems(self.totals, lambda: self.config, lambda: self.now)
+
+    def totals(self) -> Mapping[Key, Total]:
+        return self.table
+
+    def sample(self, window: int, seconds: float, **totals: Total) -> None:
+        self.now += seconds
+        for topic, total in totals.items():
+            self.table["TOPIC_PUT_NUMS", topic] = total
+        self.items.sample(window)
+
+    def figure(self, window: int, topic: str = "T") -> tuple[int, float, float]:
+        data = self.items.view("TOPIC_PUT_NUMS", topic)
+        assert data is not None
+        item = (data.stats_minute, data.stats_hour, data.stats_day)[window]
+        assert item is not None
+        return item.sum, item.tps, item.avgpt
+
+
+def test_a_figure_is_the_last_sample_less_the_first() -> None:
+    counters = Counters()
+    counters.sample(MINUTE, 0, T=(10, 5))
+    assert counters.figure(MINUTE) == (10, 1.0, 2.0)
+    counters.sample(MINUTE, 10, T=(30, 10))
+    assert counters.figure(MINUTE) == (30, 1.5, 3.0)
+    assert counters.figure(HOUR) == counters.figure(DAY) == (0, 0.0, 0.0)
+    counters.sample(DAY, 0)
+    assert counters.figure(DAY) == (30, 30 / 3600, 3.0)
+
+
+def test_a_minute_is_of_seven_samples() -> None:
+    counters = Counters()
+    for number in range(1, 20):
+        counters.sample(MINUTE, 10, T=(number * 100, number))
+    assert counters.figure(MINUTE) == (600, 10.0, 100.0)
+
+
+def test_what_began_later_counts_from_the_sample_before() -> None:
+    counters = Counters()
+    for _ in range(3):
+        counters.sample(MINUTE, 10)
+    assert counters.items.view(*PUTS) is None
+    counters.table[PUTS] = (7, 7)
+    assert counters.figure(MINUTE) == (0, 0.0, 0.0)  # there, but not sampled yet
+    counters.sample(MINUTE, 10)
+    assert counters.figure(MINUTE) == (7, 0.7, 1.0)
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_figures_of_what_was_deleted_stay_unless_told_otherwise(delete: bool) -> None:
+    counters = Counters(auto_delete_unused_stats=delete)
+    counters.sample(MINUTE, 10, T=(5, 5))
+    del counters.table[PUTS]
+    counters.sample(MINUTE, 10)
+    assert (counters.items.view(*PUTS) is None) == delete
+    counters.sample(MINUTE, 10, T=(2, 2))  # a new topic of that name
+    assert counters.figure(MINUTE)[0] == (2 if delete else 7)
+
+
+def test_a_broker_shows_what_it_has_put_and_given_and_refuses_what_it_never_counted(
+    tmp_path: Path,
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+
+            async def view(name: str, key: str) -> tuple[int, float]:
+                fields = {"statsName": name, "statsKey": key}
+                reply = await peer.ask(RequestCode.VIEW_BROKER_STATS_DATA, fields)
+                assert reply.code == ResponseCode.SUCCESS, reply
+                item = BrokerStatsData.decode(reply.body).stats_minute
+                assert item is not None
+                return item.sum, item.avgpt
+
+            for number in range(3):
+                await send(peer, "Counted", b"%d" % number, properties="TAGS\x01a")
+            pull = {"consumerGroup": "G", "topic": "Counted", "queueId": "0", "maxMsgNums": "32"}
+            pull |= {"queueOffset": "0", "sysFlag": "4", "commitOffset": "0", "subVersion": "0"}
+            pull |= {"subscription": "*", "suspendTimeoutMillis": "0"}
+            reply = await peer.ask(RequestCode.PULL_MESSAGE, pull)
+            assert reply.code == ResponseCode.SUCCESS
+            size = len(reply.body)
+            back = {"offset": "0", "group": "G", "delayLevel": "1"}
+            reply = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+            assert reply.code == ResponseCode.SUCCESS
+            broker.figures.sample(MINUTE)
+            assert await view("TOPIC_PUT_NUMS", "Counted") == (3, 1.0)
+            assert await view("TOPIC_PUT_SIZE", "Counted") == (size, size / 3)
+            assert await view("QUEUE_PUT_NUMS", "Counted@0") == (3, 1.0)
+            assert await view("GROUP_GET_NUMS", "Counted@G") == (3, 3.0)
+            assert await view("GROUP_GET_SIZE", "Counted@G") == (size, size)
+            assert await view("QUEUE_GET_NUMS", "Counted@0@G") == (3, 3.0)
+            assert await view("GROUP_GET_LATENCY", "0@Counted@G") == (0, 0.0)
+            assert await view("SNDBCK_PUT_NUMS", "Counted@G") == (1, 1.0)
+            assert await view("BROKER_PUT_NUMS", "DefaultCluster") == (4, 0.0)
+            assert await view("BROKER_GET_NUMS", "DefaultCluster") == (3, 0.0)
+            for name, key in (("TOPIC_PUT_NUMS", "Other"), ("NO_SUCH_FIGURE", "Counted")):
+                fields = {"statsName": name, "statsKey": key}
+                reply = await peer.ask(RequestCode.VIEW_BROKER_STATS_DATA, fields)
+                assert reply.code == ResponseCode.SYSTEM_ERROR
+                assert reply.remark == f"The stats <{name}> <{key}> not exist"
+
+    asyncio.run(script())
