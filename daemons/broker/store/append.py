@@ -84,7 +84,8 @@ class Appender:
 
     ``refusal`` is why no message is taken at present, None while they are. ``await_flush`` takes a
     written batch that may not be published before an fsync; None publishes at once.
-    ``on_published`` is called with every published batch, after its replies have left.
+    ``on_published`` is called with every published batch, after its replies have left, and
+    ``on_pages_needed`` when the log has grown beyond ``pages_needed_from``; it returns the next.
     ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
     store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
@@ -93,6 +94,8 @@ class Appender:
         self.refusal: StoreRefused | None = None
         self.await_flush: Callable[[Batch], None] | None = None
         self.on_published: Callable[[Batch], None] = lambda batch: None
+        self.on_pages_needed: Callable[[], int] = lambda: 1 << 63
+        self.pages_needed_from = 0
         self.extend: Callable[[ConsumeQueue, int, int, bytes], int] | None = None
         self.store_host = store_host
         self.failed_writes = 0
@@ -175,10 +178,10 @@ class Appender:
         if self.extend is not None:
             tags_code = self.extend(queue, tags_code, batch.timestamp, properties_field)
         queue.append(_pack_entry(position, size, tags_code))
+        queue.put_bytes += size
         batch.touched[queue] = queue.appended
         return position
 
-        queue.put_bytes += size
     def batch_timestamp(self) -> int:
         """The store timestamp, in ms, that a message appended in this turn gets."""
         batch = self._batch
@@ -235,6 +238,8 @@ class Appender:
         batch.messages = len(batch.parts) // _PARTS
         batch.parts.clear()
         self._log.position = self._log.written = batch.end
+        if batch.end > self.pages_needed_from:
+            self.pages_needed_from = self.on_pages_needed()
         for queue, end in batch.touched.items():
             queue.written = end
         if batch.prompt_replies:
@@ -252,12 +257,12 @@ class Appender:
         self.size += batch.end - batch.start
         woken = []
         for queue, end in batch.touched.items():
+            queue.puts += end - queue.readable
             queue.readable = end
             if queue.waiting:
                 woken.append(queue)
         _send(batch.replies)
         for callback in batch.callbacks:
-            queue.puts += end - queue.readable
             callback(None)
         for queue in woken:
             for pull in list(queue.waiting):

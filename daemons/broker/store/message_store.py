@@ -26,6 +26,7 @@ from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
+from mq.daemons.broker.store.read_ahead import ReadAhead
 from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
@@ -141,6 +142,9 @@ class MessageStore:
             self.appender.last_timestamp = max(
                 self._checkpoint.message_timestamp, self._last_store_timestamp()
             )
+        ahead = ReadAhead(self.log)
+        self._parts.callback(ahead.close)
+        self.appender.on_pages_needed = ahead.ask
         self.flusher = Flusher(self.log, self.appender, settings.sync_flush_timeout / 1000)
         self._parts.push_async_callback(self.flusher.close)
         if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
