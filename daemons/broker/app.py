@@ -30,6 +30,7 @@ from mq.daemons.broker.handlers import (
     query,
     relay,
     topic,
+    transaction,
 )
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.pull import PullHandlers
@@ -45,6 +46,8 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.transactions.checks import TransactionChecks
+from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import merge
 from mq.daemons.listener import Listener
@@ -149,9 +152,19 @@ class Broker:
         self.timer: Timer | None = None
         self._writer.on_timed = self._use_timer
         parts.push_async_callback(self._close_timer)
+        self.transactions = Transactions(store, self._writer, offsets, self.topics)
+        parts.callback(self.transactions.save_progress)
         self.consumers = Consumers()
         self.producers = Producers()
         self._locks = QueueLocks()
+        self.transaction_checks = TransactionChecks(
+            lambda: settings.broker,
+            lambda: settings.store,
+            self.transactions,
+            self._writer,
+            self.topics,
+            self.producers,
+        )
         self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
         self._days = DayTotals(self.stats)
         self.figures = StatItems(
@@ -206,7 +219,12 @@ class Broker:
         consumers, producers, stats = self.consumers, self.producers, self.stats
         targets = SendTargets(lambda: settings.broker, topics, groups, store)
         indirect = IndirectSends(
-            lambda: settings.broker, topics, groups, store.appender, self._writer
+            lambda: settings.broker,
+            topics,
+            groups,
+            store.appender,
+            self._writer,
+            self.transactions,
         )
         indirect.on_sent_back = lambda topic, group: stats.sent_back.update([(topic, group)])
         send = SendHandlers(
@@ -243,6 +261,12 @@ class Broker:
             ),
             relay.handlers(settings, topics, offsets, consumers, store),
             topic.handlers(settings, topics, offsets, store, self.registration.announced),
+            transaction.handlers(
+                settings,
+                self.transactions,
+                self._writer,
+                None if self.access is None else self.access.check_write,
+            ),
         )
         self.listener.serve(
             merge(admin, send.handlers(), self._pull.handlers()),
@@ -271,6 +295,7 @@ class Broker:
         ):
             self.tasks.spawn(_save_again_and_again(save, seconds, what), what)
         self.tasks.spawn(self.delayed.run(), "delayed messages")
+        self.tasks.spawn(self.transaction_checks.run(), "transaction checks")
         if Timer.is_used(self.store.root):
             self._use_timer()
         self.tasks.spawn(self._expire_clients(), "expiry of clients")

@@ -128,7 +128,7 @@ class BrokerConfig(Section):
         60_000, "pause between saves of the offsets' history", unit="ms", effect=False
     )
     reject_transaction_message: bool = setting(
-        False, "refuse transaction messages", important=True, effect=False
+        False, "refuse transaction messages", important=True, updatable=True
     )
     fetch_namesrv_addr_by_address_server: bool = setting(
         False, "ask an HTTP address server for the name servers", important=True
@@ -250,10 +250,10 @@ class BrokerConfig(Section):
         unit="ms",
         long=True,
         important=True,
-        effect=False,
+        updatable=True,
     )
     transaction_check_max: int = setting(
-        15, "checks before a half message is discarded", important=True, effect=False
+        15, "checks before a half message is discarded", important=True, updatable=True
     )
     transaction_check_interval: int = setting(
         60_000,
@@ -261,7 +261,7 @@ class BrokerConfig(Section):
         unit="ms",
         long=True,
         important=True,
-        effect=False,
+        updatable=True,
     )
     acl_enable: bool = setting(False, "check who may do what", important=True)
     acl_plain_file: str = setting(

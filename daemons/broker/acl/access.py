@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mq.daemons.broker.acl.accounts import SUB, Account, check_keys, check_permissions, text
+from mq.daemons.broker.acl.accounts import PUB, SUB, Account, check_keys, check_permissions, text
 from mq.daemons.broker.acl.addresses import parts_of
 from mq.daemons.broker.acl.errors import AclError
 from mq.daemons.broker.acl.files import AclFiles, Rules, load
@@ -129,6 +129,13 @@ class AccessControl:
 
         Raises Refused unless its sender may read from the topic. Java does not ask.
         """
+        self._check_topic(command, channel, topic, SUB)
+
+    def check_write(self, command: Command, channel: Channel, topic: str) -> None:
+        """Likewise, unless its sender may send to the topic."""
+        self._check_topic(command, channel, topic, PUB)
+
+    def _check_topic(self, command: Command, channel: Channel, topic: str, needed: int) -> None:
         parts = parts_of(channel.remote_address[0])
         if any(matches(parts) for matches in self.rules.global_matchers):
             return
@@ -137,7 +144,7 @@ class AccessControl:
             if account is None:
                 raise AclError("No accessKey is configured")
             if not account.matches(parts):
-                account.check(topic, SUB)
+                account.check(topic, needed)
         except AclError as error:
             self.refused += 1
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None

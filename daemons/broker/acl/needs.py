@@ -67,6 +67,8 @@ _SENDS: dict[int, str] = {
     RequestCode.SEND_MESSAGE: "topic",
     RequestCode.SEND_MESSAGE_V2: "b",
     RequestCode.SEND_BATCH_MESSAGE: "b",
+    RequestCode.SEND_REPLY_MESSAGE: "topic",
+    RequestCode.SEND_REPLY_MESSAGE_V2: "b",
     RequestCode.RECALL_MESSAGE: "topic",
 }
 

@@ -1,8 +1,9 @@
 """Sends that do not simply go to the end of the queue that they name.
 
-A delayed message waits under another topic, a retry that has failed too often goes to the dead
-letters, and what a consumer sends back (CONSUMER_SEND_MSG_BACK) is stored again for its group.
-Their rate is low beside that of plain sends, so they are built as objects.
+A delayed message waits under another topic, one that is prepared for a transaction until that ends,
+a retry that has failed too often goes to the dead letters, and what a consumer sends back
+(CONSUMER_SEND_MSG_BACK) is stored again for its group. Their rate is low beside that of plain
+sends, so they are built as objects.
 """
 
 import random
@@ -14,6 +15,7 @@ from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
@@ -21,7 +23,7 @@ from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.flags import Permission, TopicSysFlag
+from mq.protocol.flags import Permission, SysFlag, TopicSysFlag
 from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
@@ -42,12 +44,14 @@ class IndirectSends:
         groups: Groups,
         appender: Appender,
         writer: MessageWriter,
+        transactions: Transactions,
     ) -> None:
         self._config = config
         self._topics = topics
         self._groups = groups
         self._appender = appender
         self._writer = writer
+        self._transactions = transactions
         # Called with the topic and the group of each message that was sent back.
         self.on_sent_back: Callable[[str, str], None] = lambda topic, group: None
 
@@ -63,15 +67,14 @@ class IndirectSends:
         sys_flag: int,
         channel: Channel,
     ) -> StoredMessage:
-        """Store a message of SEND_MESSAGE_V2 that is delayed or a retry; returns it as stored.
+        """Store a message of SEND_MESSAGE_V2 that is delayed, prepared or a retry; returns it as
+        stored.
 
         Raises Refused and StoreRefused.
         """
-        if properties.get(PropertyKey.TRANSACTION_PREPARED) == "true":
-            raise Refused(
-                ResponseCode.NO_PERMISSION, "this broker does not take transaction messages"
-            )
-        properties.pop(PropertyKey.WAIT_STORE, None)
+        prepared = self._is_prepared(fields, properties, sys_flag)
+        if not prepared:  # Java writes a half's properties anew, with WAIT
+            properties.pop(PropertyKey.WAIT_STORE, None)
         properties[PropertyKey.CLUSTER] = self._config().broker_cluster_name
         message = StoredMessage(
             queue.topic,
@@ -86,8 +89,35 @@ class IndirectSends:
         )
         if queue.topic.startswith(names.RETRY_PREFIX):
             self._bury_if_hopeless(message, fields)
-        self._writer.put_or_delay(message)
+        if prepared:
+            self._transactions.prepare(message)
+        else:
+            self._writer.put_or_delay(message)
         return message
+
+    def _is_prepared(
+        self, fields: Mapping[str, str], properties: Mapping[str, str], sys_flag: int
+    ) -> bool:
+        """Whether a message is sent in a transaction. Raises Refused if it may not be.
+
+        Clients before 4.6.1 send with TRAN_MSG what they give back of such a message.
+        """
+        level = properties.get(PropertyKey.DELAY_LEVEL, "0")
+        given_back = int(fields.get("j") or 0) > 0 and level.isdigit() and int(level) > 0
+        if properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() != "true" or given_back:
+            if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED:
+                raise Refused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "the system flag says that the message is prepared, TRAN_MSG that it is not",
+                )
+            return False
+        config = self._config()
+        if config.reject_transaction_message:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending transaction message is forbidden",
+            )
+        return True
 
     def _bury_if_hopeless(self, message: StoredMessage, fields: Mapping[str, str]) -> None:
         """Move a retry that has failed too often to the dead letters of its group.

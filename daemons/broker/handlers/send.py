@@ -125,7 +125,7 @@ class SendHandlers:
         text = fields.get("i")
         sys_flag = int(fields["f"])
         if sys_flag:
-            sys_flag = _checked(sys_flag)
+            sys_flag = _checked(sys_flag, text)
         keys: tuple[str, ...] = ()
         code = 0
         promptly = False
@@ -347,9 +347,16 @@ def _field(properties: str) -> bytes:
     return _SHORT.pack(len(raw)) + raw
 
 
-def _checked(sys_flag: int) -> int:
+def _checked(sys_flag: int, properties: str | None = None) -> int:
     """The system flag of a request as it is stored: which address families the hosts have is for us
-    to say."""
-    if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED:
-        raise Refused(ResponseCode.NO_PERMISSION, "this broker does not take transaction messages")
+    to say. What would be stored and never shown to anyone is refused."""
+    transaction = sys_flag & SysFlag.TRANSACTION_MASK
+    if transaction == SysFlag.TRANSACTION_ROLLBACK or (
+        transaction == SysFlag.TRANSACTION_PREPARED and f"{_PREPARED}\x01" not in (properties or "")
+    ):
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the system flag {sys_flag} says that this is part of a transaction, but there is no "
+            f"TRAN_MSG",
+        )
     return sys_flag & ~_HOST_FLAGS & 0x7FFFFFFF

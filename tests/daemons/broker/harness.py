@@ -33,6 +33,7 @@ from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import merge
 from mq.daemons.listener import Listener
@@ -84,6 +85,7 @@ class Harness:
                 self.groups,
                 self.store.appender,
                 writer,
+                Transactions(self.store, writer, self.offsets, self.topics),
             ),
         )
         tables = merge(

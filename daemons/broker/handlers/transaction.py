@@ -1,0 +1,165 @@
+"""Transactions: how they end, and the check of one that was given up."""
+
+import logging
+from collections.abc import Callable
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.broker.transactions.service import Transactions, is_stored
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers.transaction import (
+    EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
+)
+from mq.protocol.message import StoredMessage
+from mq.protocol.message_id import decode_offset_id
+from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
+
+#: Raises Refused unless who sent a request may send to a topic.
+CheckWrite = Callable[[Command, Channel, str], None]
+
+_ENDS = (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK)
+
+
+def handlers(
+    settings: BrokerSettings,
+    transactions: Transactions,
+    writer: MessageWriter,
+    check_write: CheckWrite | None = None,
+) -> dict[int, Handler]:
+    """The table of this subject."""
+    about = TransactionHandlers(settings, transactions, writer, check_write)
+    return {
+        RequestCode.END_TRANSACTION: about.end,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: about.resume_check,
+    }
+
+
+class TransactionHandlers:
+    """Ends transactions as their producers say."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        transactions: Transactions,
+        writer: MessageWriter,
+        check_write: CheckWrite | None,
+    ) -> None:
+        self._settings = settings
+        self._transactions = transactions
+        self._writer = writer
+        self._check_write = check_write
+
+    def end(self, command: Command, channel: Channel) -> None:
+        """Commit a transaction or roll it back; one whose end is still unknown stays open.
+
+        Source: EndTransactionProcessor, which does not answer either what is neither of both.
+        """
+        if self._settings.store.broker_role is BrokerRole.SLAVE:
+            raise Refused(
+                ResponseCode.SLAVE_NOT_AVAILABLE,
+                "this broker is a slave: transactions end at its master",
+            )
+        header = EndTransactionRequestHeader.decode(command.fields)
+        if header.commit_or_rollback not in _ENDS:
+            log.info(
+                "%s does not know yet how transaction %s ends: %s",
+                channel.remote,
+                header.msg_id,
+                command.remark or "no reason given",
+            )
+            return
+        half = self._half(header)
+        if self._check_write is not None:
+            topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
+            self._check_write(command, channel, topic)
+        offset = self._transactions.ledger.find(half)
+        if offset is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the transaction {header.msg_id} is not open: it has ended, or was given up "
+                f"(mqadmin resumeCheckHalfMessage opens it again)",
+            )
+        self._end(command, channel, half, offset, header.commit_or_rollback)
+
+    def _half(self, header: EndTransactionRequestHeader) -> StoredMessage:
+        """The half that is to end. Raises Refused as checkPrepareMessage does."""
+        half = self._transactions.find_half(header.commit_log_offset)
+        if half is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if half.properties.get(PropertyKey.PRODUCER_GROUP) != header.producer_group:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != header.tran_state_table_offset:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return half
+
+    def _end(
+        self, command: Command, channel: Channel, half: StoredMessage, offset: int, how: int
+    ) -> None:
+        transactions = self._transactions
+        if not transactions.ledger.may_end(offset):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is just being ended")
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if refusal is None or is_stored(refusal):
+                channel.reply(command)
+            else:
+                channel.reply(command, refusal.code, remark=refusal.remark)
+
+        try:
+            if how == SysFlag.TRANSACTION_COMMIT:
+                transactions.commit(half, offset, stored)
+            else:
+                transactions.roll_back(offset, stored)
+        except StoreRefused as refusal:
+            raise Refused(refusal.code, refusal.remark) from None
+
+    def resume_check(self, command: Command, channel: Channel) -> None:
+        """Check a transaction again that was given up (AdminBrokerProcessor)."""
+        header = ResumeCheckHalfMessageRequestHeader.decode(command.fields)
+        half = self._given_up(header.msg_id or "")
+        half.properties[PropertyKey.TRANSACTION_CHECK_TIMES] = "0"
+        half.topic = names.TRANSACTION_HALF_TOPIC
+        half.queue_id = 0
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if refusal is None or is_stored(refusal):
+                log.info("%s has transaction %r checked again", channel.remote, half)
+                channel.reply(command)
+            else:
+                channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=refusal.remark)
+
+        try:
+            self._transactions.put_half(half, stored)
+        except StoreRefused as refusal:
+            raise Refused(ResponseCode.SYSTEM_ERROR, refusal.remark) from None
+
+    def _given_up(self, message_id: str) -> StoredMessage:
+        """The message of an offset id. Raises Refused if it is none that was prepared."""
+        try:
+            message = self._writer.read(decode_offset_id(message_id).offset)
+        except (ValueError, RemoteProtocolError) as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId {message_id!r}: {error}") from None
+        if message is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+        wanted = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID, PropertyKey.PRODUCER_GROUP)
+        if message.topic not in (
+            names.TRANSACTION_CHECK_MAX_TIME_TOPIC,
+            names.TRANSACTION_HALF_TOPIC,
+        ) or any(name not in message.properties for name in wanted):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"message {message_id} of {message.topic} is not of a transaction that was given up"
+                f" ({names.TRANSACTION_CHECK_MAX_TIME_TOPIC} has those)",
+            )
+        return message

@@ -1,0 +1,224 @@
+"""The checks of transactions that stay open: their producers are asked how they ended.
+
+One round each `transactionCheckInterval` goes over the open halves, the oldest first
+(TransactionalMessageServiceImpl.check). A half that is old enough is put again at the end of the
+half topic with its number of checks, so that the topic's beginning becomes free, and its producer
+is asked with CHECK_TRANSACTION_STATE. After `transactionCheckMax` checks it goes to
+TRANS_CHECK_MAX_TIME_TOPIC. Unlike Java's, a half keeps the flag of its user when it is put again,
+and what passes while CHECK_IMMUNITY_TIME_IN_SECONDS protects it does not count as a check.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.registry import Producers
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store_config import BrokerRole, MessageStoreConfig
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.transactions.records import number_property
+from mq.daemons.broker.transactions.service import Transactions, is_stored
+from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.writer import MessageWriter, restore_target
+from mq.protocol import names
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from mq.protocol.message import StoredMessage, encode_record
+from mq.protocol.message_id import encode_offset_id
+from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 64  # halves put again in one turn of the loop
+_MOST_SECONDS = 60.0  # of a round (MAX_PROCESS_TIME_LIMIT)
+_DISCARD_QUEUES = 1
+
+
+class _Verdict(Enum):
+    """What a round does with an open half."""
+
+    TOO_YOUNG = auto()  # and so are those behind it
+    IMMUNE = auto()
+    CHECK = auto()
+    GIVE_UP = auto()
+
+
+class TransactionChecks:
+    """Goes over open transactions in rounds."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        store_config: Callable[[], MessageStoreConfig],
+        transactions: Transactions,
+        writer: MessageWriter,
+        topics: Topics,
+        producers: Producers,
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._transactions = transactions
+        self._ledger = transactions.ledger
+        self._writer = writer
+        self._topics = topics
+        self._producers = producers
+        self.checked = 0
+        self.given_up = 0
+
+    async def run(self) -> None:
+        """Check until cancelled. A round that fails is not the last one."""
+        while True:
+            await asyncio.sleep(self._config().transaction_check_interval / 1000)
+            if self._store_config().broker_role is BrokerRole.SLAVE:
+                continue
+            try:
+                await self.round()
+            except OSError as error:
+                log.error("the check of transactions failed: %s", error)
+
+    async def round(self) -> None:
+        """Go once over the halves that are open now. Raises OSError if a topic cannot be made."""
+        clock = asyncio.get_running_loop().time
+        latest = clock() + _MOST_SECONDS
+        started = _now()
+        offsets = self._ledger.offsets()
+        for begin in range(0, len(offsets), _AT_ONCE):
+            outcomes = Outcomes()
+            go_on = self._check(offsets[begin : begin + _AT_ONCE], started, outcomes)
+            await outcomes.wait()
+            if not go_on or not outcomes.all_well or clock() > latest:
+                break
+        self._transactions.save_progress()
+
+    def _check(self, offsets: list[int], started: int, outcomes: Outcomes) -> bool:
+        """Look at some halves; returns whether the round goes on behind them."""
+        for offset in offsets:
+            if not self._ledger.is_open(offset):
+                continue  # it has ended meanwhile
+            half = self._transactions.read_half(offset)
+            if half is None:
+                log.error("open transaction %d: its message is gone", offset)
+                self._ledger.remove(offset)
+                continue
+            verdict = self._judge(half, started)
+            if verdict is _Verdict.TOO_YOUNG:
+                return False
+            try:
+                if verdict is _Verdict.GIVE_UP:
+                    self._give_up(half, outcomes)
+                else:
+                    self._put_again(half, verdict, outcomes)
+            except StoreRefused as refusal:
+                log.warning(
+                    "the check of transactions waits: %s",
+                    refusal,
+                    extra={"failure": "transaction checks"},
+                )
+                return False
+        return True
+
+    def _judge(self, half: StoredMessage, started: int) -> _Verdict:
+        now = _now()
+        age = now - half.born_timestamp  # below 0 if the producer's clock is ahead
+        checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
+        kept = self._store_config().file_reserved_time * 3600 * 1000
+        if checks >= self._config().transaction_check_max or age > kept:
+            return _Verdict.GIVE_UP
+        if half.store_timestamp >= started:
+            return _Verdict.TOO_YOUNG
+        immunity = self._config().transaction_time_out
+        seconds = number_property(half, PropertyKey.CHECK_IMMUNITY_TIME)
+        if seconds is not None:
+            immunity = seconds * 1000 if seconds >= 0 else immunity
+            if age < immunity:
+                return _Verdict.IMMUNE
+        return _Verdict.TOO_YOUNG if 0 <= age <= immunity else _Verdict.CHECK
+
+    def _put_again(self, half: StoredMessage, verdict: _Verdict, outcomes: Outcomes) -> None:
+        """Put a half at the end of the half topic, and then ask its producer unless it is immune.
+
+        Raises StoreRefused.
+        """
+        old = half.queue_offset
+        properties = half.properties
+        if verdict is _Verdict.IMMUNE:
+            properties.setdefault(PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET, str(old))
+        else:
+            checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
+            properties[PropertyKey.TRANSACTION_CHECK_TIMES] = str(max(checks, 0) + 1)
+        expected = outcomes.add()
+
+        def stored(refusal: StoreRefused | None) -> None:
+            new = half.queue_offset
+            if not is_stored(refusal):
+                self._ledger.replace(new, old)
+            elif verdict is _Verdict.CHECK and self._ledger.is_open(new):
+                self._ask(half)
+            expected(refusal)
+
+        try:
+            self._writer.put(half, stored)
+        except StoreRefused as refusal:
+            expected(refusal)
+            raise
+        # At once, for an end of the half by its old offset may come before it is stored.
+        self._ledger.replace(old, half.queue_offset)
+
+    def _ask(self, half: StoredMessage) -> None:
+        """Send a half as its consumers would see it to one of its producers."""
+        group = half.properties.get(PropertyKey.PRODUCER_GROUP, "")
+        channel = self._producers.any_channel(group)
+        if channel is None:
+            log.warning(
+                "producer group %s has open transactions, but no member here to be asked",
+                group,
+                extra={"failure": f"checks of {group}"},
+            )
+            return
+        unique = half.properties.get(PropertyKey.UNIQUE_KEY)
+        offset = half.queue_offset
+        if not restore_target(half):
+            return
+        header = CheckTransactionStateRequestHeader(
+            tran_state_table_offset=offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=unique,
+            transaction_id=unique,
+            offset_msg_id=encode_offset_id(*self._transactions.host, half.physical_offset),
+            topic=half.topic,
+        )
+        self.checked += 1
+        channel.notify(
+            Command(RequestCode.CHECK_TRANSACTION_STATE, header.encode(), encode_record(half))
+        )
+
+    def _give_up(self, half: StoredMessage, outcomes: Outcomes) -> None:
+        """Put a half where operators find it (DefaultTransactionalMessageCheckListener)."""
+        offset = half.queue_offset
+        topic = self._topics.create_internal(
+            names.TRANSACTION_CHECK_MAX_TIME_TOPIC, _DISCARD_QUEUES
+        )
+        log.error("transaction %r was checked too often or is too old: given up", half)
+        half.topic = topic.topic_name
+        half.queue_id = 0
+        expected = outcomes.add()
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if is_stored(refusal):
+                self._ledger.give_up(offset)
+                self.given_up += 1
+            expected(refusal)
+
+        try:
+            self._writer.put(half, stored)
+        except StoreRefused as refusal:
+            expected(refusal)
+            raise
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,143 @@
+"""Which transactions are open.
+
+The truth is on the disk: a half is open if no operation ends it. What is here is a picture of that
+in memory, made at the start and kept up to date, so that each transaction ends once however often
+its end is asked for, and the checks look only at halves that are open.
+
+A check puts the half at the end of the half topic again. It is then known by its newest offset, and
+its producer may still end it by an older one, on the way when the check was made.
+"""
+
+from collections.abc import Iterable
+
+from mq.daemons.broker.transactions.records import transaction_key
+from mq.protocol.message import StoredMessage
+
+# Transactions that were given up may still be ended by their producers; so many are remembered.
+_MOST_GIVEN_UP = 10_000
+
+
+class Ledger:
+    """The queue offsets of open halves."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, bytes] = {}  # key of the transaction by queue offset of its half
+        self._newest: dict[bytes, int] = {}  # and back
+        self._given_up: dict[bytes, int] = {}
+        self._ending: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def offsets(self) -> list[int]:
+        """The halves that are open, the oldest first."""
+        return sorted(self._open)
+
+    def first(self, default: int) -> int:
+        """The oldest open half, `default` if there is none."""
+        return min(self._open, default=default)
+
+    def is_open(self, offset: int) -> bool:
+        """Whether a half is open and is not just being ended."""
+        return offset in self._open and offset not in self._ending
+
+    def may_end(self, offset: int) -> bool:
+        """Whether an end is not on its way already."""
+        return offset not in self._ending
+
+    def add(self, half: StoredMessage, offset: int) -> None:
+        """A half is stored. If its producer has sent it twice, only the second is open."""
+        key = transaction_key(half)
+        self._forget(key)
+        self._open[offset] = key
+        self._newest[key] = offset
+
+    def find(self, half: StoredMessage) -> int | None:
+        """The offset by which the transaction of a half is to be ended, None if it is not open."""
+        if half.queue_offset in self._open:
+            return half.queue_offset
+        key = transaction_key(half)
+        offset = self._newest.get(key)
+        return self._given_up.get(key) if offset is None else offset
+
+    def replace(self, old: int, new: int) -> None:
+        """A half was put again. What happens to the transaction now happens to the newer one."""
+        key = self._open.pop(old)
+        self._open[new] = key
+        self._newest[key] = new
+
+    def begin_end(self, offset: int) -> None:
+        """The end of a half is on its way to the disk."""
+        self._ending.add(offset)
+
+    def cancel_end(self, offset: int) -> None:
+        """It did not get there."""
+        self._ending.discard(offset)
+
+    def remove(self, offset: int) -> None:
+        """A half has ended, or is not there any more."""
+        self._ending.discard(offset)
+        key = self._open.pop(offset, None)
+        if key is not None:
+            self._newest.pop(key, None)
+            return
+        for given_up in [k for k, o in self._given_up.items() if o == offset]:
+            del self._given_up[given_up]
+
+    def has_ended(self, half: StoredMessage) -> None:
+        """While the ledger is made: this half has ended, and with it the older ones that it was
+        put for again."""
+        self._forget(transaction_key(half))
+
+    def give_up(self, offset: int) -> None:
+        """A half is checked no more."""
+        key = self._open.pop(offset, None)
+        if key is None:
+            return
+        self._newest.pop(key, None)
+        self._given_up[key] = offset
+        if len(self._given_up) > _MOST_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+
+    def _forget(self, key: bytes) -> None:
+        known = self._newest.pop(key, None)
+        if known is not None:
+            self._open.pop(known, None)
+        self._given_up.pop(key, None)
+
+
+class Operations:
+    """The operations that the halves still open make Java read again, by their queue offset.
+
+    The offset of the group CID_RMQ_SYS_TRANS may pass an operation when all halves that it ends lie
+    before that group's offset in the half topic.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._latest_halves: list[int] = []  # of each operation the last half that it ends
+
+    def add(self, offset: int, halves: Iterable[int]) -> None:
+        """An operation is stored."""
+        if not self._latest_halves:
+            self._first = offset
+        # Offsets without an operation, which cannot be read, hold up nobody.
+        gap = offset - self._first - len(self._latest_halves)
+        self._latest_halves += [-1] * gap
+        self._latest_halves.append(max(halves, default=-1))
+
+    def passed(self, half_offset: int, default: int) -> int:
+        """Forget those that end only halves before an offset; returns that of the first left.
+
+        `default` is returned where there was none.
+        """
+        if not self._latest_halves:
+            return default
+        count = 0
+        for latest in self._latest_halves:
+            if latest >= half_offset:
+                break
+            count += 1
+        self._first += count
+        del self._latest_halves[:count]
+        return self._first

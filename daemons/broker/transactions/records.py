@@ -1,0 +1,91 @@
+"""The records of a transaction, as Java stores them (TransactionalMessageBridge).
+
+half       the message itself in RMQ_SYS_TRANS_HALF_TOPIC, with the topic and queue it is for
+operation  a half has ended: a message of RMQ_SYS_TRANS_OP_HALF_TOPIC that has its queue offset
+final      the message where consumers see it, with the physical offset of its half
+"""
+
+from hashlib import blake2b
+
+from mq.daemons.broker.writer import restore_target
+from mq.protocol import names
+from mq.protocol.flags import SysFlag
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+REMOVE_TAG = "d"  # TransactionalMessageUtil.REMOVETAG
+HALF_QUEUE = 0  # the only one
+
+
+def make_half(message: StoredMessage) -> None:
+    """Make a message that was sent a half: nobody sees it before it is committed.
+
+    The transaction bits are cleared, so that it has its place in the half topic like any message.
+    """
+    message.properties[PropertyKey.REAL_TOPIC] = message.topic
+    message.properties[PropertyKey.REAL_QUEUE_ID] = str(message.queue_id)
+    message.sys_flag &= ~SysFlag.TRANSACTION_MASK
+    message.topic = names.TRANSACTION_HALF_TOPIC
+    message.queue_id = HALF_QUEUE
+
+
+def make_final(half: StoredMessage) -> bool:
+    """Make a half what consumers see; False if it does not say which topic it is for.
+
+    Its properties stay as they are, TRAN_MSG among them, as with Java (EndTransactionProcessor).
+    """
+    physical = half.physical_offset
+    if not restore_target(half):
+        return False
+    half.sys_flag = half.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.TRANSACTION_COMMIT
+    half.prepared_transaction_offset = physical
+    return True
+
+
+def operation(half_offset: int, host: tuple[str, int], now: int) -> StoredMessage:
+    """The message that says that the half with this queue offset has ended; `now` in ms."""
+    return StoredMessage(
+        names.TRANSACTION_OPERATION_TOPIC,
+        str(half_offset).encode(),
+        {PropertyKey.TAGS: REMOVE_TAG, PropertyKey.WAIT_STORE: "true"},
+        queue_id=HALF_QUEUE,
+        born_timestamp=now,
+        born_host=host,
+    )
+
+
+def ended_offsets(message: StoredMessage) -> list[int]:
+    """The queue offsets of the halves that an operation ends.
+
+    4.9 writes one, 5.x a list with a comma behind each. None for what is no such list.
+    """
+    if message.tags != REMOVE_TAG:
+        return []
+    parts = [part for part in message.body.split(b",") if part]
+    return [int(part) for part in parts] if all(map(_is_number, parts)) else []
+
+
+def _is_number(part: bytes) -> bool:
+    return part.isdigit() and len(part) < 19
+
+
+def transaction_key(half: StoredMessage) -> bytes:
+    """What tells one transaction from another, however often its half is put again.
+
+    Its producer's group, topic and unique id; of a half without an id, its queue offset.
+    """
+    properties = half.properties
+    unique = properties.get(PropertyKey.UNIQUE_KEY)
+    if not unique:
+        return str(half.queue_offset).encode()
+    group = properties.get(PropertyKey.PRODUCER_GROUP, "")
+    topic = properties.get(PropertyKey.REAL_TOPIC, "")
+    return blake2b("\x01".join((group, topic, unique)).encode(), digest_size=16).digest()
+
+
+def number_property(message: StoredMessage, name: str) -> int | None:
+    """A property that is a whole number; None if there is none, -1 if it is something else."""
+    text = message.properties.get(name)
+    if text is None:
+        return None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1

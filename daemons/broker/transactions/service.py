@@ -1,0 +1,227 @@
+"""Transactions: halves are stored, committed and rolled back.
+
+A commit puts two records into the log, what consumers see and the operation that ends the half, in
+one write. So after a crash there are both or none; only the last write of a killed process can have
+been cut between them, and the next start adds the operation then. However it is asked for, a
+transaction therefore ends once. (Java puts them one after the other, and lets a producer commit a
+half twice: by its first offset and by the one that a check has given it.)
+"""
+
+import logging
+import struct
+import time
+
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.transactions.ledger import Ledger, Operations
+from mq.daemons.broker.transactions.records import (
+    HALF_QUEUE,
+    ended_offsets,
+    make_final,
+    make_half,
+    number_property,
+    operation,
+)
+from mq.daemons.broker.writer import MessageWriter
+from mq.protocol import names
+from mq.protocol.codes import ResponseCode
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import SysFlag
+from mq.protocol.host import host_text
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey, encode
+
+log = logging.getLogger(__name__)
+
+# What a final record and its operation may have more than the half: the timer's properties, topics.
+_ROOM = 2048
+
+
+class Transactions:
+    """The transactions of a broker. Made when its store is open; reads what is open there."""
+
+    def __init__(
+        self, store: MessageStore, writer: MessageWriter, offsets: ConsumerOffsets, topics: Topics
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._offsets = offsets
+        self._topics = topics
+        raw = store.appender.store_host
+        self.host = (host_text(raw[:-4]), struct.unpack(">i", raw[-4:])[0])
+        self.ledger = Ledger()
+        self._operations = Operations()
+        self.committed = 0
+        self.rolled_back = 0
+        self._load()
+
+    # a transaction begins -----------------------------------------------------------------------
+
+    def prepare(self, message: StoredMessage) -> None:
+        """Store a message as a half. Raises StoreRefused."""
+        make_half(message)
+        self.put_half(message)
+
+    def put_half(self, half: StoredMessage, on_stored: OnStored | None = None) -> None:
+        """Store what is a half already. Raises StoreRefused."""
+        self._topics.create_internal(names.TRANSACTION_HALF_TOPIC, 1)
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if is_stored(refusal):
+                self.ledger.add(half, half.queue_offset)
+            if on_stored is not None:
+                on_stored(refusal)
+
+        self._writer.put(half, stored)
+
+    # and ends -----------------------------------------------------------------------------------
+
+    def find_half(self, physical: int) -> StoredMessage | None:
+        """The half at a physical offset; None if there is another message, or something else.
+
+        A producer says where its half is. Whether there is one, only the half queue knows: inside
+        the body of a message there may be bytes that look like one.
+        """
+        try:
+            half = self._writer.read(physical)
+        except RemoteProtocolError:
+            return None
+        if half is None or half.topic != names.TRANSACTION_HALF_TOPIC:
+            return None
+        entry = self._store.consume_queue_entry(half.topic, HALF_QUEUE, half.queue_offset)
+        return half if entry is not None and entry[0] == physical else None
+
+    def commit(self, half: StoredMessage, offset: int, on_stored: OnStored) -> None:
+        """Let consumers see a half, and end it by `offset`, which the ledger gave for it.
+
+        Raises StoreRefused; the transaction is open then as before.
+        """
+        if not make_final(half):
+            raise StoreRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the prepared message does not say which topic and queue it is for",
+            )
+        size = len(half.body) + len(encode(half.properties).encode()) + _ROOM
+        self._store.appender.reserve(size + 2 * layout.RECORD_MINIMUM)
+        self._writer.put_or_delay(half)
+        self.committed += 1
+        self._put_operation(offset, on_stored)
+
+    def roll_back(self, offset: int, on_stored: OnStored) -> None:
+        """End a half that nobody shall see. Raises StoreRefused."""
+        self.rolled_back += 1
+        self._put_operation(offset, on_stored)
+
+    def _put_operation(self, offset: int, on_stored: OnStored) -> None:
+        message = operation(offset, self.host, time.time_ns() // 1_000_000)
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if is_stored(refusal):
+                self.ledger.remove(offset)
+                self._operations.add(message.queue_offset, (offset,))
+            else:
+                self.ledger.cancel_end(offset)
+            on_stored(refusal)
+
+        self._writer.put(message, stored)
+        self.ledger.begin_end(offset)
+
+    # how far the group CID_RMQ_SYS_TRANS is ------------------------------------------------------
+
+    def save_progress(self) -> None:
+        """Move the offsets over what has ended, so that the next start, of Java too, is short."""
+        half_queue = self._queue(names.TRANSACTION_HALF_TOPIC)
+        if half_queue is None:
+            return
+        first = self.ledger.first(half_queue.readable)
+        self._commit_offset(names.TRANSACTION_HALF_TOPIC, first)
+        operation_queue = self._queue(names.TRANSACTION_OPERATION_TOPIC)
+        if operation_queue is not None:
+            passed = self._operations.passed(first, operation_queue.readable)
+            self._commit_offset(names.TRANSACTION_OPERATION_TOPIC, passed)
+
+    def _commit_offset(self, topic: str, offset: int) -> None:
+        self._offsets.commit(names.TRANSACTION_CHECK_GROUP, topic, HALF_QUEUE, offset)
+
+    def _start(self, queue: ConsumeQueue) -> int:
+        saved = self._offsets.query(names.TRANSACTION_CHECK_GROUP, queue.topic, HALF_QUEUE)
+        return min(max(saved, queue.minimum), queue.readable)
+
+    # at the start -------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        half_queue = self._queue(names.TRANSACTION_HALF_TOPIC)
+        if half_queue is None:
+            return
+        start = self._start(half_queue)
+        ended = self._load_operations(start)
+        for offset in range(start, half_queue.readable):
+            half = self.read_half(offset)
+            if half is None:
+                continue
+            prepared = number_property(half, PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET)
+            if offset in ended or prepared in ended:
+                self.ledger.has_ended(half)
+            else:
+                self.ledger.add(half, offset)
+        if self.ledger.offsets():
+            self._finish_commit()
+            log.info("%d transactions are open", len(self.ledger))
+
+    def _load_operations(self, start: int) -> set[int]:
+        """Read the operations; returns the halves from `start` on that they end."""
+        queue = self._queue(names.TRANSACTION_OPERATION_TOPIC)
+        ended: set[int] = set()
+        if queue is None:
+            return ended
+        for offset in range(self._start(queue), queue.readable):
+            message = self._read(queue.topic, offset)
+            halves = [] if message is None else ended_offsets(message)
+            self._operations.add(offset, halves)
+            ended.update(half for half in halves if half >= start)
+        return ended
+
+    def _finish_commit(self) -> None:
+        """Add the operation of a commit whose write was cut in two: the log ends with it."""
+        last = max(
+            (queue.entry(queue.readable - 1) or (0,))[0]
+            for queue in self._store.queues
+            if queue.readable > queue.minimum
+        )
+        final = self._writer.read(last)
+        if final is None or final.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_COMMIT:
+            return
+        half = self.find_half(final.prepared_transaction_offset)
+        offset = None if half is None else self.ledger.find(half)
+        if offset is None:
+            return
+        log.warning("the commit at %d was cut in two by the end of the broker: finished", last)
+        try:
+            self._put_operation(offset, lambda refusal: None)
+        except StoreRefused as refusal:
+            log.error("the commit at %d cannot be finished: %s", last, refusal)
+
+    def read_half(self, offset: int) -> StoredMessage | None:
+        """The half with a queue offset, None if it cannot be read."""
+        return self._read(names.TRANSACTION_HALF_TOPIC, offset)
+
+    def _read(self, topic: str, offset: int) -> StoredMessage | None:
+        entry = self._store.consume_queue_entry(topic, HALF_QUEUE, offset)
+        try:
+            return None if entry is None else self._writer.read(entry[0])
+        except RemoteProtocolError as error:
+            log.error("message %d of %s cannot be read: %s", offset, topic, error)
+            return None
+
+    def _queue(self, topic: str) -> ConsumeQueue | None:
+        return self._store.queues.get(topic, HALF_QUEUE)
+
+
+def is_stored(refusal: StoreRefused | None) -> bool:
+    """Whether a message is in the log, if only not known to be on the disk."""
+    return refusal is None or refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
