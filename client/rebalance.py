@@ -102,7 +102,7 @@ class AllocateByConsistentHash:
     """
 
     def __init__(self, virtual_nodes: int = 10) -> None:
-        """`virtual_nodes` is how often each client stands on the ring. Raises ValueError below 1."""
+        """`virtual_nodes` is how often each client stands on the ring; ValueError below 1."""
         if virtual_nodes < 1:
             raise ValueError(f"virtual_nodes must be at least 1, not {virtual_nodes}")
         self._virtual_nodes = virtual_nodes
