@@ -387,6 +387,10 @@ class Session(Caller):
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def is_connected(self, address: str) -> bool:
+        """Whether there is a connection to an address, or one is being made."""
+        return address in self._peers
+
     def _peer(self, address: str) -> _Peer:
         peer = self._peers.get(address)
         if peer is None:

@@ -12,6 +12,7 @@ from typing import Self
 
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acl.files import AclFiles
+from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.delay import DelayedMessages
@@ -185,6 +186,8 @@ class Broker:
             await listener.start()
             parts.push_async_callback(listener.close)
         await parts.enter_async_context(self.registration)
+        if settings.operation.liveness_beacon_enable:
+            self.tasks.spawn(Beacons(settings, self.registration).run(), "beacons")
 
     def _make_listener(self, port: int) -> Listener:
         server = self.settings.server

@@ -9,12 +9,15 @@ the next round and delays no other.
 import asyncio
 import contextlib
 import logging
+import os
 import ssl
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 from mq.client.errors import MQError
 from mq.client.session import Session
+from mq.daemons.beacon import START_FIELD
 from mq.daemons.broker.config import BrokerSettings, parse_name_servers
 from mq.daemons.broker.topics import READ_WRITE, Topics
 from mq.daemons.config import ConfigError
@@ -77,7 +80,8 @@ class Registration:
     ) -> None:
         self._settings = settings
         self._topics = topics
-        self._address = f"{settings.broker.broker_ip1}:{port}"
+        self.address = f"{settings.broker.broker_ip1}:{port}"
+        self.start = os.urandom(8).hex()  # what beacons are known by
         self._ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
         self._tasks = tasks
         self._tls = settings.name_server_tls()
@@ -132,6 +136,16 @@ class Registration:
                 await self._round_done.wait_for(lambda: self._done >= wanted)
         except TimeoutError:
             log.warning("the name servers do not answer: a change will reach them later")
+
+    def links(self) -> Iterable[NameServerLink]:
+        """The name servers that this broker registers with."""
+        return list(self._links.values())
+
+    def register_again(self, link: NameServerLink) -> None:
+        """A name server has closed the connection, and with it forgotten this broker."""
+        link.in_step = False
+        self._everything = True
+        self._ask_for_round()
 
     def _settings_changed(self, names: frozenset[str]) -> None:
         if "namesrvAddr" in names:
@@ -210,7 +224,7 @@ class Registration:
             link.answers = link.in_step = False
             return None
         if not link.answers:
-            log.info("registered with name server %s as %s", link.address, self._address)
+            log.info("registered with name server %s as %s", link.address, self.address)
         link.answers = link.in_step = True
         self.master_address = master.master_addr
         self.master_ha_address = master.ha_server_addr
@@ -221,7 +235,7 @@ class Registration:
         broker = self._settings.broker
         header = QueryDataVersionRequestHeader(
             broker_name=broker.broker_name,
-            broker_addr=self._address,
+            broker_addr=self.address,
             cluster_name=broker.broker_cluster_name,
             broker_id=broker.broker_id,
         )
@@ -249,14 +263,17 @@ class Registration:
         data = compress(body) if broker.compressed_register else body.encode()
         header = RegisterBrokerRequestHeader(
             broker_name=broker.broker_name,
-            broker_addr=self._address,
+            broker_addr=self.address,
             cluster_name=broker.broker_cluster_name,
             ha_server_addr=self._ha_address,
             broker_id=broker.broker_id,
             compressed=broker.compressed_register,
             body_crc32=body_crc32(data),
         )
-        return Command(RequestCode.REGISTER_BROKER, header.encode(), data)
+        fields = header.encode()
+        if self._settings.operation.liveness_beacon_enable:
+            fields[START_FIELD] = self.start
+        return Command(RequestCode.REGISTER_BROKER, fields, data)
 
     # which name servers ---------------------------------------------------------------------
 
@@ -279,7 +296,7 @@ class Registration:
         broker = self._settings.broker
         header = UnRegisterBrokerRequestHeader(
             broker_name=broker.broker_name,
-            broker_addr=self._address,
+            broker_addr=self.address,
             cluster_name=broker.broker_cluster_name,
             broker_id=broker.broker_id,
         )

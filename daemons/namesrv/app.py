@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from mq.daemons.listener import Listener
+from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers import handlers
 from mq.daemons.namesrv.kv import KvConfig
@@ -59,6 +60,7 @@ class NameServer:
             )
             await parts.enter_async_context(self.listener)
             self.tasks.spawn(self._expire(), "expiry of brokers")
+            await self._hear_beacons(parts)
             if self._tls is not None:
                 self.tasks.spawn(self._tls.watch(), "certificates")
             self._parts = parts.pop_all()
@@ -90,6 +92,16 @@ class NameServer:
         routes = [f"topic {t} at {', '.join(sorted(b))}" for t, b in self.routes.topics.items()]
         yield f"topics: {len(routes)}"
         yield from limited(sorted(routes), "topics")
+
+    async def _hear_beacons(self, parts: AsyncExitStack) -> None:
+        operation = self.settings.operation
+        if not operation.liveness_beacon_enable:
+            return
+        beacons = BeaconListener(self.routes, operation.liveness_beacon_timeout_millis / 1000)
+        if await beacons.open(self.listener.host, self.port):
+            self.tasks.spawn(beacons.hear(), "beacons")
+            self.tasks.spawn(beacons.look(), "expiry of beacons")
+            parts.push_async_callback(beacons.close)
 
     async def _expire(self) -> None:
         while True:

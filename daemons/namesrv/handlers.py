@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from mq.daemons.beacon import START_FIELD
 from mq.daemons.config import ConfigError, NotUpdatable
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
@@ -156,6 +157,7 @@ class BrokerHandlers:
         body = _registration_body(command, header.compressed)
         wrapper = body.topic_config_serialize_wrapper
         timeout = header.heartbeat_timeout_millis
+        start = command.fields.get(START_FIELD)
         _watch(channel, self._routes)
         master, ha_address = self._routes.register(
             Registration(
@@ -171,6 +173,7 @@ class BrokerHandlers:
                 ),
                 mappings=wrapper.topic_queue_mapping_info_map or {},
                 timeout=None if timeout is None else timeout / 1000,
+                beacon_source=None if start is None else (start, channel.remote_address[0]),
             ),
             channel,
             drop_missing_topics=self._settings.namesrv.delete_topic_with_broker_registration,

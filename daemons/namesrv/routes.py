@@ -55,6 +55,8 @@ class Registration:
     # 5.x: logical queues of static topics by topic.
     mappings: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
     timeout: float | None = None  # seconds of silence after which this broker is dead; 5.x
+    # Of a broker that sends beacons: its start id, and the IP address that it registers from.
+    beacon_source: tuple[str, str] | None = None
 
 
 @dataclass
@@ -66,6 +68,8 @@ class LiveBroker:
     data_version: DataVersion
     connection: Connection
     ha_address: str
+    beacon_source: tuple[str, str] | None = None
+    last_beacon: float | None = None  # None: none has come, and none is missed
 
 
 class Routes:
@@ -113,8 +117,16 @@ class Routes:
         if told.address not in self.live:
             log.info("broker registered: %s %s (HA %s)", told.broker_name, told.address,
                      told.ha_address)  # fmt: skip
+        before = self.live.get(told.address)
+        same_start = before is not None and before.beacon_source == told.beacon_source
         self.live[told.address] = LiveBroker(
-            self._clock(), told.timeout, told.data_version, connection, told.ha_address
+            self._clock(),
+            told.timeout,
+            told.data_version,
+            connection,
+            told.ha_address,
+            told.beacon_source,
+            before.last_beacon if before is not None and same_start else None,
         )
         if told.filter_servers:
             self.filter_servers[told.address] = told.filter_servers
@@ -168,6 +180,40 @@ class Routes:
         live = self.live.get(address)
         if live is not None:
             live.last_seen = self._clock()
+
+    def beacon(self, address: str, start: str, source: str) -> bool:
+        """A datagram says that a broker lives; returns whether it is believed.
+
+        It is when the broker has registered over TCP from the same IP address and told the same
+        start id. From then on beacons are expected. One neither registers a broker nor puts off
+        the expiry of one that does not register again.
+        """
+        live = self.live.get(address)
+        if live is None or live.beacon_source != (start, source):
+            return False
+        live.last_beacon = self._clock()
+        return True
+
+    def expire_beacons(self, timeout: float) -> list[str]:
+        """Forget brokers whose beacons have come, but not for `timeout` seconds."""
+        oldest = self._clock() - timeout
+        expired = [
+            address
+            for address, live in self.live.items()
+            if live.last_beacon is not None and live.last_beacon < oldest
+        ]
+        for address in expired:
+            log.warning("broker %s lost: no beacon for %.1f s", address, timeout)
+            connection = self.live[address].connection
+            self._remove_address(address)
+            connection.close()  # so that a broker which lives learns that it has to register again
+        return expired
+
+    def forgive(self, seconds: float) -> None:
+        """Beacons could not be heard for so long."""
+        for live in self.live.values():
+            if live.last_beacon is not None:
+                live.last_beacon += seconds
 
     def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
         """A broker says that it stops."""

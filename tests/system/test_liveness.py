@@ -1,0 +1,101 @@
+"""Beacons: how soon a broker process that is dead or stands still leaves the routes."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from mq.daemons.beacon import Beacon
+from mq.daemons.namesrv.app import NameServer
+from mq.daemons.namesrv.config import NamesrvSettings
+from tests.system.daemon import BrokerProcess
+
+PATIENCE = 20.0
+SOON = 3.0  # seconds; Java takes 120
+LATE = 3.0  # what a slow machine may add
+
+Script = Callable[[NameServer, BrokerProcess], Awaitable[None]]
+
+
+async def until(condition: Callable[[], bool], patience: float = PATIENCE) -> float:
+    """Wait until the tables of the name server say so; returns the seconds it took."""
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    while not condition():
+        assert loop.time() - begin < patience
+        await asyncio.sleep(0.02)
+    return loop.time() - begin
+
+
+def with_broker(tmp_path: Path, script: Script, enabled: bool = True) -> None:
+    async def main() -> None:
+        settings = NamesrvSettings.load(
+            None, {"listenPort": "0", "kvConfigPath": str(tmp_path / "kvConfig.json")}
+        )
+        async with NameServer(settings) as server:
+            broker = BrokerProcess(
+                tmp_path / "store",
+                {
+                    "namesrvAddr": server.address,
+                    "livenessBeaconEnable": "true" if enabled else "false",
+                },
+            )
+            try:
+                await asyncio.to_thread(broker.start)
+                await script(server, broker)
+            finally:
+                broker.kill()
+
+    asyncio.run(main())
+
+
+def pid_of(broker: BrokerProcess) -> int:
+    assert broker._process is not None
+    return broker._process.pid
+
+
+def expected(server: NameServer) -> bool:
+    return any(live.last_beacon is not None for live in server.routes.live.values())
+
+
+def test_a_killed_broker_leaves_the_routes_within_three_seconds(tmp_path: Path) -> None:
+    async def script(server: NameServer, broker: BrokerProcess) -> None:
+        await until(lambda: expected(server))
+        os.kill(pid_of(broker), signal.SIGKILL)
+        assert await until(lambda: not server.routes.live) < SOON + LATE
+        assert server.routes.route("TBW102") is None
+
+    with_broker(tmp_path, script)
+
+
+def test_a_broker_that_stands_still_leaves_and_comes_back_when_it_goes_on(tmp_path: Path) -> None:
+    async def script(server: NameServer, broker: BrokerProcess) -> None:
+        await until(lambda: expected(server))
+        os.kill(pid_of(broker), signal.SIGSTOP)
+        assert await until(lambda: not server.routes.live) < SOON + 1 + LATE
+        os.kill(pid_of(broker), signal.SIGCONT)
+        # Its connection was closed, so it registers again at once, not after 30 s.
+        assert await until(lambda: expected(server)) < PATIENCE
+        assert server.routes.route("TBW102") is not None
+
+    with_broker(tmp_path, script)
+
+
+def test_a_broker_without_beacons_is_not_missed(tmp_path: Path) -> None:
+    async def script(server: NameServer, broker: BrokerProcess) -> None:
+        await until(lambda: bool(server.routes.live))
+        (live,) = server.routes.live.values()
+        assert live.beacon_source is None
+        # What somebody makes up for it creates no expectation either.
+        name, cluster = "any", "DefaultCluster"
+        made_up = Beacon(cluster, name, 0, broker.address, "0123456789abcdef").encode()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(made_up, ("127.0.0.1", server.port))
+            os.kill(pid_of(broker), signal.SIGSTOP)
+            await asyncio.sleep(SOON + 1)  # nothing is to happen, which no event tells
+        assert broker.address in server.routes.live
+        os.kill(pid_of(broker), signal.SIGCONT)
+
+    with_broker(tmp_path, script, enabled=False)
