@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from mq.client.pull_consumer import PullConsumer as PullConsumer
     from mq.client.session import Session as Session
     from mq.client.tls import client_context as client_context
+    from mq.client.transactions import TransactionCheck as TransactionCheck
+    from mq.client.transactions import TransactionProducer as TransactionProducer
+    from mq.client.transactions import TransactionResult as TransactionResult
+    from mq.client.transactions import TransactionState as TransactionState
 
 _MODULE_OF = {
     "AccessKey": "credentials",
@@ -33,6 +37,10 @@ _MODULE_OF = {
     "SendResult": "producer",
     "SendStatus": "producer",
     "Session": "session",
+    "TransactionCheck": "transactions",
+    "TransactionProducer": "transactions",
+    "TransactionResult": "transactions",
+    "TransactionState": "transactions",
     "client_context": "tls",
     "read_access_key": "credentials",
 }

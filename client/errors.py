@@ -3,6 +3,7 @@
 MQError
 ├── ConnectError          nobody answers at the address, or the connection broke
 ├── RequestTimeout        no answer in time; the request may have been carried out
+├── ReplyTimeout          a message was sent, but nobody replied to it in time
 ├── BadAnswer             the peer's answer cannot be read
 ├── RouteNotFound         no name server knows the topic
 ├── ClientError           the caller asked for something that this client cannot do
@@ -44,6 +45,17 @@ class RequestTimeout(MQError):
         self.address = address
         self.seconds = seconds
         self.code = code
+
+
+class ReplyTimeout(MQError):
+    """The message asking for a reply was stored in `topic`, but no reply came in `seconds`."""
+
+    def __init__(self, topic: str, seconds: float) -> None:
+        super().__init__(
+            f"the request was sent to topic {topic}, but no consumer replied within {seconds:g} s"
+        )
+        self.topic = topic
+        self.seconds = seconds
 
 
 class BadAnswer(MQError):

@@ -9,6 +9,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.compression import CompressionType, compress
+from mq.protocol.flags import SysFlag
 from mq.protocol.message import Message
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX, check_topic
@@ -61,8 +62,13 @@ def draft(group: str, message: Message, next_id: UniqueIdMaker, compress_over: i
         sys_flag = _COMPRESSION.sys_flag
     if message.topic.startswith(RETRY_PREFIX):
         return _draft_retry(group, message, unique_id, sys_flag, body)
+    code = RequestCode.SEND_MESSAGE_V2
+    if PropertyKey.TRANSACTION_PREPARED in message.system:
+        sys_flag |= SysFlag.TRANSACTION_PREPARED
+    elif PropertyKey.MESSAGE_TYPE in message.system:
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
     fields = _fields(group, message.topic, sys_flag, message.flag, message.encode_properties())
-    return Draft(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, fields, body)
+    return Draft(message.topic, unique_id, code, fields, body)
 
 
 def _draft_retry(group: str, message: Message, unique_id: str, sys_flag: int, body: bytes) -> Draft:

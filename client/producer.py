@@ -5,9 +5,10 @@ what cannot be had without waiting: fetching a route, and trying another broker.
 """
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -18,12 +19,14 @@ from mq.client.errors import (
     ClientError,
     ConnectError,
     MQError,
+    ReplyTimeout,
     RequestTimeout,
     RouteNotFound,
     for_code,
 )
 from mq.client.heartbeat import Heartbeats
 from mq.client.outgoing import DEFAULT_QUEUES, Draft, draft, draft_batch
+from mq.client.request_reply import make_reply, make_request, replies_of
 from mq.client.routes import broker_address, write_queues
 from mq.client.session import Session
 from mq.protocol.bodies import (
@@ -32,13 +35,18 @@ from mq.protocol.bodies import (
     ProducerData,
     TopicRouteData,
 )
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import Permission
-from mq.protocol.headers.send import SendMessageResponseHeader
-from mq.protocol.message import Message
+from mq.protocol.headers.send import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    SendMessageResponseHeader,
+)
+from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
-from mq.protocol.names import DEFAULT_TOPIC, check_group, check_topic
+from mq.protocol.names import DEFAULT_TOPIC, check_group, check_topic, reply_topic
+from mq.protocol.recall import RecallHandle
 
 if TYPE_CHECKING:
     import ssl
@@ -72,6 +80,7 @@ class SendResult(NamedTuple):
     queue: MessageQueue
     queue_offset: int
     transaction_id: str | None
+    recall_handle: str | None = None  # of a message that is due later, for `Producer.recall`
 
 
 #: Chooses a queue for a message among those of its topic.
@@ -220,6 +229,80 @@ class Producer:
         command = self._draft(message).command(chosen)
         await self.session.invoke_oneway(self._address(target, chosen), command)
 
+    async def request(
+        self, message: Message, timeout: float | None = None, queue: MessageQueue | None = None
+    ) -> StoredMessage:
+        """Send a message to a consumer that replies to it, and return the reply.
+
+        `timeout` in seconds is for both. Raises ReplyTimeout if the message was sent, but no reply
+        came, and what `send` raises.
+        """
+        loop = asyncio.get_running_loop()
+        seconds = self.timeout if timeout is None else timeout
+        deadline = loop.time() + seconds
+        request, correlation_id = make_request(message, self.session.client_id, seconds)
+        await self._be_known(request.topic)
+        reply = replies_of(self.session).expect(correlation_id)
+        try:
+            await self.send(request, queue, timeout=deadline - loop.time())
+            async with asyncio.timeout_at(deadline):
+                return await reply
+        except TimeoutError:
+            raise ReplyTimeout(message.topic, seconds) from None
+        finally:
+            reply.cancel()
+
+    async def _be_known(self, topic: str) -> None:
+        """Make sure that each broker to which a reply may be sent knows where this client is."""
+        await self.prepare(topic)
+        route = await self.session.route(topic if self._is_routed(topic) else DEFAULT_TOPIC)
+        for cluster in {broker.cluster for broker in route.broker_datas if broker.cluster}:
+            with contextlib.suppress(RouteNotFound):
+                await self.session.route(reply_topic(cluster))
+        await self._heartbeats.greet_new()
+
+    def _is_routed(self, topic: str) -> bool:
+        return self.session.known_route(topic) is not None
+
+    async def reply(
+        self,
+        request: StoredMessage,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send the reply to a message that was consumed to the client that waits for it.
+
+        Raises ClientError if none waits, RemoteSystemError if the broker cannot reach it any more,
+        and what `send` raises.
+        """
+        reply = make_reply(request, body, properties=properties)
+        queues = await self.prepare(reply.topic)
+        # The broker of the request knows the client that sent it there.
+        there = [queue for queue in queues if queue.broker_name == request.broker_name]
+        return await self.send(reply, there[0] if there else None, timeout=timeout)
+
+    async def recall(self, handle: str, *, timeout: float | None = None) -> str:
+        """Take back a message that is not due yet, by the `recall_handle` of its `SendResult`.
+
+        Returns the message's unique id. Raises ValueError for what is no handle, RouteNotFound if
+        its broker is gone, and BrokerError if that does not recall it (5.3 brokers and this
+        project's do so only with `recallMessageEnable=true`).
+        """
+        what = RecallHandle.decode(handle)
+        address = await self.session.master_address(what.topic, what.broker_name)
+        header = RecallMessageRequestHeader(
+            producer_group=self.group,
+            topic=what.topic,
+            recall_handle=handle,
+            broker=what.broker_name,
+        )
+        command = Command(RequestCode.RECALL_MESSAGE, header.encode())
+        seconds = self.timeout if timeout is None else timeout
+        response = await self.session.call(address, command, seconds)
+        return RecallMessageResponseHeader.decode(response.fields).msg_id
+
     def submit(
         self, message: Message, queue: MessageQueue | None = None
     ) -> "asyncio.Future[SendResult]":
@@ -314,6 +397,7 @@ class Producer:
                 MessageQueue(queue.topic, queue.broker_name, header.queue_id),
                 header.queue_offset,
                 header.transaction_id,
+                header.recall_handle,
             )
 
         return self.session.request(address, outgoing.command(queue), seconds, read)

@@ -63,7 +63,7 @@ def check_batch(messages: Sequence[Message]) -> None:
         raise ValueError("a batch needs at least one message")
     first = messages[0]
     for message in messages:
-        if message.delay_level:
+        if message.delay_level or message.deliver_at is not None:
             raise ValueError("a batch cannot have delayed messages: send them one by one")
         if message.topic.startswith(RETRY_PREFIX):
             raise ValueError("a batch cannot go to a retry topic")

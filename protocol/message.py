@@ -77,6 +77,7 @@ class Message:
         properties: the user's own, text by text; names that RocketMQ uses are refused.
         flag: 32 bits for the user.
         delay_level: 0 for at once, else 1 to the number of levels of the broker.
+        deliver_at: when consumers get it, ms since 1970; None for at once (not by 4.9 brokers).
         wait_store_ok: whether to wait for the broker to store it safely (WAIT).
         transaction_id: the id of the transaction that it belongs to, or None.
         system: properties that RocketMQ uses, for the parts of it that set them: UNIQ_KEY and such.
@@ -85,6 +86,7 @@ class Message:
     __slots__ = (
         "body",
         "delay_level",
+        "deliver_at",
         "flag",
         "keys",
         "properties",
@@ -105,6 +107,7 @@ class Message:
         *,
         flag: int = 0,
         delay_level: int = 0,
+        deliver_at: int | None = None,
         wait_store_ok: bool = True,
         transaction_id: str | None = None,
     ) -> None:
@@ -120,6 +123,7 @@ class Message:
         self.properties = dict(properties or {})
         self.flag = flag
         self.delay_level = delay_level
+        self.deliver_at = deliver_at
         self.wait_store_ok = wait_store_ok
         self.transaction_id = transaction_id
         self.system: dict[str, str] = {}
@@ -135,6 +139,8 @@ class Message:
             result[PropertyKey.TAGS] = self.tags
         if self.delay_level:
             result[PropertyKey.DELAY_LEVEL] = str(self.delay_level)
+        if self.deliver_at is not None:
+            result[PropertyKey.TIMER_DELIVER_MS] = str(self.deliver_at)
         result[PropertyKey.WAIT_STORE] = "true" if self.wait_store_ok else "false"
         if self.transaction_id is not None:
             result[PropertyKey.TRANSACTION_ID] = self.transaction_id

@@ -29,12 +29,14 @@ from mq.daemons.broker.handlers import (
     lock,
     offset,
     query,
+    recall,
     relay,
     topic,
     transaction,
 )
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.pull import PullHandlers
+from mq.daemons.broker.handlers.reply import ReplyHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.offsets import ConsumerOffsets
@@ -262,7 +264,11 @@ class Broker:
                 store,
                 None if self.access is None else self.access.check_read,
             ),
+            recall.handlers(settings, topics, self._writer),
             relay.handlers(settings, topics, offsets, consumers, store),
+            ReplyHandlers(
+                settings, targets, producers, self._writer, self.transactions.host
+            ).handlers(),
             topic.handlers(settings, topics, offsets, store, self.registration.announced),
             transaction.handlers(
                 settings,

@@ -269,7 +269,13 @@ class BrokerConfig(Section):
         "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
         name="rocketmq.acl.plain.file",
     )
-    store_reply_message_enable: bool = setting(True, "store reply messages", effect=False)
+    store_reply_message_enable: bool = setting(True, "store reply messages", updatable=True)
+    recall_message_enable: bool = setting(
+        False, "let producers take back messages that are not due yet (a 5.x name)", updatable=True
+    )
+    allow_recall_when_broker_not_writeable: bool = setting(
+        True, "also while brokerPermission forbids sends (a 5.x name)", updatable=True
+    )
     enable_detail_stat: bool = setting(True, "count per queue", updatable=True)
     auto_delete_unused_stats: bool = setting(
         False, "drop counters with their topic", updatable=True

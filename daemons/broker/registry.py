@@ -179,6 +179,7 @@ class Producers:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.groups: dict[str, dict[Channel, Client]] = {}
+        self._channels: dict[str, Channel] = {}  # by client id
         self._turn = 0
 
     def register(self, group: str, client: Client) -> None:
@@ -187,19 +188,24 @@ class Producers:
         if client.channel not in clients:
             log.info("producer group %s: new member %s", group, client.client_id)
         clients[client.channel] = client
+        self._channels[client.client_id] = client.channel
 
     def unregister(self, group: str, channel: Channel) -> None:
         """A member leaves one group."""
         clients = self.groups.get(group)
         if clients is not None:
-            clients.pop(channel, None)
+            client = clients.pop(channel, None)
             self._drop_if_empty(group)
+            if client is not None and not any(channel in c for c in self.groups.values()):
+                self._forget(client)
 
     def connection_lost(self, channel: Channel) -> None:
         """A member's connection has closed: it leaves all its groups."""
         for group, clients in list(self.groups.items()):
-            clients.pop(channel, None)
+            client = clients.pop(channel, None)
             self._drop_if_empty(group)
+            if client is not None:
+                self._forget(client)
 
     def expire(self, timeout: float) -> None:
         """Forget members without a heartbeat for `timeout` seconds and close their connections."""
@@ -208,6 +214,7 @@ class Producers:
             for client in [c for c in clients.values() if c.last_seen < oldest]:
                 log.warning("producer group %s: %s is silent, removed", group, client.client_id)
                 del clients[client.channel]
+                self._forget(client)
                 client.channel.close()
             self._drop_if_empty(group)
 
@@ -218,6 +225,14 @@ class Producers:
             return None
         self._turn += 1
         return channels[self._turn % len(channels)]
+
+    def find(self, client_id: str) -> Channel | None:
+        """The connection of a client, for a reply to it."""
+        return self._channels.get(client_id)
+
+    def _forget(self, client: Client) -> None:
+        if self._channels.get(client.client_id) is client.channel:
+            del self._channels[client.client_id]
 
     def members(self) -> Iterator[tuple[str, Client]]:
         """Every group and member."""

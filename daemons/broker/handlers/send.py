@@ -29,8 +29,10 @@ from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
-from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.message import StoredMessage
+from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
 from mq.protocol.properties import MAX_LENGTH, PropertyKey, decode, encode
+from mq.protocol.recall import RecallHandle
 from mq.protocol.tags import tags_code
 
 _PREFIX = struct.Struct(">II")
@@ -196,14 +198,29 @@ class SendHandlers:
         flag = header["flag"]
         assert isinstance(flag, int)
         if not flag & ONE_WAY:
+            handle = self._recall_handle(message)
             reply = (
                 f'{self._reply_start}{message.physical_offset:016X}","queueId":"{queue.queue_id}"'
-                f',"queueOffset":"{message.queue_offset}"}},"flag":1,"language":"PYTHON","opaque":'
-                f"{header['opaque']}{_REPLY_END}"
+                f',"queueOffset":"{message.queue_offset}"{handle}}},"flag":1,"language":"PYTHON",'
+                f'"opaque":{header["opaque"]}{_REPLY_END}'
             ).encode()
             size = len(reply)
             frame = _PREFIX.pack(size + 4, size) + reply
             self._appender.reply_when_stored(channel, frame, promptly)
+
+    def _recall_handle(self, message: StoredMessage) -> str:
+        """The field by which a message that waits in the timer can be taken back, "" for others.
+
+        Source: SendMessageProcessor.attachRecallHandle of 5.3.
+        """
+        properties = message.properties
+        unique = properties.get(PropertyKey.UNIQUE_KEY)
+        topic = properties.get(PropertyKey.REAL_TOPIC, RETRY_PREFIX)
+        if message.topic != TIMER_TOPIC or not unique or topic.startswith(RETRY_PREFIX):
+            return ""
+        due = int(properties[PropertyKey.TIMER_OUT_MS]) + 1  # in the slot, not at its start
+        handle = RecallHandle(topic, self._config().broker_name, due, unique)
+        return f',"recallHandle":"{handle.encode()}"'
 
     def batch(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
         """Several messages for one queue: all of them are stored, or none is."""

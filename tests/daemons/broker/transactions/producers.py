@@ -67,7 +67,7 @@ class TransactionPeer:
         await self.session.call(self.address, Command(RequestCode.HEART_BEAT, None, data.encode()))
 
     async def send(
-        self, body: bytes, *, born: int = 0, flags: int = 4, **properties: str
+        self, body: bytes, born: int = 0, flags: int = 4, /, **properties: str
     ) -> Command:
         given = {
             "TRAN_MSG": "true",
@@ -81,8 +81,8 @@ class TransactionPeer:
         command = Command(RequestCode.SEND_MESSAGE_V2, {**header, "m": "false"}, body)
         return await self.session.invoke(self.address, command)
 
-    async def prepare(self, body: bytes, *, born: int = 0, **properties: str) -> Half:
-        return Half(await self.send(body, born=born, **properties))
+    async def prepare(self, body: bytes, born: int = 0, /, **properties: str) -> Half:
+        return Half(await self.send(body, born, **properties))
 
     async def end(self, half: Half, how: int, **fields: str) -> Command:
         header = {

@@ -132,7 +132,7 @@ def test_bytes_in_a_body_that_look_like_a_half_end_nothing(tmp_path: Path) -> No
         half = await peer.prepare(b"x")
         record = broker.store.record_at(half.physical)
         assert record is not None
-        reply = await peer.send(record, flags=0, TRAN_MSG="", UNIQ_KEY="U")
+        reply = await peer.send(record, 0, 0, TRAN_MSG="", UNIQ_KEY="U")
         outer = Half(reply)
         inside = broker.store.record_at(outer.physical)
         assert inside is not None
@@ -147,7 +147,7 @@ def test_bytes_in_a_body_that_look_like_a_half_end_nothing(tmp_path: Path) -> No
 def test_a_message_that_says_two_things_of_itself_is_refused(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         for flags, properties in ((4, {"TRAN_MSG": ""}), (4, {"TRAN_MSG": "no"}), (12, {})):
-            reply = await peer.send(b"x", flags=flags, **properties)
+            reply = await peer.send(b"x", 0, flags, **properties)
             assert reply.code == ResponseCode.MESSAGE_ILLEGAL
         assert await peer.consumed() == []
 
@@ -185,7 +185,7 @@ def test_a_delayed_message_waits_after_its_commit(tmp_path: Path) -> None:
 
 def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
-        old = await peer.prepare(b"old", born=now() - OLD)
+        old = await peer.prepare(b"old", now() - OLD)
         await peer.prepare(b"young")
         await asyncio.sleep(0.002)  # so that the first is not of the millisecond of the round
         await broker.transaction_checks.round()
@@ -211,7 +211,7 @@ def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
 
 def test_an_end_by_the_old_offset_ends_what_a_check_has_put_again(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare(b"x", born=now() - OLD)
+        half = await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
         await broker.transaction_checks.round()
         header, _ = await asyncio.wait_for(peer.checks.get(), 10)
@@ -228,7 +228,7 @@ def test_an_end_by_the_old_offset_ends_what_a_check_has_put_again(tmp_path: Path
 
 def test_after_so_many_checks_a_transaction_is_given_up_and_can_be_resumed(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
-        await peer.prepare(b"x", born=now() - OLD)
+        await peer.prepare(b"x", now() - OLD)
         for _ in range(4):
             await asyncio.sleep(0.002)
             await broker.transaction_checks.round()
@@ -249,7 +249,7 @@ def test_after_so_many_checks_a_transaction_is_given_up_and_can_be_resumed(tmp_p
 
 def test_a_producer_may_still_end_what_was_given_up(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
-        half = await peer.prepare(b"x", born=now() - OLD)
+        half = await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
         await broker.transaction_checks.round()
         assert len(await peer.read(GIVEN_UP)) == 1
@@ -266,7 +266,7 @@ def test_only_what_was_given_up_can_be_resumed(tmp_path: Path, message_id: str) 
         resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": message_id})
         reply = await peer.session.invoke(peer.address, resume)
         assert reply.code == ResponseCode.SYSTEM_ERROR
-        plain = Half(await peer.send(b"x", flags=0, TRAN_MSG=""))
+        plain = Half(await peer.send(b"x", 0, 0, TRAN_MSG=""))
         resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": plain.offset_id})
         reply = await peer.session.invoke(peer.address, resume)
         assert "not of a transaction" in (reply.remark or "")
@@ -278,9 +278,9 @@ def test_only_what_was_given_up_can_be_resumed(tmp_path: Path, message_id: str) 
 def test_a_message_may_be_immune_against_checks_for_longer(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(
-            b"x", born=now() - OLD, CHECK_IMMUNITY_TIME_IN_SECONDS=str(2 * OLD // 1000)
+            b"x", now() - OLD, CHECK_IMMUNITY_TIME_IN_SECONDS=str(2 * OLD // 1000)
         )
-        await peer.prepare(b"y", born=now() - OLD, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
+        await peer.prepare(b"y", now() - OLD, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
         for _ in range(3):
             await asyncio.sleep(0.002)
             await broker.transaction_checks.round()
@@ -308,7 +308,7 @@ def test_the_rounds_of_checks_come_by_themselves(tmp_path: Path) -> None:
 
 def test_without_a_producer_to_ask_the_checks_go_on_counting(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
-        await peer.prepare(b"x", born=now() - OLD, PGROUP="nobody")
+        await peer.prepare(b"x", now() - OLD, PGROUP="nobody")
         await asyncio.sleep(0.002)
         await broker.transaction_checks.round()
         assert peer.checks.empty()
@@ -325,7 +325,7 @@ def test_what_is_open_is_open_after_a_start_and_what_has_ended_has_ended(tmp_pat
 
     async def before(broker: Broker, peer: TransactionPeer) -> None:
         for number in range(4):
-            halves.append(await peer.prepare(b"%d" % number, born=now() - OLD))
+            halves.append(await peer.prepare(b"%d" % number, now() - OLD))
         await peer.end(halves[0], COMMIT)
         await peer.end(halves[1], ROLLBACK)
 
@@ -347,11 +347,11 @@ def test_ends_are_known_after_a_start_without_saved_offsets(tmp_path: Path) -> N
     """As after a crash: the first half was put again by a check, and was ended then."""
 
     async def before(broker: Broker, peer: TransactionPeer) -> None:
-        await peer.prepare(b"x", born=now() - OLD)
+        await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
         await broker.transaction_checks.round()
         header, _ = await asyncio.wait_for(peer.checks.get(), 10)
-        half = await peer.prepare(b"y", born=now() - OLD)
+        half = await peer.prepare(b"y", now() - OLD)
         half.offset, half.physical = header.tran_state_table_offset, header.commit_log_offset
         assert (await peer.end(half, COMMIT)).code == 0
 

@@ -1,0 +1,256 @@
+"""Sending messages in transactions: consumers see one only once its producer has committed it.
+
+The broker keeps the message back, the producer does its own work (an order is written to a
+database, say), and then commits the message or rolls it back. When that end does not arrive,
+because the producer has died or did not know it yet, the broker asks any producer of the group.
+"""
+
+import copy
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from mq.client.credentials import AccessKey
+from mq.client.errors import ClientError, MQError
+from mq.client.producer import COMPRESS_OVER, Producer, SendResult, SendStatus
+from mq.client.session import Session
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from mq.protocol.message import Message, StoredMessage, decode_record
+from mq.protocol.message_id import decode_offset_id
+from mq.protocol.properties import PropertyKey
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
+
+
+class TransactionState(Enum):
+    """How a transaction ends."""
+
+    COMMIT = SysFlag.TRANSACTION_COMMIT
+    ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
+    UNKNOWN = SysFlag.TRANSACTION_NOT  # not yet known: the broker asks again
+
+
+class TransactionResult(NamedTuple):
+    """What became of a message that was sent in a transaction."""
+
+    state: TransactionState
+    confirmed: bool  # whether the broker has taken the end; otherwise it asks for it
+    transaction_id: str
+    sent: SendResult  # of the prepared message: its offset is that of the half topic
+
+
+class TransactionCheck(NamedTuple):
+    """A broker's question how a transaction has ended."""
+
+    message: StoredMessage  # as it was sent, with its topic, properties and body
+    transaction_id: str
+    times: int  # how often the broker has asked, this one included
+    address: str  # of the broker
+
+
+#: Does the producer's own work, given the message with its `transaction_id`; says how it went.
+Execute = Callable[[Message], Awaitable[TransactionState]]
+
+#: Says how a transaction has ended.
+Check = Callable[[TransactionCheck], Awaitable[TransactionState]]
+
+
+class TransactionProducer(Producer):
+    """Sends messages in transactions, and plain ones as any `Producer`. An async context manager.
+
+        async def check(question: TransactionCheck) -> TransactionState:
+            paid = await database.is_paid(question.message.keys[0])
+            return TransactionState.COMMIT if paid else TransactionState.UNKNOWN
+
+        async def pay(message: Message) -> TransactionState:
+            await database.pay(message.keys[0])
+            return TransactionState.COMMIT
+
+        async with TransactionProducer("127.0.0.1:9876", "payments", check) as producer:
+            await producer.send_in_transaction(Message("Paid", b"...", keys=["42"]), pay)
+
+    `check` is asked, by brokers and for transactions of any producer of the group, also those of
+    one that has died: it must know the end from what the work itself has left behind. A message is
+    delivered twice if it was stored at two brokers because the first did not answer in time.
+    """
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str,
+        check: Check,
+        *,
+        timeout: float = 3.0,
+        retries: int = 2,
+        compress_over: int = COMPRESS_OVER,
+        credentials: AccessKey | None = None,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        """As `Producer`; of one session only one producer of a group may be open."""
+        super().__init__(
+            session,
+            group,
+            timeout=timeout,
+            retries=retries,
+            compress_over=compress_over,
+            credentials=credentials,
+            tls=tls,
+        )
+        self._check = check
+
+    async def open(self) -> None:
+        """Get ready to send and to be asked. Safe to call again.
+
+        Raises ClientError if another producer of the group is open on the same session.
+        """
+        producers = _producers_of(self.session)
+        if producers.setdefault(self.group, self) is not self:
+            raise ClientError(f"the session has a transaction producer of {self.group} already")
+        await super().open()
+
+    async def close(self) -> None:
+        """Say good-bye to the brokers, and close the session if it is this producer's own."""
+        producers = _producers_of(self.session)
+        if producers.get(self.group) is self:
+            del producers[self.group]
+        await super().close()
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        execute: Execute,
+        queue: MessageQueue | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> TransactionResult:
+        """Send a message so that nobody sees it, do the work, then commit it or roll it back.
+
+        `execute` runs once the broker has stored the message; it is given a copy with the
+        `transaction_id` set, and says how the transaction ends. If the message is not stored safely
+        (`SendStatus` is not SEND_OK) it does not run: the transaction is rolled back. What it
+        raises is raised here; the end is unknown then, and `check` will be asked for it.
+
+        `timeout` in seconds is for sending and for ending, not for the work. Raises what `send`
+        raises, and ClientError for a message with a delay.
+        """
+        if message.delay_level or message.deliver_at is not None:
+            raise ClientError(
+                "a message in a transaction may not be delayed: brokers would lose it"
+            )
+        prepared = copy.copy(message)
+        prepared.system = {
+            **message.system,
+            PropertyKey.TRANSACTION_PREPARED: "true",
+            PropertyKey.PRODUCER_GROUP: self.group,
+        }
+        sent = await self.send(prepared, queue, timeout=timeout)
+        prepared.transaction_id = sent.message_id
+        state = TransactionState.ROLLBACK
+        if sent.status is SendStatus.SEND_OK:
+            try:
+                state = await execute(prepared)
+            except Exception as error:
+                await self._end(sent, TransactionState.UNKNOWN, timeout, f"execute: {error!r}")
+                raise
+        confirmed = await self._end(sent, state, timeout)
+        return TransactionResult(state, confirmed, sent.message_id, sent)
+
+    async def _end(
+        self,
+        sent: SendResult,
+        state: TransactionState,
+        timeout: float | None,
+        remark: str | None = None,
+    ) -> bool:
+        """Tell the broker how a transaction ends; whether it has taken that."""
+        header = EndTransactionRequestHeader(
+            producer_group=self.group,
+            tran_state_table_offset=sent.queue_offset,
+            commit_log_offset=decode_offset_id(sent.offset_message_id).offset,
+            commit_or_rollback=state.value,
+            msg_id=sent.message_id,
+            transaction_id=sent.transaction_id or sent.message_id,
+            topic=sent.queue.topic,
+            broker=sent.queue.broker_name,
+        )
+        command = Command(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
+        try:
+            address = await self.session.master_address(sent.queue.topic, sent.queue.broker_name)
+            if state is TransactionState.UNKNOWN:  # nobody answers that
+                await self.session.invoke_oneway(address, command)
+                return False
+            await self.session.call(address, command, self.timeout if timeout is None else timeout)
+        except MQError as error:
+            log.warning(
+                "transaction %s: the broker was not told %s, it will ask: %s",
+                sent.message_id,
+                state.name,
+                error,
+            )
+            return False
+        return True
+
+    async def answer(self, request: Command, message: StoredMessage, address: str) -> None:
+        """Answer a check of a broker; for the session's connections."""
+        header = CheckTransactionStateRequestHeader.decode(request.fields)
+        transaction_id = header.transaction_id or message.message_id
+        times = message.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES, "")
+        question = TransactionCheck(
+            message, transaction_id, int(times) if times.isdecimal() else 0, address
+        )
+        state, remark = TransactionState.UNKNOWN, None
+        try:
+            state = await self._check(question)
+        except Exception as error:  # the callback is the user's: the broker asks again
+            log.exception("the check of transaction %s failed", transaction_id)
+            remark = f"check: {error!r}"
+        end = EndTransactionRequestHeader(
+            producer_group=self.group,
+            tran_state_table_offset=header.tran_state_table_offset,
+            commit_log_offset=header.commit_log_offset,
+            commit_or_rollback=state.value,
+            from_transaction_check=True,
+            msg_id=message.message_id,
+            transaction_id=header.transaction_id,
+            topic=message.topic,
+            broker=header.broker,
+        )
+        command = Command(RequestCode.END_TRANSACTION, end.encode(), remark=remark)
+        await self.session.invoke_oneway(address, command)
+
+
+_PRODUCERS: "WeakKeyDictionary[Session, dict[str, TransactionProducer]]" = WeakKeyDictionary()
+
+
+def _producers_of(session: Session) -> dict[str, TransactionProducer]:
+    """The transaction producers of a session by group; brokers' questions find them here."""
+    producers = _PRODUCERS.get(session)
+    if producers is None:
+        producers = _PRODUCERS[session] = {}
+        by_group = producers
+
+        async def checked(request: Command, address: str) -> None:
+            message = decode_record(request.body)
+            producer = by_group.get(message.properties.get(PropertyKey.PRODUCER_GROUP, ""))
+            if producer is None:
+                log.warning("asked for a transaction of a group that is not here: %r", message)
+                return
+            try:
+                await producer.answer(request, message, address)
+            except MQError as error:
+                log.warning("the end of a transaction did not reach %s: %s", address, error)
+
+        session.on_request(RequestCode.CHECK_TRANSACTION_STATE, checked)
+    return producers

@@ -1,0 +1,121 @@
+"""Taking back messages that are not due yet (5.3)."""
+
+import time
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.transactions.service import is_stored
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.flags import Permission
+from mq.protocol.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+from mq.protocol.recall import RecallHandle
+
+_TAG = "_RECALL_TAG_"
+
+
+def handlers(settings: BrokerSettings, topics: Topics, writer: MessageWriter) -> dict[int, Handler]:
+    """The table of this subject."""
+
+    def recall(command: Command, channel: Channel) -> None:
+        """Take back a message that waits in the timer, by its handle.
+
+        Source: RecallMessageProcessor of 5.3. A message for the timer, due in the same slot, says
+        that the other one is not to be delivered.
+        """
+        _check_service(settings)
+        header = RecallMessageRequestHeader.decode(command.fields)
+        if topics.get(header.topic) is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"recall failed, the topic[{header.topic}] not exist",
+            )
+        handle = _handle(settings, header)
+        fields = {PropertyKey.MSG_REGION: settings.broker.region_id}
+        fields |= RecallMessageResponseHeader(msg_id=handle.message_id).encode()
+
+        def stored(refusal: StoreRefused | None) -> None:
+            if refusal is None or is_stored(refusal):
+                channel.reply(command, fields=fields)
+            else:
+                remark = f"recall failed, execute error: {refusal.remark}"
+                channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=remark)
+
+        try:
+            writer.put_or_delay(_order(handle, header, channel), stored)
+        except StoreRefused as refusal:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {refusal.remark}"
+            ) from None
+
+    return {RequestCode.RECALL_MESSAGE: recall}
+
+
+def _check_service(settings: BrokerSettings) -> None:
+    """Raises Refused when this broker recalls nothing at present."""
+    broker = settings.broker
+    if not broker.recall_message_enable:
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            "recall failed, operation is forbidden (recallMessageEnable=false)",
+        )
+    if settings.store.broker_role is BrokerRole.SLAVE:
+        raise Refused(
+            ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
+        )
+    writable = broker.broker_permission & Permission.WRITE
+    if time.time() * 1000 < broker.start_accept_send_request_time_stamp or not (
+        writable or broker.allow_recall_when_broker_not_writeable
+    ):
+        raise Refused(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
+        )
+
+
+def _handle(settings: BrokerSettings, header: RecallMessageRequestHeader) -> RecallHandle:
+    """The handle of a request. Raises Refused if it is not for this broker, topic and time."""
+    try:
+        handle = RecallHandle.decode(header.recall_handle)
+    except ValueError as error:
+        raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
+    left = handle.due - time.time_ns() // 1_000_000
+    problem = None
+    if handle.topic != header.topic:
+        problem = "topic not match"
+    elif handle.broker_name != settings.broker.broker_name:
+        problem = "broker service not available"
+    elif not 0 < left < settings.store.timer_max_delay_sec * 1000:
+        problem = "timestamp invalid"
+    if problem is not None:
+        raise Refused(ResponseCode.ILLEGAL_OPERATION, f"recall failed, {problem}")
+    return handle
+
+
+def _order(
+    handle: RecallHandle, header: RecallMessageRequestHeader, channel: Channel
+) -> StoredMessage:
+    """The message that tells the timer."""
+    now = time.time_ns() // 1_000_000
+    properties = {
+        PropertyKey.TAGS: _TAG,
+        PropertyKey.TIMER_DELETE_UNIQUE_KEY: f"{handle.topic}+{handle.message_id}",
+        PropertyKey.UNIQUE_KEY: handle.message_id,
+        PropertyKey.TIMER_DELIVER_MS: str(handle.due),
+        PropertyKey.BORN_TIMESTAMP: str(now),
+    }
+    if header.producer_group:
+        properties[PropertyKey.PRODUCER_GROUP] = header.producer_group
+    return StoredMessage(
+        handle.topic,
+        b"0",
+        properties,
+        born_timestamp=now,
+        born_host=channel.remote_address,
+    )

@@ -1,0 +1,174 @@
+"""Replies of request-reply messaging: pushed to the client that waits for them."""
+
+import logging
+import time
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.registry import Producers
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.targets import SendTargets
+from mq.daemons.broker.transactions.service import is_stored
+from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers.send import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from mq.protocol.message import StoredMessage
+from mq.protocol.message_id import encode_offset_id
+from mq.protocol.properties import PropertyKey, decode, encode
+
+log = logging.getLogger(__name__)
+
+PUSH_SECONDS = 10.0  # Broker2Client.callClient
+_COMPRESSION = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
+
+_Request = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+class ReplyHandlers:
+    """Takes replies from consumers. `host` is this broker's address as clients know it."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        targets: SendTargets,
+        producers: Producers,
+        writer: MessageWriter,
+        host: tuple[str, int],
+    ) -> None:
+        self._settings = settings
+        self._targets = targets
+        self._producers = producers
+        self._writer = writer
+        self._host = host
+
+    def handlers(self) -> dict[int, Handler]:
+        """The table of this subject."""
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.send,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.send,
+        }
+
+    async def send(self, command: Command, channel: Channel) -> Command:
+        """Push a reply to the client that it names, and store it if storeReplyMessageEnable.
+
+        A reply that could not be pushed is stored all the same, but answered with SYSTEM_ERROR
+        (ReplyMessageProcessor). Unlike there, one that is stored can be decompressed.
+        """
+        header: _Request
+        if command.code == RequestCode.SEND_REPLY_MESSAGE_V2:
+            header = SendMessageRequestHeaderV2.decode(command.fields)
+        else:
+            header = SendMessageRequestHeader.decode(command.fields)
+        message = self._message(header, bytes(command.body), channel)
+        problem = await self._push(header, message, channel)
+        message_id = "0"
+        if self._settings.broker.store_reply_message_enable and await self._store(message):
+            message_id = encode_offset_id(*self._host, message.physical_offset)
+        config = self._settings.broker
+        fields = {
+            PropertyKey.MSG_REGION: config.region_id,
+            PropertyKey.TRACE_SWITCH: "true" if config.trace_on else "false",
+        }
+        if problem is None or message_id != "0":
+            fields |= SendMessageResponseHeader(
+                msg_id=message_id,
+                queue_id=message.queue_id,
+                queue_offset=message.queue_offset,
+            ).encode()
+        code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
+        return command.reply(code, fields, remark=problem)
+
+    def _message(self, header: _Request, body: bytes, channel: Channel) -> StoredMessage:
+        """What a request asks to push and to store. Raises Refused as for any send."""
+        accept_from = self._settings.broker.start_accept_send_request_time_stamp
+        if time.time() * 1000 < accept_from:
+            text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(accept_from / 1000))
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
+        limit = self._settings.store.max_message_size
+        if len(body) > limit:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a body of {len(body)} bytes is over the limit of {limit} (maxMessageSize)",
+            )
+        queue = self._targets.find(
+            header.topic,
+            str(header.queue_id),
+            header.default_topic,
+            header.default_topic_queue_nums,
+            header.unit_mode,
+            channel,
+        )
+        return StoredMessage(
+            queue.topic,
+            body,
+            decode(header.properties or ""),
+            queue_id=queue.queue_id,
+            flag=header.flag,
+            sys_flag=header.sys_flag & _COMPRESSION,
+            born_timestamp=header.born_timestamp,
+            born_host=channel.remote_address,
+            reconsume_times=header.reconsume_times or 0,
+        )
+
+    async def _push(self, header: _Request, message: StoredMessage, channel: Channel) -> str | None:
+        """Hand a reply to the client that waits for it; returns why that was not possible."""
+        client_id = message.properties.get(PropertyKey.REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{PropertyKey.REPLY_TO_CLIENT}] is null"
+        receiver = self._producers.find(client_id)
+        if receiver is None or receiver.closed:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        now = time.time_ns() // 1_000_000
+        pushed = ReplyMessageRequestHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=encode({**message.properties, PropertyKey.PUSH_REPLY_TIME: str(now)}),
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+            born_host=channel.remote,
+            store_host=f"{self._host[0]}:{self._host[1]}",
+            store_timestamp=now,
+        )
+        push = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, pushed.encode(), message.body)
+        try:
+            answer = await receiver.request(push, PUSH_SECONDS)
+        except (TimeoutError, ConnectionError) as error:
+            log.warning("a reply did not reach %s: %r", client_id, error)
+            return f"push reply message to {client_id}fail."
+        if answer.code != ResponseCode.SUCCESS:
+            log.warning("%s did not take a reply: %s", client_id, answer.remark)
+            return f"push reply message to {client_id}fail."
+        return None
+
+    async def _store(self, message: StoredMessage) -> bool:
+        outcomes = Outcomes()
+        outcome = outcomes.add()
+        stored = False
+
+        def done(refusal: StoreRefused | None) -> None:
+            nonlocal stored
+            stored = is_stored(refusal)
+            outcome(refusal)
+
+        try:
+            self._writer.put_or_delay(message, done)
+        except StoreRefused as refusal:
+            log.warning("a reply is not stored: %s", refusal, extra={"failure": "stored replies"})
+            return False
+        await outcomes.wait()
+        return stored

@@ -1,0 +1,214 @@
+"""The transaction producer, with a real broker."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mq.client.errors import BrokerError, ClientError
+from mq.client.producer import Producer, SendStatus
+from mq.client.pull_consumer import PullConsumer
+from mq.client.session import Session
+from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
+from mq.protocol.codes import ResponseCode
+from mq.protocol.message import Message
+from tests.client.brokers import Served, served
+from tests.daemons.broker.transactions.producers import now
+
+COMMIT, ROLLBACK = TransactionState.COMMIT, TransactionState.ROLLBACK
+UNKNOWN = TransactionState.UNKNOWN
+OFTEN = {"transactionCheckInterval": "50", "transactionTimeOut": "50"}
+
+
+def ending(state: TransactionState) -> Callable[[Message], Awaitable[TransactionState]]:
+    async def execute(message: Message) -> TransactionState:
+        return state
+
+    return execute
+
+
+class Answers:
+    """Answers checks with states in turn, the last one again and again."""
+
+    def __init__(self, *states: TransactionState | Exception) -> None:
+        self._states = list(states)
+        self.asked: list[TransactionCheck] = []
+        self.at_the_end = asyncio.Event()
+
+    async def __call__(self, question: TransactionCheck) -> TransactionState:
+        self.asked.append(question)
+        state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
+        if len(self._states) == 1 and len(self.asked) > 1:
+            self.at_the_end.set()
+        if isinstance(state, Exception):
+            raise state
+        return state
+
+
+async def consumed(at: Served, topic: str = "T") -> list[bytes]:
+    async with Session(at.namesrv) as session:
+        puller = PullConsumer(session)
+        return [
+            message.body
+            for queue in await puller.queues(topic)
+            async for message in puller.read(queue)
+        ]
+
+
+def test_what_is_committed_is_seen_and_what_is_rolled_back_is_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path) as at:
+            async with TransactionProducer(at.namesrv, "g", Answers(UNKNOWN)) as producer:
+                seen_meanwhile: list[list[bytes]] = []
+
+                async def execute(message: Message) -> TransactionState:
+                    seen_meanwhile.append(await consumed(at))
+                    assert message.transaction_id == message.system["UNIQ_KEY"]
+                    return COMMIT
+
+                message = Message("T", b"yes", "tag", ["k"], {"own": "x"})
+                done = await producer.send_in_transaction(message, execute)
+                assert seen_meanwhile == [[]]
+                assert (done.state, done.confirmed) == (COMMIT, True)
+                assert done.sent.status is SendStatus.SEND_OK
+                assert done.transaction_id == done.sent.message_id
+                done = await producer.send_in_transaction(Message("T", b"no"), ending(ROLLBACK))
+                assert (done.state, done.confirmed) == (ROLLBACK, True)
+                assert await consumed(at) == [b"yes"]
+                # The message that was given is still a plain one.
+                await producer.send(message)
+                assert await consumed(at) == [b"yes", b"yes"]
+
+    asyncio.run(scenario())
+
+
+def test_what_is_not_known_yet_is_asked_for_until_it_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, **OFTEN) as at:
+            answers = Answers(UNKNOWN, RuntimeError("database down"), COMMIT)
+            async with TransactionProducer(at.namesrv, "g", answers) as producer:
+                message = Message("T", b"large" * 2000, "tag", ["k"], {"own": "x"}, flag=7)
+                done = await producer.send_in_transaction(message, ending(UNKNOWN))
+                assert (done.state, done.confirmed) == (UNKNOWN, False)
+                await asyncio.wait_for(answers.at_the_end.wait(), 30)
+                assert await until_consumed(at, 1) == [b"large" * 2000]
+                first, second, *_ = answers.asked
+                assert (first.transaction_id, first.times) == (done.transaction_id, 1)
+                assert second.times == 2
+                assert first.message.body == b"large" * 2000
+                assert (first.message.topic, first.message.keys) == ("T", ("k",))
+                assert first.message.properties["own"] == "x"
+                assert first.address == at.broker.address
+
+    asyncio.run(scenario())
+
+
+async def until_consumed(at: Served, count: int) -> list[bytes]:
+    async with asyncio.timeout(30):
+        while len(bodies := await consumed(at)) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return bodies
+
+
+def test_what_the_work_raises_is_raised_and_the_end_is_asked_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async def fail(message: Message) -> TransactionState:
+            raise LookupError("no such order")
+
+        async with served(tmp_path, **OFTEN) as at:
+            answers = Answers(COMMIT)
+            async with TransactionProducer(at.namesrv, "g", answers) as producer:
+                with pytest.raises(LookupError, match="no such order"):
+                    await producer.send_in_transaction(Message("T", b"x"), fail)
+                assert await until_consumed(at, 1) == [b"x"]
+
+    asyncio.run(scenario())
+
+
+def test_another_member_answers_for_a_producer_that_has_died(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, **OFTEN) as at:
+            async with TransactionProducer(at.namesrv, "g", Answers(UNKNOWN)) as dead:
+                await dead.send_in_transaction(Message("T", b"x"), ending(UNKNOWN))
+            async with TransactionProducer(at.namesrv, "g", Answers(COMMIT)) as heir:
+                await heir.prepare("T")
+                assert await until_consumed(at, 1) == [b"x"]
+
+    asyncio.run(scenario())
+
+
+def test_producers_of_one_session_are_asked_by_their_groups(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, **OFTEN) as at, Session(at.namesrv) as session:
+            one, other = Answers(ROLLBACK), Answers(COMMIT)
+            async with (
+                TransactionProducer(session, "one", one) as first,
+                TransactionProducer(session, "other", other) as second,
+            ):
+                with pytest.raises(ClientError, match="already"):
+                    await TransactionProducer(session, "one", one).open()
+                await first.send_in_transaction(Message("T", b"1"), ending(UNKNOWN))
+                await second.send_in_transaction(Message("T", b"2"), ending(UNKNOWN))
+                assert await until_consumed(at, 1) == [b"2"]
+            assert {question.message.body for question in other.asked} == {b"2"}
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_is_gone_leaves_the_end_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path) as at:
+            async with TransactionProducer(at.namesrv, "g", Answers(UNKNOWN)) as producer:
+
+                async def execute(message: Message) -> TransactionState:
+                    await at.broker.listener.close()
+                    return COMMIT
+
+                with caplog.at_level(logging.WARNING):
+                    done = await producer.send_in_transaction(Message("T", b"x"), execute)
+                assert (done.state, done.confirmed) == (COMMIT, False)
+                assert "it will ask" in caplog.text
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("delay", [{"delay_level": 3}, {"deliver_at": 1}])
+def test_a_delayed_message_in_a_transaction_is_refused(delay: dict[str, int]) -> None:
+    async def scenario() -> None:
+        async with TransactionProducer("127.0.0.1:1", "g", Answers(UNKNOWN)) as producer:
+            message = Message("T", b"x", **delay)  # type: ignore[arg-type]
+            with pytest.raises(ClientError, match="delayed"):
+                await producer.send_in_transaction(message, ending(COMMIT))
+
+    asyncio.run(scenario())
+
+
+# messages that are due later ----------------------------------------------------------------------
+
+
+def test_a_message_can_be_recalled_by_the_handle_of_its_send(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, recallMessageEnable="true") as at:
+            async with Producer(at.namesrv, "g") as producer:
+                assert (await producer.send(Message("T", b"plain"))).recall_handle is None
+                due = now() + 2500
+                sent = [
+                    await producer.send(Message("T", body, deliver_at=due)) for body in (b"1", b"2")
+                ]
+                handle = sent[0].recall_handle
+                assert handle is not None
+                assert await producer.recall(handle) == sent[0].message_id
+                assert await until_consumed(at, 2) == [b"plain", b"2"]
+                assert now() >= due
+                with pytest.raises(BrokerError) as late:
+                    await producer.recall(handle)
+                assert late.value.code == ResponseCode.ILLEGAL_OPERATION
+                assert late.value.remark == "recall failed, timestamp invalid"
+                with pytest.raises(ValueError, match="recall handle is invalid"):
+                    await producer.recall("djIgYQ==")
+
+    asyncio.run(scenario())
