@@ -37,6 +37,14 @@ class Refused(Exception):
         self.remark = remark
 
 
+class Overloaded(Refused):
+    """Refused because a limit is reached; `limit` is the setting, and the remark names it, too."""
+
+    def __init__(self, limit: str, remark: str) -> None:
+        super().__init__(ResponseCode.SYSTEM_BUSY, f"{remark} ({limit})")
+        self.limit = limit
+
+
 def guarded(handler: Handler, guard: Guard) -> Handler:
     """A handler that is only called for what the guard lets through."""
 

@@ -11,7 +11,9 @@ import errno
 import logging
 import socket
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
 from typing import Any, cast
 
 import orjson
@@ -20,6 +22,7 @@ from mq.daemons.dispatch import (
     DirectHandler,
     Guard,
     Handler,
+    Overloaded,
     Refused,
     Reply,
     error_reply,
@@ -271,7 +274,8 @@ class Listener:
     bound, also where 0 was asked for. ``idle_seconds`` closes a connection on which nothing has
     come for so long (Java: serverChannelMaxIdleTimeSeconds); 0 never does. ``guard`` is asked
     before every handler; without one nothing is paid for it. With ``tls`` connections may be, or
-    have to be, encrypted.
+    have to be, encrypted. An ordinary request that takes over ``slow_seconds`` is logged and
+    counted. ``max_connections`` gives how many may be open; 0 stands for no limit in both.
     """
 
     # How often idle connections are looked for, in seconds; also the unit of `ticks`.
@@ -288,6 +292,8 @@ class Listener:
         backlog: int = 1024,
         guard: Guard | None = None,
         tls: ServerTls | None = None,
+        slow_seconds: float = 0.0,
+        max_connections: Callable[[], int] = lambda: 0,
     ) -> None:
         self._guard = guard
         self._tls = tls
@@ -300,6 +306,11 @@ class Listener:
         self.channels: set[Channel] = set()
         self.ticks = 0
         self.bad_requests = 0
+        self.turned_away = 0
+        self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
+        self.slow_requests: Counter[int] = Counter()  # by request code
+        self._slow_seconds = slow_seconds or float("inf")
+        self._max_connections = max_connections
         self._idle_ticks = int(idle_seconds / self.TICK)
         self._backlog = backlog
         self._server: asyncio.Server | None = None
@@ -387,15 +398,18 @@ class Listener:
             reply = unknown_code(command)
         else:
             try:
+                began = perf_counter()
                 result = handler(command, channel)
             except Exception as error:
                 reply = self.failed(command, channel, error)
             else:
                 if isinstance(result, Awaitable):
-                    task = asyncio.ensure_future(self._await(command, channel, result))
+                    task = asyncio.ensure_future(self._await(command, channel, result, began))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
                     return
+                if perf_counter() - began > self._slow_seconds:
+                    self._was_slow(command, channel, perf_counter() - began)
                 reply = result
         self._send(command, channel, reply)
 
@@ -416,16 +430,33 @@ class Listener:
             extra={"peer": channel.remote_address[0]},
         )
 
-    async def _await(self, command: Command, channel: Channel, result: Awaitable[Reply]) -> None:
+    async def _await(
+        self, command: Command, channel: Channel, result: Awaitable[Reply], began: float
+    ) -> None:
         try:
             reply = await result
         except Exception as error:
             reply = self.failed(command, channel, error)
+        if perf_counter() - began > self._slow_seconds:
+            self._was_slow(command, channel, perf_counter() - began)
         self._send(command, channel, reply)
+
+    def _was_slow(self, command: Command, channel: Channel, seconds: float) -> None:
+        self.slow_requests[command.code] += 1
+        log.warning(
+            "request %d of %s took %.3f s",
+            command.code,
+            channel.remote,
+            seconds,
+            extra={"failure": f"slow requests {command.code}"},
+        )
 
     def failed(self, command: Command, channel: Channel, error: Exception) -> Command:
         """The reply for a request that raised; what is not the peer's own fault is logged."""
-        if not isinstance(error, Refused | RemoteProtocolError):
+        if isinstance(error, Refused):
+            cause = error.limit if isinstance(error, Overloaded) else error.code.name
+            self.refusals[command.code, cause] += 1
+        elif not isinstance(error, RemoteProtocolError):
             log.error(
                 "request %d of %s failed",
                 command.code,
@@ -433,7 +464,7 @@ class Listener:
                 exc_info=error,
                 extra={"failure": f"request {command.code}"},
             )
-        elif isinstance(error, RemoteProtocolError):
+        else:
             self.complain(channel, error)
         return error_reply(command, error)
 

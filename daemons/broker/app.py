@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
+from mq.daemons import exporters
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.beacons import Beacons
@@ -80,6 +81,7 @@ class Broker:
         self.listener: Listener
         self.fast_listener: Listener
         self.access: AccessControl | None = None
+        self.metrics_port = -1  # none
         self._tls: ServerTls | None = None
         self._parts = AsyncExitStack()
 
@@ -143,7 +145,7 @@ class Broker:
         folder = store.root / "config"
         self.topics = Topics(folder / "topics.json", lambda: settings.broker)
         groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
-        offsets = ConsumerOffsets(folder / "consumerOffset.json")
+        offsets = self.offsets = ConsumerOffsets(folder / "consumerOffset.json")
         parts.push_async_callback(offsets.save)
         self.filters = ConsumerFilters(folder / "consumerFilter.json", lambda: settings.broker)
         if settings.store.enable_consume_queue_ext:
@@ -190,6 +192,21 @@ class Broker:
         await parts.enter_async_context(self.registration)
         if settings.operation.liveness_beacon_enable:
             self.tasks.spawn(Beacons(settings, self.registration).run(), "beacons")
+        if exporters.are_wanted(settings.operation):
+            await self._export(parts)
+
+    async def _export(self, parts: AsyncExitStack) -> None:
+        from mq.daemons.broker.metrics import metrics_of  # only where somebody reads it
+        from mq.daemons.metrics import LoopDelay
+
+        delay = LoopDelay()
+        self.tasks.spawn(delay.run(), "loop delay")
+        self.metrics_port = await exporters.start_exporters(
+            self.settings.operation,
+            lambda: (*metrics_of(self), delay.metric()),
+            self.tasks,
+            parts,
+        )
 
     def _make_listener(self, port: int) -> Listener:
         server = self.settings.server
@@ -201,6 +218,8 @@ class Broker:
             backlog=server.server_socket_backlog,
             guard=None if self.access is None else self.access.guard,
             tls=self._tls,
+            slow_seconds=self.settings.operation.slow_request_millis / 1000,
+            max_connections=lambda: self.settings.operation.max_connections,
         )
 
     def _access_control(self) -> AccessControl | None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mq.daemons.broker.long_polling import HeldPull
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.state_dump import connections, limited
 
@@ -41,13 +43,18 @@ def _store(store: MessageStore) -> Iterator[str]:
     refusal = store.appender.refusal
     yield f"sends: {'taken' if refusal is None else f'refused: {refusal}'}"
     queues = sorted(store.queues, key=lambda queue: (queue.topic, queue.queue_id))
-    held = sum(len(queue.waiting) for queue in queues)
+    held = sum(map(_held, queues))
     yield f"queues: {len(queues)}, held pulls: {held}"
     yield from limited(
         [
             f"queue {queue.topic} {queue.queue_id}: {queue.minimum} to {queue.readable}, "
-            f"{len(queue.waiting)} held pulls"
+            f"{_held(queue)} held pulls"
             for queue in queues
         ],
         "queues",
     )
+
+
+def _held(queue: ConsumeQueue) -> int:
+    """Pulls of consumers; delayed messages and the like wait at queues, too."""
+    return sum(1 for waiting in queue.waiting if isinstance(waiting, HeldPull))

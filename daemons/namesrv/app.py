@@ -5,8 +5,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
+from mq.daemons import exporters
 from mq.daemons.listener import Listener
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
@@ -15,6 +16,9 @@ from mq.daemons.namesrv.kv import KvConfig
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.service import Tasks
 from mq.daemons.tls import ServerTls, server_tls
+
+if TYPE_CHECKING:
+    from mq.daemons.metrics import Metric
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +35,8 @@ class NameServer:
         self.routes = Routes()
         self.tasks: Tasks
         self.listener: Listener
+        self.beacons: BeaconListener | None = None
+        self.metrics_port = -1  # none
         self._tls: ServerTls | None = None
         self._parts = AsyncExitStack()
 
@@ -57,10 +63,16 @@ class NameServer:
                 idle_seconds=server.server_channel_max_idle_time_seconds,
                 backlog=server.server_socket_backlog,
                 tls=self._tls,
+                slow_seconds=self.settings.operation.slow_request_millis / 1000,
+                max_connections=lambda: self.settings.operation.max_connections,
             )
             await parts.enter_async_context(self.listener)
             self.tasks.spawn(self._expire(), "expiry of brokers")
             await self._hear_beacons(parts)
+            if exporters.are_wanted(self.settings.operation):
+                self.metrics_port = await exporters.start_exporters(
+                    self.settings.operation, self._metrics, self.tasks, parts
+                )
             if self._tls is not None:
                 self.tasks.spawn(self._tls.watch(), "certificates")
             self._parts = parts.pop_all()
@@ -81,6 +93,11 @@ class NameServer:
         if self._tls is not None:
             self._tls.reload()
 
+    def _metrics(self) -> Iterator["Metric"]:
+        from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it
+
+        return metrics_of(self)
+
     def state(self) -> Iterator[str]:
         """What it has and does now."""
         from mq.daemons.state_dump import connections, limited  # hardly ever needed
@@ -97,7 +114,9 @@ class NameServer:
         operation = self.settings.operation
         if not operation.liveness_beacon_enable:
             return
-        beacons = BeaconListener(self.routes, operation.liveness_beacon_timeout_millis / 1000)
+        beacons = self.beacons = BeaconListener(
+            self.routes, operation.liveness_beacon_timeout_millis / 1000
+        )
         if await beacons.open(self.listener.host, self.port):
             self.tasks.spawn(beacons.hear(), "beacons")
             self.tasks.spawn(beacons.look(), "expiry of beacons")

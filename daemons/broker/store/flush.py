@@ -96,6 +96,7 @@ class Flusher:
         self._timer: asyncio.TimerHandle | None = None
         self.flushes = 0
         self.last_seconds = 0.0
+        self.total_seconds = 0.0
 
     @property
     def waiting_replies(self) -> int:
@@ -132,6 +133,7 @@ class Flusher:
 
         def done(_: Any, error: Exception | None) -> None:
             self.last_seconds = loop.time() - started
+            self.total_seconds += self.last_seconds
             self._done(upto, error)
 
         self._thread.submit(sync, done)

@@ -1,0 +1,230 @@
+"""The figures of a broker for monitoring.
+
+Those with a name that begins with rocketmq_ are what RocketMQ's exporter shows of a broker
+(RMQMetricsCollector of apache/rocketmq-exporter), so that its dashboards go on working; those that
+begin with mq_ are ours. docs/operations.md lists both.
+"""
+
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mq.daemons.broker.stat_items import totals
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.cleaning import used_ratio
+from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners
+from mq.protocol.codes import CURRENT_VERSION, version_name
+from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, retry_topic
+
+if TYPE_CHECKING:
+    from mq.daemons.broker.app import Broker
+
+Values = list[tuple[tuple[str, ...], float]]
+
+
+def metrics_of(broker: "Broker") -> Iterator[Metric]:
+    """All of them."""
+    yield from of_listeners({"main": broker.listener, "fast": broker.fast_listener})
+    yield from _rates(broker)
+    yield from _offsets(broker)
+    yield from _runtime(broker)
+    yield from _counted(broker)
+    yield from _store(broker)
+
+
+def _whose(broker: "Broker") -> dict[str, str]:
+    config = broker.settings.broker
+    return {"cluster": config.broker_cluster_name, "broker": config.broker_name}
+
+
+def _host(broker: "Broker") -> dict[str, str]:
+    config = broker.settings.broker
+    return {
+        "cluster": config.broker_cluster_name,
+        "brokerIP": config.broker_ip1,
+        "broker": config.broker_name,
+    }
+
+
+def _rates(broker: "Broker") -> Iterator[Metric]:
+    """Growth a second over the last minute, of what BrokerStatsManager counts."""
+    whose = _whose(broker)
+    topics, groups = ("topic",), ("topic", "group")
+    for name, item, labels, doc in (
+        ("rocketmq_producer_tps", "TOPIC_PUT_NUMS", topics, "Messages stored a second."),
+        ("rocketmq_producer_message_size", "TOPIC_PUT_SIZE", topics, "Bytes stored a second."),
+        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", groups, "Messages read a second."),
+        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", groups, "Bytes read a second."),
+        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", groups, "Messages sent back a second."),
+    ):
+        values: Values = []
+        for kind, key in _counters(broker):
+            if kind == item:
+                viewed = broker.figures.view(item, key)
+                minute = None if viewed is None else viewed.stats_minute
+                rate = 0.0 if minute is None else minute.tps
+                values.append((tuple(key.split("@", 1)) if labels is groups else (key,), rate))
+        yield Metric(name, Kind.gauge, doc, labels, values, whose)
+    for name, counted, doc in (
+        ("rocketmq_broker_tps", "puts", "Messages stored a second over 10 s."),
+        ("rocketmq_broker_qps", "transferred", "Messages read a second over 10 s."),
+    ):
+        rate = float(broker.stats.rates(counted).split()[0])
+        yield Metric(name, Kind.gauge, doc, (), [((), rate)], _host(broker))
+
+
+def _counters(broker: "Broker") -> dict[tuple[str, str], tuple[int, int]]:
+    return totals(broker.store.queues, broker.stats, lambda: broker.settings.broker)
+
+
+def _offsets(broker: "Broker") -> Iterator[Metric]:
+    """Ends of topics, offsets of groups, and what lies between them."""
+    ends: dict[str, int] = {}
+    for queue in broker.store.queues:
+        ends[queue.topic] = ends.get(queue.topic, 0) + queue.readable
+    plain: Values = []
+    retry: Values = []
+    dead: Values = []
+    for topic, end in sorted(ends.items()):
+        if topic.startswith(RETRY_PREFIX):
+            retry.append(((topic,), end))
+        elif topic.startswith(DEAD_LETTER_PREFIX):
+            dead.append(((topic.removeprefix(DEAD_LETTER_PREFIX),), end))
+        else:
+            plain.append(((topic,), end))
+    whose = _whose(broker)
+    for name, labels, values, doc in (
+        ("rocketmq_producer_offset", ("topic",), plain, "Ends of a topic's queues, summed up."),
+        ("rocketmq_topic_retry_offset", ("topic",), retry, "The same of a retry topic."),
+        ("rocketmq_topic_dlq_offset", ("group",), dead, "The same of a group's dead letters."),
+    ):
+        yield Metric(name, Kind.gauge, doc, labels, values, whose)
+    yield from _of_groups(broker, ends)
+
+
+def _of_groups(broker: "Broker", ends: dict[str, int]) -> Iterator[Metric]:
+    offsets: Values = []
+    behind: Values = []
+    behind_retry: Values = []
+    for key, queues in broker.offsets.table.items():
+        topic, _, group = key.partition("@")
+        offsets.append(((topic, group), sum(queues.values())))
+        difference = sum(
+            max(0, broker.store.max_offset(topic, queue_id) - offset)
+            for queue_id, offset in queues.items()
+        )
+        members = broker.consumers.groups.get(group)
+        model = "" if members is None or members.message_model is None else members.message_model
+        labels = (group, topic, str(0 if members is None else len(members.clients)), str(model))
+        is_retry = topic == retry_topic(group)
+        (behind_retry if is_retry else behind).append((labels, difference))
+    yield Metric(
+        "rocketmq_consumer_offset",
+        Kind.gauge,
+        "Offsets of a group in a topic's queues, summed up.",
+        ("topic", "group"),
+        offsets,
+        _whose(broker),
+    )
+    labels = ("group", "topic", "countOfOnlineConsumers", "msgModel")
+    doc = "Messages that a group has not consumed yet."
+    yield Metric("rocketmq_group_diff", Kind.gauge, doc, labels, behind)
+    yield Metric("rocketmq_group_retrydiff", Kind.gauge, doc, labels, behind_retry)
+    dead = [
+        ((group, DEAD_LETTER_PREFIX + group, "0", ""), float(ends[DEAD_LETTER_PREFIX + group]))
+        for group in {key.partition("@")[2] for key in broker.offsets.table}
+        if DEAD_LETTER_PREFIX + group in ends
+    ]
+    yield Metric("rocketmq_group_dlqdiff", Kind.gauge, "Dead letters.", labels, dead)
+    yield Metric(
+        "rocketmq_producer_count",
+        Kind.gauge,
+        "Producers of a group that are connected.",
+        ("group",),
+        [((group,), float(len(made))) for group, made in broker.producers.groups.items()],
+        _whose(broker),
+    )
+
+
+def _runtime(broker: "Broker") -> Iterator[Metric]:
+    """What brokerStatus shows, under the exporter's names."""
+    config, stats, log = broker.settings.broker, broker.stats, broker.store.log
+    constant = {
+        "cluster": config.broker_cluster_name,
+        "brokerIP": broker.address,
+        "brokerHost": broker.address,
+        "des": version_name(CURRENT_VERSION),
+        "boottime": str(int(stats.started * 1000)),
+        "broker_version": str(CURRENT_VERSION),
+    }
+    start = "rocketmq_brokeruntime_"
+    for name, counted in (
+        ("put_tps", "puts"),
+        ("getfound_tps", "found"),
+        ("getmiss_tps", "missed"),
+        ("gettransfered_tps", "transferred"),
+    ):
+        for period, rate in zip((10, 60, 600), stats.rates(counted).split(), strict=True):
+            yield gauge(f"{start}{name}{period}", f"Over {period} s.", float(rate), **constant)
+    earliest = log.store_timestamp(log.minimum) if log.written > log.minimum else None
+    for name, value, doc in (
+        ("putmessage_times_total", stats.puts, "Messages stored since the start."),
+        ("put_message_size_total", stats.put_bytes, "Their bytes."),
+        ("commitlog_minoffset", log.minimum, "Where the log begins."),
+        ("commitlog_maxoffset", log.written, "Where the log ends."),
+        ("remain_howmanydata_toflush", log.written - log.flushed, "Bytes not on the disk yet."),
+        ("dispatch_behind_bytes", 0, "Bytes not in the queues yet; written with the log."),
+        ("earliest_message_timestamp", earliest or -1, "Store time of the first message, ms."),
+        ("commitlog_disk_ratio", broker.store.cleaner.commit_log_ratio() / 100, "Disk used."),
+        (
+            "consumequeue_disk_ratio",
+            used_ratio(layout.consume_queue_path(broker.store.root)) / 100,
+            "Disk used.",
+        ),
+    ):
+        yield gauge(start + name, doc, value, **constant)
+
+
+def _counted(broker: "Broker") -> Iterator[Metric]:
+    """Counters by topic, and by topic and group."""
+    counted = _counters(broker)
+    topics, groups = ("topic",), ("topic", "group")
+    for name, item, labels, doc in (
+        ("mq_messages_put_total", "TOPIC_PUT_NUMS", topics, "Messages stored."),
+        ("mq_bytes_put_total", "TOPIC_PUT_SIZE", topics, "Bytes stored."),
+        ("mq_messages_got_total", "GROUP_GET_NUMS", groups, "Messages read."),
+        ("mq_bytes_got_total", "GROUP_GET_SIZE", groups, "Bytes read."),
+        ("mq_messages_sent_back_total", "SNDBCK_PUT_NUMS", groups, "Messages sent back."),
+    ):
+        values: Values = [
+            (tuple(key.split("@", 1)) if labels is groups else (key,), float(total))
+            for (kind, key), (total, _) in counted.items()
+            if kind == item
+        ]
+        yield Metric(name, Kind.counter, doc, labels, values)
+
+
+def _store(broker: "Broker") -> Iterator[Metric]:
+    store, flusher = broker.store, broker.store.flusher
+    lengths: dict[str, int] = {}
+    for queue in store.queues:
+        lengths[queue.topic] = lengths.get(queue.topic, 0) + queue.readable - queue.minimum
+    yield Metric(
+        "mq_topic_messages",
+        Kind.gauge,
+        "Messages kept.",
+        ("topic",),
+        [((topic,), float(length)) for topic, length in sorted(lengths.items())],
+    )
+    held = sum(len(c.attributes.get("held", ())) for c in broker.listener.channels)
+    yield gauge("mq_held_pulls", "Pulls that wait for a message.", held)
+    yield counter("mq_flushes_total", "Flushes of the log.", flusher.flushes)
+    yield counter("mq_flush_seconds_total", "Time that they took.", flusher.total_seconds)
+    yield gauge("mq_flush_last_seconds", "Time that the last one took.", flusher.last_seconds)
+    yield gauge("mq_sends_waiting", "Sends that wait for a flush.", flusher.waiting_replies)
+    yield counter("mq_failed_writes_total", "Writes that failed.", store.appender.failed_writes)
+    refused = store.appender.refusal is not None
+    yield gauge("mq_sends_refused", "1 while no message is taken.", float(refused))
+    usage = shutil.disk_usage(store.root)
+    yield gauge("mq_disk_free_bytes", "Free on the disk of the store.", usage.free)
+    yield gauge("mq_disk_total_bytes", "Size of the disk of the store.", usage.total)

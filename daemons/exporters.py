@@ -1,0 +1,164 @@
+"""Giving the figures of a daemon to those who collect them: Prometheus asks, StatsD is told.
+
+What this needs is imported only where one of the two is wanted.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from mq.daemons.operation_config import OFF, OperationConfig
+from mq.daemons.service import CannotStart, Tasks
+
+if TYPE_CHECKING:
+    from mq.daemons.metrics import Metric
+
+log = logging.getLogger(__name__)
+
+Collect = Callable[[], Iterable["Metric"]]
+
+COLLECT_TIMEOUT = 10.0  # for a loop that is busy; Prometheus itself gives up after 10 s
+MOST_DATAGRAM = 1400  # bytes, so that none is cut in pieces on its way
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def are_wanted(operation: OperationConfig) -> bool:
+    """Whether anybody gets figures."""
+    return operation.metrics_port != OFF or bool(operation.statsd_address)
+
+
+async def start_exporters(
+    operation: OperationConfig, collect: Collect, tasks: Tasks, parts: AsyncExitStack
+) -> int:
+    """Start what the settings ask for; returns the port for Prometheus, -1 without one.
+
+    Raises:
+        CannotStart: the port is taken, or prometheus-client is not installed.
+    """
+    if operation.statsd_address:
+        reporter = StatsdReporter(operation.statsd_address, collect)
+        tasks.spawn(reporter.run(operation.statsd_interval_millis / 1000), "StatsD")
+    if operation.metrics_port == OFF:
+        return OFF
+    prometheus = Prometheus(collect)
+    port = prometheus.start(operation.metrics_host, operation.metrics_port)
+    parts.push_async_callback(prometheus.stop)
+    log.info("Prometheus: http://%s:%d/metrics", operation.metrics_host, port)
+    return port
+
+
+class Prometheus:
+    """The port that Prometheus reads from. Its threads ask the loop for the figures."""
+
+    def __init__(self, collect: Collect) -> None:
+        self._collect = collect
+        self._loop = asyncio.get_running_loop()
+        self._server: Any = None
+
+    def start(self, host: str, port: int) -> int:
+        """Open the port and return it. Raises CannotStart."""
+        try:
+            from prometheus_client import (
+                CollectorRegistry,
+                ProcessCollector,
+                start_http_server,
+            )
+        except ImportError:
+            raise CannotStart(
+                f"metricsPort={port}: needs prometheus-client; pip install prometheus-client"
+            ) from None
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        try:
+            self._server, _ = start_http_server(port, host, registry)
+        except OSError as error:
+            raise CannotStart(
+                f"metricsPort={port}: cannot listen on {host}: {error.strerror}"
+            ) from None
+        return int(self._server.server_port)
+
+    async def stop(self) -> None:
+        """Close the port. A reader that waits for figures gets none."""
+        await asyncio.to_thread(self._server.shutdown)
+        self._server.server_close()
+
+    def describe(self) -> list[Any]:
+        """Nothing: which figures there are depends on what the daemon does."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """The figures as prometheus_client takes them; called by its threads."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        async def ask() -> list["Metric"]:
+            return list(self._collect())
+
+        future = asyncio.run_coroutine_threadsafe(ask(), self._loop)
+        for metric in future.result(COLLECT_TIMEOUT):
+            family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            labels = (*metric.constant, *metric.labels)
+            made = family(metric.name, metric.doc, labels=labels)
+            for values, number in metric.values:
+                made.add_metric((*metric.constant.values(), *values), number)
+            yield made
+
+
+class StatsdReporter:
+    """Tells a StatsD server the figures: gauges as they are, counters by what they grew."""
+
+    def __init__(self, address: str, collect: Collect) -> None:
+        self._address = address
+        self._collect = collect
+        self._before: dict[str, float] = {}
+
+    async def run(self, interval: float) -> None:
+        """Tell them until cancelled. What cannot be sent now is lost, as UDP has it."""
+        import asyncio_dgram  # only where there is such a server
+
+        host, _, port = self._address.rpartition(":")
+        stream = None
+        try:
+            while True:
+                await asyncio.sleep(interval)
+                try:
+                    if stream is None:
+                        stream = await asyncio_dgram.connect((host.strip("[]"), int(port)))
+                    for datagram in datagrams(self.lines()):
+                        await stream.send(datagram)
+                except OSError as error:
+                    log.warning(
+                        "StatsD at %s: %s", self._address, error, extra={"failure": "StatsD"}
+                    )
+        finally:
+            if stream is not None:
+                stream.close()
+
+    def lines(self) -> Iterator[str]:
+        """One line for each figure."""
+        for metric in self._collect():
+            for values, number in metric.values:
+                name = ".".join((metric.name, *(_NOT_IN_NAMES.sub("_", v) for v in values)))
+                if metric.kind == "gauge":
+                    yield f"{name}:{number:.12g}|g"
+                    continue
+                grown = number - self._before.get(name, 0.0)
+                self._before[name] = number
+                if grown > 0:
+                    yield f"{name}:{grown:.12g}|c"
+
+
+def datagrams(lines: Iterable[str]) -> Iterator[bytes]:
+    """Lines, as many in each datagram as fit."""
+    joined = b""
+    for line in lines:
+        raw = line.encode()
+        if joined and len(joined) + 1 + len(raw) > MOST_DATAGRAM:
+            yield joined
+            joined = b""
+        joined = raw if not joined else joined + b"\n" + raw
+    if joined:
+        yield joined

@@ -1,0 +1,113 @@
+"""Figures of a daemon for monitoring, whoever asks for them: Prometheus or StatsD.
+
+They are put together when asked for, from counters that are kept anyway.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from mq.daemons.listener import Listener
+from mq.protocol.codes import RequestCode
+
+LOOK_SECONDS = 0.1
+
+
+class Kind(StrEnum):
+    """What a figure does: counters only grow, and begin anew with the process."""
+
+    counter = "counter"
+    gauge = "gauge"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A figure with its value for each combination of labels.
+
+    ``constant`` are labels that say whose figures these are; they do not go to StatsD.
+    """
+
+    name: str
+    kind: Kind
+    doc: str
+    labels: tuple[str, ...]
+    values: Sequence[tuple[tuple[str, ...], float]]
+    constant: Mapping[str, str] = field(default_factory=dict)
+
+
+def gauge(name: str, doc: str, value: float, **constant: str) -> Metric:
+    """A single figure that goes up and down."""
+    return Metric(name, Kind.gauge, doc, (), [((), value)], constant)
+
+
+def counter(name: str, doc: str, value: float, **constant: str) -> Metric:
+    """A single figure that only grows."""
+    return Metric(name, Kind.counter, doc, (), [((), value)], constant)
+
+
+def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
+    """What listeners count, by their names."""
+    names = ("listener",)
+
+    def each(kind: Kind, name: str, doc: str, attribute: str) -> Metric:
+        values = [((n,), float(getattr(one, attribute))) for n, one in listeners.items()]
+        return Metric(name, kind, doc, names, values)
+
+    connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
+    yield Metric("mq_connections", Kind.gauge, "Connections open now.", names, connections)
+    yield each(Kind.counter, "mq_bad_requests_total", "Frames that are none.", "bad_requests")
+    yield each(Kind.counter, "mq_connections_refused_total", "Over maxConnections.", "turned_away")
+    yield _by_request(
+        "mq_slow_requests_total",
+        "Requests that took over slowRequestMillis.",
+        (one.slow_requests for one in listeners.values()),
+    )
+    refused: Counter[tuple[str, str]] = Counter()
+    for one in listeners.values():
+        for (code, cause), count in one.refusals.items():
+            refused[_request_name(code), cause] += count
+    yield Metric(
+        "mq_refused_requests_total",
+        Kind.counter,
+        "Requests refused, by what stood against them.",
+        ("request", "cause"),
+        [(labels, float(count)) for labels, count in sorted(refused.items())],
+    )
+
+
+def _by_request(name: str, doc: str, counts: Iterable[Counter[int]]) -> Metric:
+    found: Counter[str] = Counter()
+    for counted in counts:
+        for code, count in counted.items():
+            found[_request_name(code)] += count
+    values = [((request,), float(count)) for request, count in sorted(found.items())]
+    return Metric(name, Kind.counter, doc, ("request",), values)
+
+
+def _request_name(code: int) -> str:
+    try:
+        return RequestCode(code).name
+    except ValueError:
+        return str(code)
+
+
+class LoopDelay:
+    """How late the loop is: what a request has waited for those before it, at the worst."""
+
+    def __init__(self) -> None:
+        self._worst = 0.0
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LOOK_SECONDS
+            await asyncio.sleep(LOOK_SECONDS)
+            self._worst = max(self._worst, loop.time() - due)
+
+    def metric(self) -> Metric:
+        """The worst since the last time that was asked for."""
+        worst, self._worst = self._worst, 0.0
+        return gauge("mq_loop_delay_seconds", "How late the event loop was at most.", worst)
