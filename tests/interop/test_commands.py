@@ -36,6 +36,7 @@ MOVING = (
     re.compile(r"(?<=spentTimeMills=)\d+"),
     # Messages in a span of time that ends at the call: they move with each call.
     re.compile(r"\d+\.\d\d(?=\(\d+,\d+ms\))"),  # clusterList: what is in and out in a second
+    re.compile(r"(?<=Consume TPS: )\d+\.\d+"),  # consumerProgress
     re.compile(r"(?<=Tps)( +: )[\d.E-]+ [\d.E-]+ [\d.E-]+$", re.M),
 )
 
