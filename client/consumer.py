@@ -3,22 +3,31 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from mq.client.consumer_requests import ConsumerRequests
 from mq.client.credentials import AccessKey
-from mq.client.errors import ClientError, MQError
-from mq.client.heartbeat import Heartbeats
-from mq.client.process_queue import ProcessQueue
-from mq.client.reader import Reader
-from mq.client.send_back import send_back
+from mq.client.errors import ClientError
+from mq.client.heartbeat import Heartbeats, describe_member
+from mq.client.local_offsets import DEFAULT_DIRECTORY, LocalOffsetStore
+from mq.client.namespace import with_namespace
+from mq.client.offsets import OffsetStore
+from mq.client.process_queue import FlowLimits, ProcessQueue
+from mq.client.pulling import PullSettings
+from mq.client.push.concurrent import ConcurrentConsumption
+from mq.client.push.listener import BatchListener, Listener, make_call
+from mq.client.push.ordered import UNLIMITED, OrderedConsumption
+from mq.client.reader import Reader, ReaderSettings
+from mq.client.rebalance import Strategy, allocate_averagely
+from mq.client.send_back import send_back, send_dead_letter
 from mq.client.session import Session
+from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import TAG, Subscriptions
+from mq.client.trace.hooks import make_trace
 from mq.protocol.bodies import (
-    CMResult,
     ConsumeFromWhere,
-    ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
@@ -32,12 +41,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REDELIVER_SECONDS = 5.0  # when even sending back fails, the listener gets the message after this
-ORDERED_RETRY_SECONDS = 1.0  # DefaultMQPushConsumer.suspendCurrentQueueTimeMillis
-MAX_RECONSUME_TIMES = 16  # then the broker puts a message among the dead letters
+Consumption = ConcurrentConsumption | OrderedConsumption
 
-#: Consumes one message. Returning finishes it; raising sends it back, to come again later.
-Listener = Callable[[StoredMessage], Awaitable[None]]
+MAX_RECONSUME_TIMES = 16  # then the broker puts a message among the dead letters
+_BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
 
 
 class Consumer:
@@ -52,6 +59,9 @@ class Consumer:
 
     There a message is finished when the loop asks for the next one. A message is never lost, but it
     may come again: after a crash, or when a queue passes from one member to another.
+
+    With `broadcasting` every member gets every message. It keeps its offsets in a file, and what
+    its listener fails on does not come again.
     """
 
     def __init__(
@@ -61,60 +71,119 @@ class Consumer:
         subscriptions: Mapping[str, str],
         *,
         listener: Listener | None = None,
+        batch_listener: BatchListener | None = None,
+        batch: int = 1,
         concurrency: int = 20,
         ordered: bool = False,
+        suspension: float = 1.0,
+        broadcasting: bool = False,
+        offset_directory: Path = DEFAULT_DIRECTORY,
+        strategy: Strategy = allocate_averagely,
+        limits: FlowLimits | None = None,
         expression_type: str = TAG,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         start_time: int | None = None,
-        max_reconsume_times: int = MAX_RECONSUME_TIMES,
+        max_reconsume_times: int | None = None,
+        consume_timeout: float = 900.0,
         pull_batch: int = 32,
         timeout: float = 3.0,
+        trace: bool | str = False,
+        namespace: str | None = None,
+        unit_name: str | None = None,
         instance: str | None = None,
         credentials: AccessKey | None = None,
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """`subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
 
+        A listener is `async def`, or a plain function, which is then called in a thread; see
+        `push.listener` for what it may raise. A `batch_listener` gets lists of up to `batch`
+        messages of one queue.
+
         With `ordered` the messages of a queue come one after the other, and one that fails comes
-        again at once; it needs a listener. `consume_from` says where to begin in queues that the
-        group has never committed an offset of, `start_time` (ms since 1970; by default half an hour
-        ago) goes with CONSUME_FROM_TIMESTAMP. `pull_batch` is messages per pull, `timeout` seconds
-        per request.
+        again after `suspension` seconds; it needs a listener. `consume_from` says where to begin in
+        queues that the group has never committed an offset of, `start_time` (ms since 1970; by
+        default half an hour ago) goes with CONSUME_FROM_TIMESTAMP.
+
+        A message that has failed more than `max_reconsume_times` is a dead letter: 16 by default,
+        no limit with `ordered`. What a listener has had for `consume_timeout` seconds is sent back.
+        `limits` bounds what is held unfinished, `pull_batch` is messages per pull, `timeout`
+        seconds per request. `trace` sends what is consumed to the trace topic, or to that of the
+        name given. All members must have the same `strategy`.
 
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
-        ClientError for addresses that are none or for `ordered` without a listener.
+        ClientError for addresses that are none, for `ordered` without a listener, for two.
         """
-        if ordered and listener is None:
-            raise ClientError("ordered consumption needs a listener")
-        self.group = check_group(group)
+        self.call = make_call(listener, batch_listener, batch, ordered, concurrency)
+        self.group = check_group(with_namespace(namespace, check_group(group)))
         self.concurrency = concurrency
         self.ordered = ordered
-        self.subscriptions = Subscriptions(group, subscriptions, expression_type)
+        self.broadcasting = broadcasting
+        self.subscriptions = Subscriptions(
+            self.group,
+            subscriptions,
+            expression_type,
+            namespace=namespace,
+            retries=not broadcasting,
+        )
         self.session = Session(
-            namesrv, timeout=timeout, instance=instance, credentials=credentials, tls=tls
+            namesrv,
+            timeout=timeout,
+            instance=_BROADCASTING_INSTANCE if broadcasting and instance is None else instance,
+            unit_name=unit_name,
+            credentials=credentials,
+            tls=tls,
         )
         self.started = 0.0  # seconds since 1970
-        self._listener = listener
+        self.namespace = namespace
         self._consume_from = consume_from
+        if max_reconsume_times is None:
+            max_reconsume_times = UNLIMITED if ordered else MAX_RECONSUME_TIMES
         self._max_reconsume_times = max_reconsume_times
         self._heartbeats = Heartbeats(self.session, self._describe, replicas=True)
         if start_time is None:
             start_time = int((time.time() - 1800) * 1000)  # DefaultMQPushConsumer.consumeTimestamp
         self.reader = Reader(
             self.session,
-            group,
+            self.group,
             self.subscriptions,
-            consume_from=consume_from,
-            start_time=start_time,
-            ordered=ordered,
-            pull_batch=pull_batch,
+            LocalOffsetStore(offset_directory, self.session.client_id, self.group)
+            if broadcasting
+            else OffsetStore(self.session, self.group),
+            StartingOffset(self.session, consume_from, start_time),
+            ReaderSettings(
+                ordered=ordered,
+                broadcasting=broadcasting,
+                strategy=strategy,
+                limits=limits or FlowLimits(span=None if ordered else FlowLimits.span),
+                pulls=PullSettings(batch=pull_batch, namespace=namespace),
+            ),
             greet=self._heartbeats.beat,
-            on_ready=self._hand_out_in_order if ordered else self._hand_out,
+            on_ready=self._hand_out,
             on_failure=self._fail,
         )
-        # None ends whoever takes it; it is put back for the next one.
-        self._ready: asyncio.Queue[tuple[ProcessQueue, StoredMessage] | None] = asyncio.Queue()
-        self._turns: asyncio.Queue[ProcessQueue | None] = asyncio.Queue()
+        self.trace = make_trace(self.session, self.group, trace, namespace) if trace else None
+        self._consumption: Consumption
+        if ordered:
+            self._consumption = OrderedConsumption(
+                self.group,
+                self.reader.figures,
+                self._give_up,
+                locks=not broadcasting,
+                batch=batch,
+                suspension=suspension,
+                max_reconsume_times=max_reconsume_times,
+                trace=self.trace,
+            )
+        else:
+            self._consumption = ConcurrentConsumption(
+                self.group,
+                self.reader.figures,
+                None if broadcasting else self._send_back,
+                batch=batch,
+                timeout=consume_timeout,
+                trace=self.trace,
+            )
         self._in_hand: dict[int, ProcessQueue] = {}  # by id() of a message that is handed out
         self._workers: list[asyncio.Task[None]] = []
         self._again: asyncio.Task[None] | None = None
@@ -134,16 +203,17 @@ class Consumer:
         ConsumerRequests(self).register()
         for topic in self.subscriptions.chosen:
             await self.session.route(topic)
+        if self.trace is not None:
+            await self.trace.dispatcher.open()
         await self._heartbeats.beat()
         self._again = self.session.keep_task(self._heartbeats.run())
         self.reader.start()
-        work = self._work_in_order if self.ordered else self._work
-        if self._listener is not None:
-            self._workers = [
-                self.session.keep_task(work(self._listener)) for _ in range(self.concurrency)
-            ]
-            for worker in self._workers:
-                worker.add_done_callback(self._watch)
+        if self.call is None:
+            return
+        work = self._consumption.work
+        self._workers = [self._watched(work(self.call)) for _ in range(self.concurrency)]
+        if isinstance(self._consumption, ConcurrentConsumption):
+            self._watched(self._consumption.expire())
 
     async def close(self, *, grace: float = 10.0) -> None:
         """Stop reading, let listeners finish for `grace` seconds, commit, leave the group."""
@@ -152,17 +222,20 @@ class Consumer:
             return
         self._closing = True
         await self.reader.stop()
-        self._ready.put_nowait(None)
-        self._turns.put_nowait(None)
+        self._consumption.close()
         if self._workers:
             _, late = await asyncio.wait(self._workers, timeout=grace)
             for worker in late:
                 worker.cancel()
             if late:
                 await asyncio.wait(late)
+        if self.call is not None:
+            self.call.close()
         if self._again is not None:
             self._again.cancel()
             await self.reader.release()
+            if self.trace is not None:
+                await self.trace.dispatcher.close()
             await self._heartbeats.unregister(consumer_group=self.group)
         await self.session.close()
         self._closed.set()
@@ -186,10 +259,10 @@ class Consumer:
 
     async def __aiter__(self) -> AsyncIterator[StoredMessage]:
         """Hand out messages until the consumer is closed. Several loops may run side by side."""
-        if self._listener is not None:
+        if self.call is not None or not isinstance(self._consumption, ConcurrentConsumption):
             raise ClientError("this consumer gives its messages to a listener")
-        while (ready := await self._next()) is not None:
-            held, message = ready
+        while (ready := await self._consumption.next()) is not None:
+            held, (message,) = ready
             self._in_hand[id(message)] = held
             try:
                 yield message
@@ -206,14 +279,24 @@ class Consumer:
 
         `delay_level` 0 lets the broker choose (10 s at first, longer each time), 1 to 18 are its
         levels, -1 makes it a dead letter at once. Raises ClientError for a message that is not in
-        hand, and what a send raises.
+        hand or with `broadcasting`, and what a send raises.
         """
         held = self._in_hand.get(id(message))
         if held is None:
             raise ClientError("only a message that a loop has in hand can be sent back")
+        if self.broadcasting:
+            raise ClientError("nothing can be sent back with broadcasting")
         await self._send_back(held, message, delay_level)
         held.finish(message)
         self.reader.figures[held.queue.topic].failed += 1
+
+    def pause(self) -> None:
+        """Pull nothing any more; what has been pulled is still consumed."""
+        self.reader.pause(True)
+
+    def resume(self) -> None:
+        """Pull again after `pause`."""
+        self.reader.pause(False)
 
     @property
     def assigned(self) -> list[MessageQueue]:
@@ -225,73 +308,8 @@ class Consumer:
         for error in await self.reader.commit():
             raise error
 
-    async def consume_directly(self, message: StoredMessage) -> tuple[CMResult, str | None]:
-        """Give a message to the listener at an operator's wish; returns how that went."""
-        if self._listener is None:
-            return CMResult.CR_THROW_EXCEPTION, "this consumer has no listener"
-        try:
-            await self._listener(message)
-        except Exception as error:
-            return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
-        return CMResult.CR_SUCCESS, None
-
     def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
-        for message in messages:
-            self._ready.put_nowait((held, message))
-
-    def _hand_out_in_order(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
-        if held.line_up(messages):
-            self._turns.put_nowait(held)
-
-    async def _next(self) -> tuple[ProcessQueue, StoredMessage] | None:
-        while True:
-            ready = await self._ready.get()
-            if ready is None or self._closing:
-                self._ready.put_nowait(None)
-                return None
-            if not ready[0].dropped:
-                return ready
-
-    async def _work(self, listener: Listener) -> None:
-        while (ready := await self._next()) is not None:
-            held, message = ready
-            while not await self._consume(listener, held, message):
-                try:
-                    await self._send_back(held, message, 0)
-                    break
-                except MQError as error:
-                    log.warning("group %s: not sent back: %s", self.group, error)
-                    if self._closing:
-                        return  # unfinished: whoever has the queue next begins with it
-                    await asyncio.sleep(REDELIVER_SECONDS)
-            held.finish(message)
-
-    async def _work_in_order(self, listener: Listener) -> None:
-        while (held := await self._turns.get()) is not None:
-            while (message := held.first_in_line()) is not None and not self._closing:
-                if await self._consume(listener, held, message):
-                    held.leave_line()
-                    held.finish(message)
-                else:
-                    await asyncio.sleep(ORDERED_RETRY_SECONDS)
-            held.end_turn()
-        self._turns.put_nowait(None)
-
-    async def _consume(
-        self, listener: Listener, held: ProcessQueue, message: StoredMessage
-    ) -> bool:
-        figures = self.reader.figures[held.queue.topic]
-        started = time.monotonic()
-        try:
-            await listener(message)
-        except Exception:  # the listener is the user's: whatever it raises means "not consumed"
-            log.exception("group %s: %s was not consumed", self.group, message.message_id)
-            figures.failed += 1
-            return False
-        finally:
-            figures.consume_seconds += time.monotonic() - started
-        figures.consumed += 1
-        return True
+        self._consumption.hand_out(held, messages)
 
     async def _send_back(
         self, held: ProcessQueue, message: StoredMessage, delay_level: int
@@ -303,23 +321,29 @@ class Consumer:
             message,
             delay_level=delay_level,
             max_reconsume_times=self._max_reconsume_times,
+            namespace=self.namespace,
+        )
+
+    async def _give_up(self, message: StoredMessage) -> None:
+        await send_dead_letter(
+            self.session, self.group, message, self._max_reconsume_times, self.namespace
         )
 
     def _describe(self) -> HeartbeatData:
-        return HeartbeatData(
-            client_id=self.session.client_id,
-            producer_data_set=[],
-            consumer_data_set=[
-                ConsumerData(
-                    group_name=self.group,
-                    consume_type=ConsumeType.CONSUME_PASSIVELY,
-                    message_model=MessageModel.CLUSTERING,
-                    consume_from_where=self._consume_from,
-                    subscription_data_set=list(self.subscriptions.data.values()),
-                    unit_mode=False,
-                )
-            ],
+        model = MessageModel.BROADCASTING if self.broadcasting else MessageModel.CLUSTERING
+        return describe_member(
+            self.session,
+            self.group,
+            self.subscriptions,
+            ConsumeType.CONSUME_PASSIVELY,
+            model,
+            self._consume_from,
         )
+
+    def _watched(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.session.keep_task(coroutine)
+        task.add_done_callback(self._watch)
+        return task
 
     def _watch(self, worker: asyncio.Task[None]) -> None:
         if not worker.cancelled() and (error := worker.exception()) is not None:

@@ -3,8 +3,11 @@
 import time
 from typing import TYPE_CHECKING
 
+from mq.client.namespace import without_namespace
+from mq.client.push.listener import RetryLater, SuspendQueue
 from mq.client.running_info import describe_consumer
 from mq.protocol.bodies import (
+    CMResult,
     ConsumeMessageDirectlyResult,
     GetConsumerStatusBody,
     ResetOffsetBody,
@@ -18,7 +21,7 @@ from mq.protocol.headers.group import (
     NotifyConsumerIdsChangedRequestHeader,
 )
 from mq.protocol.headers.offset import ResetOffsetRequestHeader
-from mq.protocol.message import decode_record
+from mq.protocol.message import StoredMessage, decode_record
 
 if TYPE_CHECKING:
     from mq.client.consumer import Consumer
@@ -84,7 +87,7 @@ class ConsumerRequests:
             return self._not_here(request, header.consumer_group)
         message = decode_record(request.body)
         started = time.monotonic()
-        outcome, remark = await self._consumer.consume_directly(message)
+        outcome, remark = await self._consume(message)
         result = ConsumeMessageDirectlyResult(
             order=self._consumer.ordered,
             auto_commit=True,
@@ -93,6 +96,20 @@ class ConsumerRequests:
             spent_time_mills=int((time.monotonic() - started) * 1000),
         )
         return request.reply(0, None, result.encode())
+
+    async def _consume(self, message: StoredMessage) -> tuple[CMResult, str | None]:
+        """Give a message to the listener at an operator's wish; returns how that went."""
+        call = self._consumer.call
+        if call is None:
+            return CMResult.CR_THROW_EXCEPTION, "this consumer has no listener"
+        message.topic = without_namespace(self._consumer.namespace, message.topic)
+        try:
+            await call([message])
+        except (RetryLater, SuspendQueue) as error:
+            return CMResult.CR_LATER, str(error)
+        except Exception as error:  # the listener is the user's
+            return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
+        return CMResult.CR_SUCCESS, None
 
     def _not_here(self, request: Command, group: str) -> Command:
         remark = f"The Consumer Group <{group}> not exist in this consumer"

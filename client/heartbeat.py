@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 from mq.client.errors import MQError
 from mq.client.session import Session
-from mq.protocol.bodies import HeartbeatData
+from mq.client.subscription import Subscriptions
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+)
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
@@ -14,6 +21,31 @@ from mq.protocol.headers.group import UnregisterClientRequestHeader
 HEARTBEAT_SECONDS = 30.0  # as Java's clients; a broker forgets a client after 120 s of silence
 
 log = logging.getLogger(__name__)
+
+
+def describe_member(
+    session: Session,
+    group: str,
+    subscriptions: Subscriptions,
+    consume_type: ConsumeType,
+    model: MessageModel,
+    consume_from: ConsumeFromWhere,
+) -> HeartbeatData:
+    """The heartbeat of a client that is a member of one consumer group."""
+    return HeartbeatData(
+        client_id=session.client_id,
+        producer_data_set=[],
+        consumer_data_set=[
+            ConsumerData(
+                group_name=group,
+                consume_type=consume_type,
+                message_model=model,
+                consume_from_where=consume_from,
+                subscription_data_set=list(subscriptions.data.values()),
+                unit_mode=session.unit_name is not None,
+            )
+        ],
+    )
 
 
 class Heartbeats:

@@ -8,22 +8,49 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import islice
 
+from mq.client.errors import ClientError
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 
-# Java's bounds of what a consumer caches of one queue (DefaultMQPushConsumer): count, bytes, and
-# how far apart the first and the last offset may be (a stuck message must not pile up the rest).
-MAX_MESSAGES = 1000
-MAX_BYTES = 100 * 1024 * 1024
-MAX_SPAN = 2000
+
+@dataclass(frozen=True)
+class FlowLimits:
+    """How much a consumer may hold that it has not finished; beyond that it stops pulling.
+
+    The defaults are Java's (DefaultMQPushConsumer): pullThresholdForQueue,
+    pullThresholdSizeForQueue, consumeConcurrentlyMaxSpan, pullThresholdForTopic,
+    pullThresholdSizeForTopic. Raises ClientError for a limit below 1.
+    """
+
+    messages: int = 1000  # of one queue
+    bytes: int = 100 * 1024 * 1024  # of one queue, as records
+    span: int | None = 2000  # from the first to the last offset: a stuck one must not pile up more
+    topic_messages: int | None = None  # of all queues of a topic together; each gets its share
+    topic_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in vars(self).items():
+            if limit is not None and limit < 1:
+                raise ClientError(f"the flow limit {name} must be at least 1, not {limit}")
+
+    def of_queue(self, queues: int) -> "FlowLimits":
+        """The limits of each queue when this member has `queues` of the topic."""
+        messages, size = self.messages, self.bytes
+        if self.topic_messages is not None:
+            messages = max(1, self.topic_messages // max(1, queues))
+        if self.topic_bytes is not None:
+            size = max(1, self.topic_bytes // max(1, queues))
+        return FlowLimits(messages, size, self.span)
 
 
 class ProcessQueue:
     """The unfinished messages of one queue, and whether there is room for more."""
 
-    def __init__(self, queue: MessageQueue, offset: int) -> None:
+    def __init__(self, queue: MessageQueue, offset: int, limits: FlowLimits | None = None) -> None:
         self.queue = queue
         self.next_offset = offset  # where to pull next
         self.dropped = False  # another member of the group has it now
@@ -31,13 +58,18 @@ class ProcessQueue:
         self.last_lock = 0.0  # seconds since 1970
         self.last_pull = time.time()
         self.last_consume = time.time()
+        self._limits = limits or FlowLimits()
+        self._paused = False
         self._unfinished: dict[int, int] = {}  # offset: bytes
         self._offsets: list[int] = []  # a heap; finished ones leave when they come to the top
         self._bytes = 0
         self._last_offset = offset
         self._room = asyncio.Event()
         self._room.set()
-        self._line: deque[StoredMessage] = deque()  # ordered consumption only
+        # Ordered consumption only. Somebody has the turn from the first message that lines up
+        # until the line is worked off; it is idle while nobody is inside the listener.
+        self._line: deque[StoredMessage] = deque()
+        self._has_turn = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -62,6 +94,10 @@ class ProcessQueue:
             heappop(self._offsets)
         self._check_room()
 
+    def holds(self, message: StoredMessage) -> bool:
+        """Whether the message is still to be finished."""
+        return message.queue_offset in self._unfinished
+
     @property
     def commit_offset(self) -> int:
         """The offset that a successor may go on from: everything below it is finished."""
@@ -84,13 +120,29 @@ class ProcessQueue:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be pulled."""
+        """Whether more may be held."""
+        limits = self._limits
         first = self._offsets[0] if self._offsets else self._last_offset
         return (
-            len(self._unfinished) < MAX_MESSAGES
-            and self._bytes < MAX_BYTES
-            and self._last_offset - first < MAX_SPAN
+            len(self._unfinished) < limits.messages
+            and self._bytes < limits.bytes
+            and (limits.span is None or self._last_offset - first < limits.span)
         )
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing shall be pulled for the time being; what is held stays."""
+        return self._paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._paused = paused
+        self._check_room()
+
+    def limit(self, limits: FlowLimits) -> None:
+        """Change the limits."""
+        self._limits = limits
+        self._check_room()
 
     async def wait_for_room(self) -> None:
         """Return when more may be pulled."""
@@ -99,34 +151,41 @@ class ProcessQueue:
     def line_up(self, messages: Iterable[StoredMessage]) -> bool:
         """Ordered: put messages in line; returns whether somebody must be told to work it off."""
         self._line.extend(messages)
-        if not self._idle.is_set() or not self._line:
+        if self._has_turn or not self._line:
             return False
+        self._has_turn = True
+        return True
+
+    def first_in_line(self, count: int = 1) -> list[StoredMessage]:
+        """Ordered: the messages to consume now; empty when none is in line or the queue is lost."""
+        return [] if self.dropped else list(islice(self._line, count))
+
+    def leave_line(self, count: int = 1) -> None:
+        """Ordered: the first messages are consumed."""
+        for _ in range(count):
+            self.finish(self._line.popleft())
+
+    def begin_consuming(self) -> None:
+        """Ordered: somebody works on the line, and may be inside the listener."""
         self._idle.clear()
-        return True
 
-    def first_in_line(self) -> StoredMessage | None:
-        """Ordered: the message to consume now; None when there is none or the queue is lost."""
-        return self._line[0] if self._line and not self.dropped else None
-
-    def leave_line(self) -> None:
-        """Ordered: the first message is consumed."""
-        self._line.popleft()
-
-    def end_turn(self) -> None:
-        """Ordered: nobody works on the line any more."""
+    def end_consuming(self, *, turn: bool) -> None:
+        """Ordered: nobody is inside the listener; `turn` says whether the turn is over, too."""
         self._idle.set()
+        if turn:
+            self._has_turn = False
 
-    async def idle(self, seconds: float) -> bool:
-        """Ordered: wait until nobody works on the line; False if that takes over `seconds`."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+    @property
+    def is_idle(self) -> bool:
+        """Ordered: whether nobody is inside the listener with a message of this queue."""
+        return self._idle.is_set()
+
+    async def idle(self) -> None:
+        """Ordered: return when nobody is inside the listener."""
+        await self._idle.wait()
 
     def _check_room(self) -> None:
-        if self.has_room:
+        if self.has_room and not self._paused:
             self._room.set()
         else:
             self._room.clear()

@@ -62,9 +62,12 @@ class PullResult(NamedTuple):
 class Puller:
     """Pulls for one group, each queue from the replica that the broker has suggested last."""
 
-    def __init__(self, session: Caller, group: str) -> None:
+    def __init__(self, session: Caller, group: str, *, lite: bool = False) -> None:
+        """With `lite` as Java's lite pull consumers do, with a request code of their own."""
         self._session = session
         self.group = group
+        self._code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
+        self._flags = int(PullSysFlag.LITE_PULL) if lite else 0
         self._suggested: dict[MessageQueue, int] = {}
 
     async def pull(
@@ -94,7 +97,9 @@ class Puller:
         address = broker_address(route, queue.broker_name, broker_id, exact=False)
         if address is None:
             raise RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
-        flags = PullSysFlag.SUSPEND if wait > 0 else 0
+        flags = self._flags
+        if wait > 0:
+            flags |= PullSysFlag.SUSPEND
         if subscription is not None:
             flags |= PullSysFlag.SUBSCRIPTION
         # Only a master keeps offsets (DefaultMQPushConsumerImpl and PullAPIWrapper agree).
@@ -113,7 +118,7 @@ class Puller:
             sub_version=sub_version,
             expression_type=expression_type,
         )
-        command = Command(RequestCode.PULL_MESSAGE, header.encode())
+        command = Command(self._code, header.encode())
         seconds = self._session.timeout + (wait + POLL_MARGIN if wait > 0 else 0)
         response = await self._session.invoke(address, command, seconds)
         result = _read_result(response, queue, tags, address)

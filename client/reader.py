@@ -1,16 +1,19 @@
 """The reading half of a group's member: which queues are ours, what is pulled, what is committed.
 
 How the parts work together. Rebalancing (every 20 s, at the start, and when a broker says that the
-group has changed) works out which queues are ours. Each of them has a task that pulls as long as
-its ProcessQueue has room, and lines the messages up in `ready`. Whoever takes one from there calls
-`ProcessQueue.finish` when it is done with it, which moves the offset to commit. Offsets are
-committed every 5 s, when a queue is given up, and at the end.
+group has changed) works out which queues are ours; or a user assigns them. Each of them has a task
+that pulls as long as its ProcessQueue has room, and gives the messages to `on_ready`. Whoever
+consumes one calls `ProcessQueue.finish` when it is done with it, which moves the offset to commit.
+Offsets are committed every 5 s, when a queue is given up, and at the end.
 
 Invariants:
 - a queue in `held` is ours and has exactly one pulling task;
-- a dropped ProcessQueue is in `held` no more, and nothing of it is committed any more;
+- a dropped ProcessQueue is in `held` no more, and is committed once more at most;
 - no offset past an unfinished message is ever committed;
-- an ordered queue is pulled only while a lock on it, younger than a broker keeps it, is ours.
+- an ordered queue is pulled and consumed only while a lock on it, younger than a broker keeps it,
+  is ours;
+- an ordered queue that is given up while the listener has one of its messages is `_leaving`: its
+  lock is renewed until the listener is done, so nobody else begins, and we do not begin again.
 """
 
 import asyncio
@@ -18,41 +21,56 @@ import contextlib
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from mq.client.admin.groups import GroupAdmin
-from mq.client.admin.offsets import OffsetAdmin
-from mq.client.errors import (
-    ConnectError,
-    MQError,
-    RouteNotFound,
-    SubscriptionNotExist,
-    SubscriptionNotLatest,
-)
-from mq.client.offsets import OffsetStore
-from mq.client.process_queue import ProcessQueue
-from mq.client.pull_consumer import Puller, PullResult, PullStatus
-from mq.client.rebalance import allocate_averagely
+from mq.client.errors import ClientError, MQError, RouteNotFound
+from mq.client.process_queue import FlowLimits, ProcessQueue
+from mq.client.pulling import Pulling, PullSettings
+from mq.client.queue_locks import RENEW_SECONDS, QueueLocks
+from mq.client.rebalance import Strategy, allocate_averagely
 from mq.client.routes import any_broker, read_queues
 from mq.client.running_info import Figures
 from mq.client.session import Session
+from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import Subscriptions
-from mq.protocol.bodies import ConsumeFromWhere, MessageQueue
+from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
-from mq.protocol.names import RETRY_PREFIX
-from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
 REBALANCE_SECONDS = 20.0  # RebalanceService
 REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
 COMMIT_SECONDS = 5.0  # ClientConfig.persistConsumerOffsetInterval
-LONG_POLL_SECONDS = 15.0  # how long a broker may hold a pull (brokerSuspendMaxTimeMillis)
-PULL_RETRY_SECONDS = 3.0  # pullTimeDelayMillsWhenException
-LOCK_SECONDS = 20.0  # how often locks are renewed
-LOCK_LIFE_SECONDS = 30.0  # ProcessQueue.REBALANCE_LOCK_MAX_LIVE_TIME; a broker keeps them 60 s
-HAND_OVER_SECONDS = 5.0  # how long an ordered queue waits for the message that is being consumed
+HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
+
+
+class Offsets(Protocol):
+    """Where offsets are kept: at the brokers or in a file."""
+
+    async def committed(self, queue: MessageQueue) -> int | None: ...
+    def update(self, queue: MessageQueue, offset: int) -> None: ...
+    def forget(self, queue: MessageQueue) -> None: ...
+    async def commit(self, queues: Iterable[MessageQueue]) -> list[MQError]: ...
+
+
+@dataclass(frozen=True)
+class ReaderSettings:
+    """How a member reads. With `broadcasting` it has all queues and needs no locks."""
+
+    ordered: bool = False
+    broadcasting: bool = False
+    commits: bool = True  # every 5 s; else only when it is asked to
+    strategy: Strategy = allocate_averagely
+    limits: FlowLimits = field(default_factory=FlowLimits)
+    pulls: PullSettings = field(default_factory=PullSettings)
+
+    @property
+    def locks(self) -> bool:
+        """Whether queues are locked at their brokers."""
+        return self.ordered and not self.broadcasting
 
 
 class Reader:
@@ -63,11 +81,10 @@ class Reader:
         session: Session,
         group: str,
         subscriptions: Subscriptions,
+        offsets: Offsets,
+        start: StartingOffset,
+        settings: ReaderSettings,
         *,
-        consume_from: ConsumeFromWhere,
-        start_time: int,
-        ordered: bool,
-        pull_batch: int,
         greet: Callable[[], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_failure: Callable[[BaseException], None],
@@ -76,28 +93,34 @@ class Reader:
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
-        self._consume_from = consume_from
-        self._start_time = start_time  # ms, for CONSUME_FROM_TIMESTAMP
-        self._ordered = ordered
-        self._pull_batch = pull_batch
+        self._start = start
+        self._settings = settings
         self._greet = greet
-        self._on_ready = on_ready
         self._on_failure = on_failure
         self.held: dict[MessageQueue, ProcessQueue] = {}
         self.figures: dict[str, Figures] = defaultdict(Figures)
-        self.offsets = OffsetStore(session, group)
+        self.offsets = offsets
         self._groups = GroupAdmin(session)
-        self._queue_offsets = OffsetAdmin(session)
-        self._puller = Puller(session, group)
+        self._locks = QueueLocks(session, group)
+        pulls = settings.pulls._replace(locked=settings.locks)
+        self._pulling = Pulling(
+            session, group, subscriptions, pulls, greet=greet, on_ready=on_ready
+        )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._leaving: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
+        self._paused = False
 
-    def start(self) -> None:
-        """Begin to rebalance and to commit."""
-        self._background = [self._keep(self._rebalance_again()), self._keep(self._commit_again())]
-        if self._ordered:
+    def start(self, *, rebalance: bool = True) -> None:
+        """Begin to commit, and to rebalance unless queues are assigned by hand."""
+        self._background = []
+        if rebalance:
+            self._background.append(self._keep(self._rebalance_again()))
+        if self._settings.commits:
+            self._background.append(self._keep(self._commit_again()))
+        if self._settings.locks:
             self._background.append(self._keep(self._lock_again()))
 
     async def stop(self) -> None:
@@ -111,19 +134,32 @@ class Reader:
             await asyncio.wait(tasks)
 
     async def release(self) -> None:
-        """Commit how far we have come and give up every queue. After `stop`."""
+        """Commit how far we have come and give up every queue. After `stop`.
+
+        A lock stays that a listener still needs, being in a thread that nobody can stop.
+        """
         async with self._changing:
+            ending = [task for held, task in self._leaving.values() if held.is_idle]
+            if ending:
+                await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
             for error in await self.commit():
                 log.warning("group %s leaves without an offset: %s", self._group, error)
             for held in self.held.values():
                 held.dropped = True
-            if self._ordered:
-                await self._session.all([self._unlock(queue) for queue in self.held])
+            if self._settings.locks:
+                idle = [queue for queue, held in self.held.items() if held.is_idle]
+                await self._session.all([self._locks.release(queue) for queue in idle])
             self.held.clear()
 
     def wake(self) -> None:
         """The group has changed: rebalance now."""
         self._due.set()
+
+    def pause(self, paused: bool) -> None:
+        """Pull nothing any more, of no queue; or go on."""
+        self._paused = paused
+        for held in self.held.values():
+            held.paused = paused
 
     async def commit(self) -> list[MQError]:
         """Tell the brokers how far each queue is finished; returns what went wrong."""
@@ -131,12 +167,30 @@ class Reader:
             self.offsets.update(queue, held.commit_offset)
         return await self.offsets.commit(list(self.held))
 
-    async def reset(self, offsets: dict[MessageQueue, int]) -> None:
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is held of these queues is dropped, `offsets` are committed."""
         async with self._changing:
             for queue in offsets.keys() & self.held.keys():
                 await self._drop(queue, commit_offset=offsets[queue])
         self.wake()
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset` of a queue that is ours; what is held of it is dropped.
+
+        Raises ClientError for a queue that is not ours.
+        """
+        async with self._changing:
+            former = self.held.get(queue)
+            if former is None:
+                raise ClientError(f"{queue} is not assigned to this consumer")
+            former.dropped = True
+            self._pulls.pop(queue).cancel()
+            self._read(queue, offset).paused = former.paused
+
+    async def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Have exactly these queues: take those that are new and give up the others."""
+        async with self._changing:
+            await self._change(set(queues), list(self.held))
 
     async def rebalance(self) -> bool:
         """Work out which queues are ours, take them and give up others.
@@ -145,7 +199,7 @@ class Reader:
         """
         complete = True
         async with self._changing:
-            for topic in self._subscriptions.data:
+            for topic in list(self._subscriptions.data):
                 try:
                     complete &= await self._rebalance_topic(topic)
                 except RouteNotFound:
@@ -158,6 +212,10 @@ class Reader:
 
     async def _rebalance_topic(self, topic: str) -> bool:
         route = await self._session.route(topic)
+        queues = read_queues(topic, route)
+        had = [queue for queue in self.held if queue.topic == topic]
+        if self._settings.broadcasting:
+            return await self._change(set(queues), had)
         address = any_broker(route)
         if address is None:
             return False
@@ -166,42 +224,53 @@ class Reader:
         if client_id not in members:
             await self._greet()
             return False
-        mine = set(allocate_averagely(client_id, read_queues(topic, route), members))
-        for queue in [queue for queue in self.held if queue.topic == topic and queue not in mine]:
-            await self._drop(queue)
+        return await self._change(set(self._settings.strategy(client_id, queues, members)), had)
+
+    async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
+        changed = False
+        for queue in had:
+            if queue not in mine:
+                changed = True
+                await self._drop(queue)
         complete = True
         for queue in sorted(mine - self.held.keys()):
+            changed = True
             complete &= await self._take(queue)
+        if changed:
+            self._share_limits()
         return complete
 
+    def _share_limits(self) -> None:
+        """Give each queue its part of its topic's limits (messageQueueChanged in Java)."""
+        counts: dict[str, int] = defaultdict(int)
+        for queue in self.held:
+            counts[queue.topic] += 1
+        for queue, held in self.held.items():
+            held.limit(self._limits(counts[queue.topic]))
+
+    def _limits(self, queues: int) -> FlowLimits:
+        return self._settings.limits.of_queue(queues)
+
     async def _take(self, queue: MessageQueue) -> bool:
+        if queue in self._leaving:
+            return False  # the listener still has a message of the time when it was ours before
         asked = time.time()
-        if self._ordered and queue not in await self._lock([queue]):
+        if self._settings.locks and queue not in await self._locks.acquire([queue]):
             return False  # its former owner has not finished with it
         offset = await self.offsets.committed(queue)
         if offset is None:
-            offset = await self._first_offset(queue)
-        held = self.held[queue] = ProcessQueue(queue, offset)
-        held.locked = self._ordered
+            offset = await self._start.find(queue)
+        held = self._read(queue, offset)
+        held.locked = self._settings.locks
         held.last_lock = asked
-        self._pulls[queue] = self._keep(self._pull_again(held))
+        held.paused = self._paused
         log.info("group %s takes %s from offset %d", self._group, queue, offset)
         return True
 
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        """Where to begin in a queue without a committed offset (RebalancePushImpl)."""
-        retried = queue.topic.startswith(RETRY_PREFIX)
-        where = self._consume_from
-        if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0
-        address = await self._session.master_address(queue.topic, queue.broker_name)
-        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retried:
-            return await self._queue_offsets.search_offset(
-                address, queue.topic, queue.queue_id, self._start_time
-            )
-        if retried and where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET:
-            return 0
-        return await self._queue_offsets.max_offset(address, queue.topic, queue.queue_id)
+    def _read(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+        held = self.held[queue] = ProcessQueue(queue, offset, self._limits(1))
+        self._pulls[queue] = self._keep(self._pulling.run(held, self.figures[queue.topic]))
+        return held
 
     async def _drop(self, queue: MessageQueue, commit_offset: int | None = None) -> None:
         held = self.held.pop(queue)
@@ -209,73 +278,27 @@ class Reader:
         task = self._pulls.pop(queue, None)
         if task is not None:
             task.cancel()
-        idle = not self._ordered or await held.idle(HAND_OVER_SECONDS)
-        self.offsets.update(queue, held.commit_offset if commit_offset is None else commit_offset)
-        for error in await self.offsets.commit([queue]):
-            log.warning("group %s gives up %s without its offset: %s", self._group, queue, error)
-        self.offsets.forget(queue)
-        if self._ordered and idle:  # else the broker lets go of the lock after 60 s
-            await self._unlock(queue)
-        log.info("group %s gives up %s at offset %d", self._group, queue, held.commit_offset)
+        letting_go = self._keep(self._let_go(held, commit_offset))
+        self._leaving[queue] = held, letting_go
+        await asyncio.wait([letting_go], timeout=HAND_OVER_SECONDS)
 
-    async def _pull_again(self, held: ProcessQueue) -> None:
-        topic = held.queue.topic
-        figures = self.figures[topic]
-        while True:
-            await held.wait_for_room()
-            if self._ordered and not self._lock_is_young(held):
-                await asyncio.sleep(REBALANCE_AGAIN_SECONDS)
-                continue
-            started = time.monotonic()
-            try:
-                result = await self._pull(held)
-            except MQError as error:
-                await self._recover(held, error)
-                continue
-            figures.pulls += 1
-            figures.pull_seconds += time.monotonic() - started
-            figures.pulled += len(result.messages)
-            self._accept(held, result)
-
-    async def _pull(self, held: ProcessQueue) -> PullResult:
-        topic = held.queue.topic
-        return await self._puller.pull(
-            held.queue,
-            held.next_offset,
-            self._subscriptions.tags(topic),
-            max_count=self._pull_batch,
-            wait=LONG_POLL_SECONDS,
-            commit_offset=held.commit_offset,
-            sub_version=self._subscriptions.version,
-            expression_type=self._subscriptions.data[topic].expression_type,
-        )
-
-    def _accept(self, held: ProcessQueue, result: PullResult) -> None:
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning(
-                "group %s, %s: offset %d is not in the queue (%d to %d), going on at %d",
-                *(self._group, held.queue, held.next_offset),
-                *(result.min_offset, result.max_offset, result.next_offset),
-            )
-        held.next_offset = result.next_offset
-        held.last_pull = time.time()
-        if result.messages:
-            for message in result.messages:
-                original = message.properties.get(PropertyKey.RETRY_TOPIC)
-                if original and message.topic.startswith(RETRY_PREFIX):
-                    message.topic = original
-            held.add(result.messages)
-            self._on_ready(held, result.messages)
-
-    async def _recover(self, held: ProcessQueue, error: MQError) -> None:
-        log.warning("group %s, %s: pull failed: %s", self._group, held.queue, error)
-        if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest | ConnectError):
-            if isinstance(error, ConnectError):
-                self._session.outdate_route(held.queue.topic)
-            await asyncio.sleep(REBALANCE_AGAIN_SECONDS)
-            await self._greet()  # a broker that was restarted does not know us
-        else:
-            await asyncio.sleep(PULL_RETRY_SECONDS)
+    async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
+        queue = held.queue
+        try:
+            if self._settings.ordered:
+                await held.idle()
+            offset = held.commit_offset if commit_offset is None else commit_offset
+            self.offsets.update(queue, offset)
+            for error in await self.offsets.commit([queue]):
+                log.warning(
+                    "group %s gives up %s without its offset: %s", self._group, queue, error
+                )
+            self.offsets.forget(queue)
+            if self._settings.locks:
+                await self._locks.release(queue)
+            log.info("group %s gives up %s at offset %d", self._group, queue, offset)
+        finally:
+            self._leaving.pop(queue, None)
 
     async def _rebalance_again(self) -> None:
         pause = REBALANCE_AGAIN_SECONDS
@@ -296,44 +319,9 @@ class Reader:
 
     async def _lock_again(self) -> None:
         while True:
-            await asyncio.sleep(LOCK_SECONDS)
-            queues = list(self.held)
-            locked = await self._lock(queues)
-            for queue in queues:
-                held = self.held.get(queue)
-                if held is not None:
-                    held.locked = queue in locked
-
-    def _lock_is_young(self, held: ProcessQueue) -> bool:
-        return held.locked and time.time() - held.last_lock < LOCK_LIFE_SECONDS
-
-    async def _lock(self, queues: list[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues at their masters; returns those that are ours now."""
-        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
-            with contextlib.suppress(MQError):
-                address = await self._session.master_address(queue.topic, queue.broker_name)
-                by_broker[address].append(queue)
-        locked: set[MessageQueue] = set()
-        for address, part in by_broker.items():
-            try:
-                locked |= await self._groups.lock_queues(
-                    address, self._group, self._session.client_id, part
-                )
-            except MQError as error:
-                log.warning("group %s: no locks: %s", self._group, error)
-        now = time.time()
-        for queue in locked & self.held.keys():
-            self.held[queue].last_lock = now
-        return locked
-
-    async def _unlock(self, queue: MessageQueue) -> None:
-        try:
-            address = await self._session.master_address(queue.topic, queue.broker_name)
-            client_id = self._session.client_id
-            await self._groups.unlock_queues(address, self._group, client_id, [queue])
-        except MQError as error:
-            log.warning("group %s, %s: not unlocked: %s", self._group, queue, error)
+            await asyncio.sleep(RENEW_SECONDS)
+            leaving = [held for held, _ in self._leaving.values()]
+            await self._locks.renew([*self.held.values(), *leaving])
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._session.keep_task(coroutine)

@@ -3,6 +3,7 @@
 import logging
 
 from mq.client.errors import MQError
+from mq.client.namespace import with_namespace
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue
@@ -26,6 +27,7 @@ async def send_back(
     *,
     delay_level: int,
     max_reconsume_times: int,
+    namespace: str | None = None,
 ) -> None:
     """Let the broker that `message` came from, in `queue`, deliver it to `group` again.
 
@@ -38,7 +40,7 @@ async def send_back(
         delay_level=delay_level,
         origin_msg_id=message.message_id,
         origin_topic=message.topic,
-        unit_mode=False,
+        unit_mode=session.unit_name is not None,
         max_reconsume_times=max_reconsume_times,
     )
     command = Command(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
@@ -47,19 +49,46 @@ async def send_back(
         await session.call(address, command)
     except MQError as error:
         log.warning("group %s: %s is copied to be retried: %s", group, message.message_id, error)
-        await _send_copy(session, group, message, max_reconsume_times)
+        copy = retry_copy(group, message, max_reconsume_times, namespace=namespace)
+        await _send(session, copy)
 
 
-async def _send_copy(
-    session: Session, group: str, message: StoredMessage, max_reconsume_times: int
+async def send_dead_letter(
+    session: Session,
+    group: str,
+    message: StoredMessage,
+    max_reconsume_times: int,
+    namespace: str | None = None,
 ) -> None:
-    copy = retry_copy(group, message, max_reconsume_times)
+    """Let a broker put a message of an ordered queue among the dead letters of `group`.
+
+    It does that with what comes to a retry topic when the tries are used up
+    (ConsumeMessageOrderlyService.sendMessageBack). Raises what sending raises.
+    """
+    times = message.reconsume_times
+    copy = retry_copy(group, message, max_reconsume_times, tries=times, namespace=namespace)
+    await _send(session, copy)
+
+
+async def _send(session: Session, copy: Message) -> None:
     async with Producer(session, CLIENT_INNER_PRODUCER_GROUP) as producer:
         await producer.send(copy)
 
 
-def retry_copy(group: str, message: StoredMessage, max_reconsume_times: int) -> Message:
-    """The copy of `message` for the retry topic of `group`."""
+def retry_copy(
+    group: str,
+    message: StoredMessage,
+    max_reconsume_times: int,
+    *,
+    tries: int | None = None,
+    namespace: str | None = None,
+) -> Message:
+    """The copy of `message` for the retry topic of `group`.
+
+    `tries` that have failed are one more than before by default.
+    """
+    if tries is None:
+        tries = message.reconsume_times + 1
     properties = dict(message.properties)
     properties.pop(PropertyKey.TRANSACTION_PREPARED, None)
     copy = Message(
@@ -70,8 +99,8 @@ def retry_copy(group: str, message: StoredMessage, max_reconsume_times: int) -> 
     )
     copy.system = {name: text for name, text in properties.items() if name in RESERVED}
     copy.system |= {
-        PropertyKey.RETRY_TOPIC: message.topic,
-        PropertyKey.RECONSUME_TIME: str(message.reconsume_times + 1),
+        PropertyKey.RETRY_TOPIC: with_namespace(namespace, message.topic),
+        PropertyKey.RECONSUME_TIME: str(tries),
         PropertyKey.MAX_RECONSUME_TIMES: str(max_reconsume_times),
         PropertyKey.DELAY_LEVEL: str(_FIRST_DELAY_LEVEL + message.reconsume_times),
     }

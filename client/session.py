@@ -240,15 +240,18 @@ class Session(Caller):
         timeout: float = 3.0,
         connect_timeout: float = 3.0,
         instance: str | None = None,
+        unit_name: str | None = None,
         credentials: "AccessKey | None" = None,
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """`instance` sets this client's part of the client id; by default it is unique.
 
-        Both timeouts are in seconds. Raises ClientError for addresses that are none.
+        `unit_name` is the unit of a cluster that spans several; messages say then that they are
+        of a unit. Both timeouts are in seconds. Raises ClientError for addresses that are none.
         """
         super().__init__(namesrv, timeout=timeout, credentials=credentials, tls=tls)
         self.connect_timeout = connect_timeout
+        self.unit_name = unit_name if unit_name and unit_name.strip() else None
         self._instance = instance or f"{os.getpid()}#{next(_instances)}#{time.time_ns():x}"
         self._client_id: str | None = None
         self._peers: dict[str, _Peer] = {}
@@ -259,10 +262,11 @@ class Session(Caller):
 
     @property
     def client_id(self) -> str:
-        """ "ip@instance", as Java's clients name themselves (ClientConfig.buildMQClientId)."""
+        """ "ip@instance" or "ip@instance@unit", as Java's (ClientConfig.buildMQClientId)."""
         if self._client_id is None:
             host = _own_host(self.name_servers[0])
-            self._client_id = f"{host}@{self._instance}"
+            parts = (host, self._instance, self.unit_name)
+            self._client_id = "@".join(part for part in parts if part is not None)
         return self._client_id
 
     async def open(self) -> None:

@@ -3,19 +3,36 @@
 import time
 from collections.abc import Mapping
 
+from mq.client.namespace import with_namespace
 from mq.protocol.bodies import SubscriptionData
 from mq.protocol.names import check_topic, retry_topic
 from mq.protocol.tags import TagExpression
 
 TAG = "TAG"
 SQL92 = "SQL92"
+_EVERYTHING = SubscriptionData(sub_string="*", expression_type=TAG)
+
+
+class Sql92(str):
+    """An expression in SQL92, among others that are tags.
+
+    Consumer(namesrv, "billing", {"Orders": Sql92("amount > 100"), "Refunds": "*"})
+    """
+
+    __slots__ = ()
 
 
 class Subscriptions:
-    """The topics of a group, its retry topic among them."""
+    """The topics of a group, its retry topic among them unless `retries` is False."""
 
     def __init__(
-        self, group: str, expressions: Mapping[str, str], expression_type: str = TAG
+        self,
+        group: str,
+        expressions: Mapping[str, str],
+        expression_type: str = TAG,
+        *,
+        namespace: str | None = None,
+        retries: bool = True,
     ) -> None:
         """`expressions` by topic: "*", tags as "a || b", or SQL92 with that `expression_type`.
 
@@ -24,10 +41,12 @@ class Subscriptions:
         self.version = int(time.time() * 1000)
         self.data: dict[str, SubscriptionData] = {}
         self._tags: dict[str, TagExpression | None] = {}
-        for topic, expression in expressions.items():
-            self._add(check_topic(topic), expression, expression_type)
-        self.chosen = frozenset(expressions)  # the topics without the retry topic
-        self._add(retry_topic(group), "*", TAG)
+        for name, expression in expressions.items():
+            kind = SQL92 if isinstance(expression, Sql92) else expression_type
+            self._add(check_topic(with_namespace(namespace, name)), str(expression), kind)
+        self.chosen = frozenset(self.data)  # the topics without the retry topic
+        if retries:
+            self._add(retry_topic(group), "*", TAG)
 
     def _add(self, topic: str, expression: str, expression_type: str) -> None:
         tags = TagExpression.parse(expression) if expression_type == TAG else None
@@ -41,6 +60,11 @@ class Subscriptions:
             expression_type=expression_type,
         )
 
+    def of(self, topic: str) -> SubscriptionData:
+        """What is subscribed of a topic: everything, of one that is only assigned."""
+        data = self.data.get(topic)
+        return _EVERYTHING if data is None else data
+
     def tags(self, topic: str) -> TagExpression | None:
         """What to compare the tags of pulled messages with; None where a broker has done it all."""
-        return self._tags[topic]
+        return self._tags.get(topic)

@@ -12,6 +12,7 @@ from mq.client import reader
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
 from mq.client.errors import ClientError, ConnectError, RouteNotFound
+from mq.client.process_queue import FlowLimits
 from mq.client.producer import Producer
 from mq.client.pull_consumer import PullConsumer, PullStatus
 from mq.client.session import Session
@@ -153,7 +154,7 @@ def test_two_members_share_the_queues_and_one_inherits_when_the_other_leaves() -
 def test_a_listener_that_raises_sees_the_message_again_even_if_no_broker_takes_it_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mq.client.consumer.REDELIVER_SECONDS", 0.01)
+    monkeypatch.setattr("mq.client.push.concurrent.REDELIVER_SECONDS", 0.01)
     monkeypatch.setattr("mq.client.consumer.send_back", refuse_all)
 
     async def scenario() -> None:
@@ -233,11 +234,7 @@ def test_a_new_group_begins_where_it_is_told_to(where: ConsumeFromWhere, first: 
     asyncio.run(scenario())
 
 
-def test_flow_control_stops_pulling_until_messages_are_finished(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mq.client.process_queue.MAX_MESSAGES", 10)
-
+def test_flow_control_stops_pulling_until_messages_are_finished() -> None:
     async def scenario() -> None:
         release = asyncio.Event()
         got: list[bytes] = []
@@ -248,7 +245,9 @@ def test_flow_control_stops_pulling_until_messages_are_finished(
 
         async with cluster(queues=1) as there:
             await there.send(*numbers(60))
-            async with there.consumer(listener=listen, pull_batch=5) as consumer:
+            async with there.consumer(
+                listener=listen, pull_batch=5, limits=FlowLimits(messages=10)
+            ) as consumer:
                 queue = MessageQueue(TOPIC, "broker-a", 0)
                 await until(lambda: queue in consumer.reader.held)
                 held = consumer.reader.held[queue]
@@ -285,11 +284,7 @@ def test_offsets_are_committed_while_it_runs(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(scenario())
 
 
-def test_an_ordered_queue_waits_for_the_message_that_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("mq.client.consumer.ORDERED_RETRY_SECONDS", 0.01)
-
+def test_an_ordered_queue_waits_for_the_message_that_fails() -> None:
     async def scenario() -> None:
         tries: list[bytes] = []
 
@@ -300,7 +295,7 @@ def test_an_ordered_queue_waits_for_the_message_that_fails(
 
         async with cluster(queues=1) as there:
             await there.send(*numbers(5))
-            async with there.consumer(listener=listen, ordered=True):
+            async with there.consumer(listener=listen, ordered=True, suspension=0.01):
                 await until(lambda: len(tries) == 7)
         assert tries == [b"0", b"1", b"2", b"2", b"2", b"3", b"4"]
 

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from mq.client import process_queue
-from mq.client.process_queue import ProcessQueue
+from mq.client.errors import ClientError
+from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 
@@ -56,15 +56,11 @@ def test_finishing_twice_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "value"), [("MAX_MESSAGES", 3), ("MAX_BYTES", 300), ("MAX_SPAN", 2)]
+    "limits", [FlowLimits(messages=3), FlowLimits(bytes=300), FlowLimits(span=2)], ids=str
 )
-def test_a_full_queue_has_room_again_when_messages_are_finished(
-    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    monkeypatch.setattr(process_queue, limit, value)
-
+def test_a_full_queue_has_room_again_when_messages_are_finished(limits: FlowLimits) -> None:
     async def scenario() -> None:
-        held = ProcessQueue(QUEUE, 0)
+        held = ProcessQueue(QUEUE, 0, limits)
         made = pulled(held, 0, 1, 2)
         assert not held.has_room
         waiter = asyncio.ensure_future(held.wait_for_room())
@@ -77,11 +73,8 @@ def test_a_full_queue_has_room_again_when_messages_are_finished(
     asyncio.run(scenario())
 
 
-def test_a_stuck_message_bounds_how_far_the_rest_may_run_ahead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process_queue, "MAX_SPAN", 10)
-    held = ProcessQueue(QUEUE, 0)
+def test_a_stuck_message_bounds_how_far_the_rest_may_run_ahead() -> None:
+    held = ProcessQueue(QUEUE, 0, FlowLimits(span=10))
     stuck, *others = pulled(held, *range(11))
     for message in others:
         held.finish(message)
@@ -90,21 +83,66 @@ def test_a_stuck_message_bounds_how_far_the_rest_may_run_ahead(
     assert held.has_room
 
 
+def test_the_limits_of_a_topic_are_shared_by_its_queues() -> None:
+    limits = FlowLimits(topic_messages=100, topic_bytes=1000)
+    assert limits.of_queue(4) == FlowLimits(messages=25, bytes=250)
+    assert limits.of_queue(2000) == FlowLimits(messages=1, bytes=1)
+    assert FlowLimits(messages=7).of_queue(4) == FlowLimits(messages=7)
+
+
+def test_new_limits_hold_at_once() -> None:
+    held = ProcessQueue(QUEUE, 0)
+    pulled(held, 0, 1, 2)
+    held.limit(FlowLimits(messages=2))
+    assert not held.has_room
+
+
+def test_a_limit_below_one_is_refused() -> None:
+    with pytest.raises(ClientError, match="the flow limit topic_bytes must be at least 1, not 0"):
+        FlowLimits(topic_bytes=0)
+
+
+def test_a_paused_queue_takes_nothing_until_it_is_resumed() -> None:
+    async def scenario() -> None:
+        held = ProcessQueue(QUEUE, 0)
+        held.paused = True
+        waiter = asyncio.ensure_future(held.wait_for_room())
+        (message,) = pulled(held, 0)
+        held.finish(message)
+        await asyncio.sleep(0)
+        assert not waiter.done()
+        held.paused = False
+        async with asyncio.timeout(5):
+            await waiter
+
+    asyncio.run(scenario())
+
+
 def test_an_ordered_line_is_worked_off_by_one_at_a_time() -> None:
     held = ProcessQueue(QUEUE, 0)
     assert held.line_up(messages(0, 1))
-    assert not held.line_up(messages(2))  # somebody is at it already
+    assert not held.line_up(messages(2, 3))  # somebody is at it already
     seen = []
-    while (message := held.first_in_line()) is not None:
-        seen.append(message.queue_offset)
-        held.leave_line()
-    held.end_turn()
-    assert seen == [0, 1, 2]
-    assert held.line_up(messages(3))
+    while first := held.first_in_line(3):
+        seen.append([message.queue_offset for message in first])
+        held.leave_line(len(first))
+    assert seen == [[0, 1, 2], [3]]
+    held.end_consuming(turn=True)
+    assert held.line_up(messages(4))
+
+
+def test_a_suspended_line_keeps_its_turn_but_is_idle() -> None:
+    held = ProcessQueue(QUEUE, 0)
+    held.line_up(messages(0))
+    held.begin_consuming()
+    assert not held.is_idle
+    held.end_consuming(turn=False)
+    assert held.is_idle
+    assert not held.line_up(messages(1))
 
 
 def test_a_queue_that_was_lost_hands_out_nothing_more() -> None:
     held = ProcessQueue(QUEUE, 0)
     held.line_up(messages(0))
     held.dropped = True
-    assert held.first_in_line() is None
+    assert held.first_in_line() == []

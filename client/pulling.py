@@ -1,0 +1,120 @@
+"""Pulling one queue again and again, as long as it has room."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from mq.client.errors import ConnectError, MQError, SubscriptionNotExist, SubscriptionNotLatest
+from mq.client.namespace import without_namespace
+from mq.client.process_queue import ProcessQueue
+from mq.client.pull_consumer import Puller, PullResult, PullStatus
+from mq.client.queue_locks import is_locked
+from mq.client.running_info import Figures
+from mq.client.session import Session
+from mq.client.subscription import Subscriptions
+from mq.protocol.message import StoredMessage
+from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
+
+LONG_POLL_SECONDS = 15.0  # how long a broker may hold a pull (brokerSuspendMaxTimeMillis)
+PULL_RETRY_SECONDS = 3.0  # pullTimeDelayMillsWhenException
+RECONNECT_SECONDS = 1.0
+LOCK_RETRY_SECONDS = 1.0
+
+
+class PullSettings(NamedTuple):
+    """How queues are pulled, the same for all of a consumer."""
+
+    batch: int = 32  # messages per pull
+    locked: bool = False  # only while the queue's lock is ours
+    lite: bool = False  # as Java's lite pull consumers: each pull carries its subscription
+    namespace: str | None = None
+
+
+class Pulling:
+    """Pulls queues for one group; `on_ready` gets what comes."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        subscriptions: Subscriptions,
+        settings: PullSettings,
+        *,
+        greet: Callable[[], Awaitable[None]],
+        on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
+    ) -> None:
+        """`greet` sends heartbeats, for brokers that have forgotten us."""
+        self._session = session
+        self._group = group
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._greet = greet
+        self._on_ready = on_ready
+        self._puller = Puller(session, group, lite=settings.lite)
+
+    async def run(self, held: ProcessQueue, figures: Figures) -> None:
+        """Pull until cancelled."""
+        while True:
+            await held.wait_for_room()
+            if self._settings.locked and not is_locked(held):
+                await asyncio.sleep(LOCK_RETRY_SECONDS)
+                continue
+            started = time.monotonic()
+            try:
+                result = await self._pull(held)
+            except MQError as error:
+                await self._recover(held, error)
+                continue
+            figures.pulls += 1
+            figures.pull_seconds += time.monotonic() - started
+            figures.pulled += len(result.messages)
+            self._accept(held, result)
+
+    async def _pull(self, held: ProcessQueue) -> PullResult:
+        subscription = self._subscriptions.of(held.queue.topic)
+        return await self._puller.pull(
+            held.queue,
+            held.next_offset,
+            self._subscriptions.tags(held.queue.topic),
+            max_count=self._settings.batch,
+            wait=LONG_POLL_SECONDS,
+            commit_offset=None if self._settings.lite else held.commit_offset,
+            subscription=subscription.sub_string if self._settings.lite else None,
+            sub_version=self._subscriptions.version,
+            expression_type=subscription.expression_type,
+        )
+
+    def _accept(self, held: ProcessQueue, result: PullResult) -> None:
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "group %s, %s: offset %d is not in the queue (%d to %d), going on at %d",
+                *(self._group, held.queue, held.next_offset),
+                *(result.min_offset, result.max_offset, result.next_offset),
+            )
+        held.next_offset = result.next_offset
+        held.last_pull = time.time()
+        if result.messages:
+            namespace = self._settings.namespace
+            for message in result.messages:
+                original = message.properties.get(PropertyKey.RETRY_TOPIC)
+                if original and message.topic.startswith(RETRY_PREFIX):
+                    message.topic = original
+                if namespace is not None:
+                    message.topic = without_namespace(namespace, message.topic)
+            held.add(result.messages)
+            self._on_ready(held, result.messages)
+
+    async def _recover(self, held: ProcessQueue, error: MQError) -> None:
+        log.warning("group %s, %s: pull failed: %s", self._group, held.queue, error)
+        if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest | ConnectError):
+            if isinstance(error, ConnectError):
+                self._session.outdate_route(held.queue.topic)
+            await asyncio.sleep(RECONNECT_SECONDS)
+            await self._greet()  # a broker that was restarted does not know us
+        else:
+            await asyncio.sleep(PULL_RETRY_SECONDS)

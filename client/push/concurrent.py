@@ -1,0 +1,161 @@
+"""Consuming messages side by side, in no order (ConsumeMessageConcurrentlyService)."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+
+from mq.client.errors import MQError
+from mq.client.process_queue import ProcessQueue
+from mq.client.push.listener import Call, RetryLater
+from mq.client.running_info import Figures
+from mq.client.trace.hooks import ConsumeOutcome, ConsumeTrace
+from mq.protocol.message import StoredMessage
+
+log = logging.getLogger(__name__)
+
+REDELIVER_SECONDS = 5.0  # when even sending back fails, the listener gets the message after this
+_TIMED_OUT_LEVEL = 3  # ProcessQueue.cleanExpiredMsg sends back with 10 s of delay
+
+#: Sends a message back, to come again with a delay level.
+SendBack = Callable[[ProcessQueue, StoredMessage, int], Awaitable[None]]
+
+
+class ConcurrentConsumption:
+    """What has been pulled and waits for somebody: listeners, or the loops of a user."""
+
+    def __init__(
+        self,
+        group: str,
+        figures: Mapping[str, Figures],
+        send_back: SendBack | None,
+        *,
+        batch: int = 1,
+        timeout: float = 900.0,
+        trace: ConsumeTrace | None = None,
+    ) -> None:
+        """Without `send_back` a message that fails is dropped: nobody else could get it.
+
+        `batch` is messages per call; a listener that takes over `timeout` seconds loses its
+        messages, which are sent back.
+        """
+        self._group = group
+        self._figures = figures
+        self._send_back = send_back
+        self._batch = batch
+        self._timeout = timeout
+        self._trace = trace
+        # None ends whoever takes it; it is put back for the next one.
+        self._ready: asyncio.Queue[tuple[ProcessQueue, list[StoredMessage]] | None] = (
+            asyncio.Queue()
+        )
+        self._closing = False
+        self._numbers = count()
+        self._running: dict[int, tuple[float, ProcessQueue, list[StoredMessage]]] = {}
+
+    def hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        """Give pulled messages to those who wait."""
+        for first in range(0, len(messages), self._batch):
+            self._ready.put_nowait((held, messages[first : first + self._batch]))
+
+    def close(self) -> None:
+        """Nobody gets messages any more."""
+        self._closing = True
+        self._ready.put_nowait(None)
+
+    async def next(self) -> tuple[ProcessQueue, list[StoredMessage]] | None:
+        """Wait for messages to consume; None when it is closed."""
+        while True:
+            ready = await self._ready.get()
+            if ready is None or self._closing:
+                self._ready.put_nowait(None)
+                return None
+            if not ready[0].dropped:
+                return ready
+
+    async def work(self, call: Call) -> None:
+        """Give messages to the listener until it is closed."""
+        while (ready := await self.next()) is not None:
+            held, messages = ready
+            number = next(self._numbers)
+            self._running[number] = time.monotonic(), held, messages
+            try:
+                consumed, delay_level = await self._consume(call, held, messages)
+            finally:
+                del self._running[number]
+            for message in messages[:consumed]:
+                held.finish(message)
+            # What took too long was sent back meanwhile, and is held no more.
+            failed = [message for message in messages[consumed:] if held.holds(message)]
+            if failed:
+                await self._return(held, failed, delay_level)
+
+    async def _consume(
+        self, call: Call, held: ProcessQueue, messages: list[StoredMessage]
+    ) -> tuple[int, int]:
+        """Returns how many of the messages are consumed, and the delay level for the others."""
+        figures = self._figures[held.queue.topic]
+        traced = self._trace.before(messages) if self._trace is not None else None
+        started = time.monotonic()
+        outcome = ConsumeOutcome.SUCCESS
+        consumed, delay_level = len(messages), 0
+        try:
+            await call(messages)
+        except RetryLater as later:
+            outcome = ConsumeOutcome.FAILED
+            consumed, delay_level = min(later.consumed, len(messages)), later.delay_level
+        except Exception:  # the listener is the user's: whatever it raises means "not consumed"
+            log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
+            outcome = ConsumeOutcome.EXCEPTION
+            consumed = 0
+        finally:
+            seconds = time.monotonic() - started
+            figures.consume_seconds += seconds
+        if outcome is ConsumeOutcome.SUCCESS and seconds >= self._timeout:
+            outcome = ConsumeOutcome.TIME_OUT
+        figures.consumed += consumed
+        figures.failed += len(messages) - consumed
+        if traced is not None:
+            traced.after(outcome, seconds)
+        return consumed, delay_level
+
+    async def _return(
+        self, held: ProcessQueue, messages: list[StoredMessage], delay_level: int
+    ) -> None:
+        again = []
+        for message in messages:
+            if not await self._give_back(held, message, delay_level):
+                again.append(message)
+        if again:
+            asyncio.get_running_loop().call_later(REDELIVER_SECONDS, self.hand_out, held, again)
+
+    async def _give_back(
+        self, held: ProcessQueue, message: StoredMessage, delay_level: int
+    ) -> bool:
+        """Whether the message needs no more here."""
+        if self._send_back is None:
+            log.warning("group %s: %s is dropped", self._group, message.message_id)
+        else:
+            try:
+                await self._send_back(held, message, delay_level)
+            except MQError as error:
+                log.warning("group %s: not sent back: %s", self._group, error)
+                message.reconsume_times += 1
+                return False
+        held.finish(message)
+        return True
+
+    async def expire(self) -> None:
+        """Send back, again and again, what a listener has had for too long."""
+        while True:
+            await asyncio.sleep(min(self._timeout / 4, 60.0))
+            late = time.monotonic() - self._timeout
+            for started, held, messages in list(self._running.values()):
+                for message in messages if started <= late else ():
+                    if held.holds(message) and not held.dropped:
+                        log.warning(
+                            "group %s: the listener has had %s for over %.0f s",
+                            *(self._group, message.message_id, self._timeout),
+                        )
+                        await self._give_back(held, message, _TIMED_OUT_LEVEL)

@@ -1,0 +1,118 @@
+"""Listeners: what a user's function may be, and what it says about a message by raising."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from mq.client.errors import ClientError
+from mq.protocol.message import StoredMessage
+
+#: Consumes one message, as `async def` or as a plain function, which then runs in a thread.
+#: Returning finishes the message; raising sends it back, to come again later.
+Listener = Callable[[StoredMessage], Any]
+#: The same for several messages of one queue at a time.
+BatchListener = Callable[[list[StoredMessage]], Any]
+
+MAX_DELAY_LEVEL = 18
+# Bounds of Java's ConsumeMessageOrderlyService.submitConsumeRequestLater.
+_LEAST_SUSPENSION = 0.01
+_MOST_SUSPENSION = 30.0
+
+
+class RetryLater(Exception):
+    """Raised by a listener: the message shall come again, with a delay of its choice.
+
+        async def listen(message):
+            if not ready():
+                raise RetryLater(delay_level=5)
+
+    `delay_level` 0 lets the broker choose (10 s at first, longer each time), 1 to 18 are its
+    levels, -1 makes the message a dead letter at once. Of a batch the first `consumed` messages
+    are done. Raises ClientError for another level. Ordered consumption knows `SuspendQueue` only.
+    """
+
+    def __init__(self, delay_level: int = 0, *, consumed: int = 0) -> None:
+        if not -1 <= delay_level <= MAX_DELAY_LEVEL:
+            raise ClientError(f"a delay level is -1 to {MAX_DELAY_LEVEL}, not {delay_level}")
+        super().__init__(f"again with delay level {delay_level}")
+        self.delay_level = delay_level
+        self.consumed = max(0, consumed)
+
+
+class SuspendQueue(Exception):
+    """Raised by an ordered listener: its queue shall wait, then the message comes again.
+
+    For `seconds`, at least 0.01 and at most 30; None is the consumer's `suspension`.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__("the queue is suspended")
+        self.seconds = seconds
+
+
+def make_call(
+    listener: Listener | None,
+    batch_listener: BatchListener | None,
+    batch: int,
+    ordered: bool,
+    threads: int,
+) -> "Call | None":
+    """What calls the one of them that is given; None for a consumer that is read in loops.
+
+    Raises ClientError for what does not go together.
+    """
+    chosen = batch_listener or listener
+    if listener is not None and batch_listener is not None:
+        raise ClientError("a consumer has a listener or a batch listener, not both")
+    if ordered and chosen is None:
+        raise ClientError("ordered consumption needs a listener")
+    if batch < 1 or (batch > 1 and batch_listener is None):
+        raise ClientError("a batch is at least 1, and more than 1 needs a batch_listener")
+    if chosen is None:
+        return None
+    return Call(chosen, batch=batch_listener is not None, threads=threads)
+
+
+def suspension_of(error: BaseException, default: float) -> float:
+    """How many seconds a queue waits after its listener has raised `error`."""
+    seconds = default
+    if isinstance(error, SuspendQueue) and error.seconds is not None:
+        seconds = error.seconds
+    return min(max(seconds, _LEAST_SUSPENSION), _MOST_SUSPENSION)
+
+
+class Call:
+    """Calls a listener: on the event loop if it is async, else in one of `threads` threads."""
+
+    def __init__(self, listener: Callable[..., Any], *, batch: bool, threads: int) -> None:
+        self._listener = listener
+        self._batch = batch
+        self._pool: ThreadPoolExecutor | None = None
+        if not (
+            inspect.iscoroutinefunction(listener)
+            or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
+        ):
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="mq-listener")
+
+    @property
+    def in_threads(self) -> bool:
+        """Whether it goes on in a thread when whoever awaits it is cancelled."""
+        return self._pool is not None
+
+    async def __call__(self, messages: list[StoredMessage]) -> None:
+        """Raises what the listener raises."""
+        argument = messages if self._batch else messages[0]
+        if self._pool is None:
+            await self._listener(argument)
+            return
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._pool, self._listener, argument)
+        if inspect.isawaitable(result):  # of a plain function around an async one
+            await result
+
+    def close(self) -> None:
+        """Let the threads end when they have done what they are at."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,140 @@
+"""Consuming each queue's messages one after the other (ConsumeMessageOrderlyService).
+
+A queue with messages in line has one turn, which some worker works off. Between two calls of the
+listener the lock is looked at: without one that is ours for certain, the queue waits.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+from mq.client.errors import MQError
+from mq.client.process_queue import ProcessQueue
+from mq.client.push.listener import Call, SuspendQueue, suspension_of
+from mq.client.queue_locks import is_locked
+from mq.client.running_info import Figures
+from mq.client.trace.hooks import ConsumeOutcome, ConsumeTrace
+from mq.protocol.message import StoredMessage
+
+log = logging.getLogger(__name__)
+
+LOCK_WAIT_SECONDS = 0.1  # until a queue whose lock is not ours is looked at again
+# After this the other queues have their turn (MAX_TIME_CONSUME_CONTINUOUSLY).
+LONGEST_TURN_SECONDS = 60.0
+UNLIMITED = 2**31 - 1  # tries of a message
+
+#: Puts a message among the dead letters.
+GiveUp = Callable[[StoredMessage], Awaitable[None]]
+
+
+class OrderedConsumption:
+    """The lines of queues, and the workers that work them off."""
+
+    def __init__(
+        self,
+        group: str,
+        figures: Mapping[str, Figures],
+        give_up: GiveUp,
+        *,
+        locks: bool,
+        batch: int = 1,
+        suspension: float = 1.0,
+        max_reconsume_times: int = UNLIMITED,
+        trace: ConsumeTrace | None = None,
+    ) -> None:
+        """With `locks` a queue is only consumed while its lock is ours.
+
+        `suspension` is how many seconds a queue waits when its first message fails.
+        """
+        self._group = group
+        self._figures = figures
+        self._give_up = give_up
+        self._locks = locks
+        self._batch = batch
+        self._suspension = suspension
+        self._max_reconsume_times = max_reconsume_times
+        self._trace = trace
+        self._turns: asyncio.Queue[ProcessQueue | None] = asyncio.Queue()
+        self._closing = False
+
+    def hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        """Put pulled messages in line."""
+        if held.line_up(messages):
+            self._turns.put_nowait(held)
+
+    def close(self) -> None:
+        """No message goes to the listener any more."""
+        self._closing = True
+        self._turns.put_nowait(None)
+
+    async def work(self, call: Call) -> None:
+        """Work off lines until it is closed."""
+        while (held := await self._turns.get()) is not None and not self._closing:
+            held.begin_consuming()
+            try:
+                pause = await self._turn(call, held)
+            except asyncio.CancelledError:
+                # A thread cannot be stopped: it still has the message, so the queue stays busy.
+                if not call.in_threads:
+                    held.end_consuming(turn=True)
+                raise
+            held.end_consuming(turn=pause is None)
+            if pause is not None:
+                loop = asyncio.get_running_loop()
+                loop.call_later(pause, self._turns.put_nowait, held)
+        self._turns.put_nowait(None)
+
+    async def _turn(self, call: Call, held: ProcessQueue) -> float | None:
+        """Work on a line; returns how many seconds it shall wait, None when it is worked off."""
+        began = time.monotonic()
+        while (messages := held.first_in_line(self._batch)) and not self._closing:
+            if self._locks and not is_locked(held):
+                return LOCK_WAIT_SECONDS
+            if time.monotonic() - began > LONGEST_TURN_SECONDS:
+                return 0.0
+            error = await self._consume(call, held, messages)
+            if error is not None and not await self._give_up_old(messages):
+                return suspension_of(error, self._suspension)
+            held.leave_line(len(messages))
+        return None
+
+    async def _consume(
+        self, call: Call, held: ProcessQueue, messages: list[StoredMessage]
+    ) -> Exception | None:
+        figures = self._figures[held.queue.topic]
+        traced = self._trace.before(messages) if self._trace is not None else None
+        started = time.monotonic()
+        outcome = ConsumeOutcome.SUCCESS
+        failure: Exception | None = None
+        try:
+            await call(messages)
+        except SuspendQueue as error:
+            outcome, failure = ConsumeOutcome.FAILED, error
+        except Exception as error:  # the listener is the user's: all it raises means the same
+            log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
+            outcome, failure = ConsumeOutcome.EXCEPTION, error
+        finally:
+            seconds = time.monotonic() - started
+            figures.consume_seconds += seconds
+        if failure is None:
+            figures.consumed += len(messages)
+        else:
+            figures.failed += len(messages)
+        if traced is not None:
+            traced.after(outcome, seconds)
+        return failure
+
+    async def _give_up_old(self, messages: list[StoredMessage]) -> bool:
+        """Whether all of these have been tried so often that they are dead letters now."""
+        all_given_up = True
+        for message in messages:
+            if message.reconsume_times >= self._max_reconsume_times:
+                try:
+                    await self._give_up(message)
+                    continue
+                except MQError as error:
+                    log.warning("group %s: no dead letter: %s", self._group, error)
+            message.reconsume_times += 1
+            all_given_up = False
+        return all_given_up

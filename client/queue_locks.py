@@ -1,0 +1,73 @@
+"""Locks on queues at their brokers: how the members of a group keep a queue in order."""
+
+import contextlib
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+from mq.client.admin.groups import GroupAdmin
+from mq.client.errors import MQError
+from mq.client.process_queue import ProcessQueue
+from mq.client.session import Session
+from mq.protocol.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+RENEW_SECONDS = 20.0  # ProcessQueue.REBALANCE_LOCK_INTERVAL
+# How long a lock is trusted that was not renewed (REBALANCE_LOCK_MAX_LIVE_TIME). A broker keeps
+# it for 60 s, so it is still ours for a while when we have stopped to trust it.
+TRUSTED_SECONDS = 30.0
+
+
+def is_locked(held: ProcessQueue) -> bool:
+    """Whether a lock of this member stands at the broker for certain."""
+    return held.locked and time.time() - held.last_lock < TRUSTED_SECONDS
+
+
+class QueueLocks:
+    """The locks of one member of a group."""
+
+    def __init__(self, session: Session, group: str) -> None:
+        self._session = session
+        self._group = group
+        self._groups = GroupAdmin(session)
+
+    async def acquire(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues, or renew their locks; returns those that are ours now."""
+        by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            with contextlib.suppress(MQError):
+                address = await self._session.master_address(queue.topic, queue.broker_name)
+                by_broker[address].append(queue)
+        parts = await self._session.all(
+            [self._acquire(address, part) for address, part in by_broker.items()]
+        )
+        return set[MessageQueue]().union(*parts)
+
+    async def _acquire(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+        try:
+            return await self._groups.lock_queues(
+                address, self._group, self._session.client_id, queues
+            )
+        except MQError as error:
+            log.warning("group %s: no locks: %s", self._group, error)
+            return set()
+
+    async def renew(self, all_held: Iterable[ProcessQueue]) -> None:
+        """Renew the locks of queues that are held, and note which are lost."""
+        held_of = {held.queue: held for held in all_held}
+        asked = time.time()
+        locked = await self.acquire(held_of)
+        for queue, held in held_of.items():
+            held.locked = queue in locked
+            if held.locked:
+                held.last_lock = asked
+
+    async def release(self, queue: MessageQueue) -> None:
+        """Unlock a queue; if that fails, the broker lets go of it after 60 s."""
+        try:
+            address = await self._session.master_address(queue.topic, queue.broker_name)
+            await self._groups.unlock_queues(address, self._group, self._session.client_id, [queue])
+        except MQError as error:
+            log.warning("group %s, %s: not unlocked: %s", self._group, queue, error)

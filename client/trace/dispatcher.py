@@ -1,0 +1,111 @@
+"""Sending trace entries in the background (AsyncTraceDispatcher)."""
+
+import asyncio
+import logging
+from collections import deque
+from itertools import count
+
+from mq.client.errors import MQError
+from mq.client.session import Session
+from mq.client.trace.records import Record, encode
+from mq.protocol.message import Message
+from mq.protocol.names import TRACE_TOPIC
+
+log = logging.getLogger(__name__)
+
+QUEUE_SIZE = 1024  # entries that wait; further ones are dropped
+FLUSH_SECONDS = 0.5  # how long an entry waits for others to travel with
+_BATCH = 100  # entries of one message; so many wake the sender at once
+_MAX_BODY = 118_000  # bytes of one message
+# Of one message, ids and keys together: properties have 32,767 bytes at most.
+_MAX_KEYS = 24_000
+_SEND_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
+_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
+_numbers = count(1)
+
+
+class TraceDispatcher:
+    """Collects entries and sends them to the trace topic, several in one message.
+
+    `append` never waits: when more than 1024 entries wait, what comes is dropped and counted in
+    `dropped`, as are those whose message no broker takes.
+    """
+
+    def __init__(self, session: Session, group: str, kind: str, topic: str = TRACE_TOPIC) -> None:
+        """`group` is whose traces these are, `kind` PRODUCE or CONSUME."""
+        # Here: producers have a dispatcher, which has a producer.
+        from mq.client.producer import Producer
+
+        self.topic = topic
+        self.dropped = 0
+        self._session = session
+        name = f"{_GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"
+        self._producer = Producer(session, name[:255], timeout=_SEND_SECONDS)
+        self._waiting: deque[Record] = deque()
+        self._full = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin to send. Safe to call again."""
+        if self._task is None:
+            await self._producer.open()
+            self._task = self._session.keep_task(self._run())
+
+    async def close(self) -> None:
+        """Send what waits, for at most 5 seconds. Safe to call again."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        self._task = None
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self.flush()
+        except TimeoutError:
+            self.dropped += len(self._waiting)
+            log.warning("%d trace entries are lost", len(self._waiting))
+        await self._producer.close()
+
+    def append(self, record: Record) -> bool:
+        """Take an entry; False when it is dropped because too many wait."""
+        if len(self._waiting) >= QUEUE_SIZE:
+            self.dropped += 1
+            return False
+        self._waiting.append(record)
+        if len(self._waiting) >= _BATCH:
+            self._full.set()
+        return True
+
+    async def flush(self) -> None:
+        """Send all that waits now."""
+        while self._waiting:
+            message, entries = self._next_message()
+            try:
+                await self._producer.send(message)
+            except (MQError, ValueError) as error:
+                self.dropped += entries
+                log.warning("%d trace entries are lost: %s", entries, error)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(FLUSH_SECONDS):
+                    await self._full.wait()
+            except TimeoutError:
+                pass
+            self._full.clear()
+            await self.flush()
+
+    def _next_message(self) -> tuple[Message, int]:
+        keys: dict[str, None] = {}  # a set that keeps its order
+        texts: list[str] = []
+        size = key_size = 0
+        while self._waiting and len(texts) < _BATCH and size < _MAX_BODY and key_size < _MAX_KEYS:
+            record = self._waiting.popleft()
+            text = encode(record)
+            texts.append(text)
+            size += len(text)
+            for key in (*record.message_id.split(","), *record.keys.split()):
+                key_size += len(key) + 1 if key not in keys else 0
+                keys[key] = None
+        return Message(self.topic, "".join(texts).encode(), keys=keys), len(texts)
