@@ -34,7 +34,8 @@ public final class Driver {
     private static final byte[] NEXT = "\"nextBeginOffset\":\"".getBytes(StandardCharsets.US_ASCII);
 
     private final Map<String, Integer> options = new HashMap<>(Map.of(
-        "connections", 8, "window", 128, "size", 1024, "batch", 32, "seconds", 5, "warm", 2));
+        "connections", 8, "window", 128, "size", 1024, "batch", 32, "seconds", 5, "warm", 2,
+        "properties", 0, "sql", 0));
     private final Map<Integer, Integer> errors = new TreeMap<>();
     private long[] latencies = new long[1 << 20];
     private int measured;
@@ -242,14 +243,16 @@ public final class Driver {
             for (int at = 0; at < body.length; at++) {
                 body[at] = (byte) ('a' + at % 26);
             }
-            String fields = "\"a\":\"" + GROUP + "\",\"b\":\"" + TOPIC + "\",\"c\":\"TBW102\",\"d\":\"" + QUEUES
+            String start = "\"a\":\"" + GROUP + "\",\"b\":\"" + TOPIC + "\",\"c\":\"TBW102\",\"d\":\"" + QUEUES
                 + "\",\"e\":\"" + number % QUEUES + "\",\"f\":\"0\",\"g\":\"" + System.currentTimeMillis()
-                + "\",\"h\":\"0\",\"i\":\"\",\"j\":\"0\",\"k\":\"false\",\"l\":\"16\",\"m\":\"false\"";
+                + "\",\"h\":\"0\",\"j\":\"0\",\"k\":\"false\",\"l\":\"16\",\"m\":\"false\",\"i\":\"";
             frames = new ByteBuffer[window];
             sent = new long[window];
             free = new int[window];
             for (int slot = 0; slot < window; slot++) {
-                frames[slot] = frame(310, slot, fields, body);
+                String text = options.get("properties") == 0 ? ""
+                    : "number\\u0001" + slot % 10 + "\\u0002word\\u0001x\\u0002WAIT\\u0001true";
+                frames[slot] = frame(310, slot, start + text + "\"", body);
                 free[freed++] = slot;
             }
         }
@@ -304,8 +307,9 @@ public final class Driver {
         void begin() throws IOException {
             String fields = "\"consumerGroup\":\"" + GROUP + "\",\"topic\":\"" + TOPIC + "\",\"queueId\":\"" + queue
                 + "\",\"queueOffset\":\"" + offsets[queue] + "\",\"maxMsgNums\":\"" + options.get("batch")
-                + "\",\"sysFlag\":\"4\",\"commitOffset\":\"0\",\"suspendTimeoutMillis\":\"0\",\"subscription\":\"*\","
-                + "\"subVersion\":\"0\",\"expressionType\":\"TAG\"";
+                + "\",\"sysFlag\":\"4\",\"commitOffset\":\"0\",\"suspendTimeoutMillis\":\"0\",\"subVersion\":\"0\","
+                + (options.get("sql") == 0 ? "\"subscription\":\"*\",\"expressionType\":\"TAG\""
+                    : "\"subscription\":\"number > 5 AND word = 'x'\",\"expressionType\":\"SQL92\"");
             sent = System.nanoTime();
             write(frame(11, 0, fields, new byte[0]));
         }

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import brokers, driver
+from bench import brokers, driver, scale
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
@@ -37,7 +37,9 @@ SYNC = [
     Load("sync flush 64 x 1", "send", 64),
     Load("sync flush 1 x 1", "send", 1),
 ]
-PARTS = ("start", "send", "pull", "idle", "sync", "restart")
+FILTER = Load("pull 32, SQL92, 4 of 10 match", "pull", 4, options=("sql=1",))
+FILTERED_MESSAGES = 1_000_000
+PARTS = ("start", "send", "pull", "idle", "sync", "filter", "restart", "scale")
 IDLE_CONNECTIONS = 1000
 RESTART_GIGABYTES = 3
 SETTLE_SECONDS = 5.0
@@ -152,6 +154,17 @@ def idle_row(pair: tuple[Daemon, Daemon]) -> list[str]:
     return _row(name, megabytes, "{:.0f}")
 
 
+def filter_rows(options: Options) -> list[list[str]]:
+    """Pulls whose filter the broker evaluates on the properties of a million messages."""
+    fill = Load("fill", "send", 8, 128, ("properties=1", "size=100"))
+    with both_brokers(enablePropertyFilter="true") as (_, java, ours):
+        for broker in (java, ours):
+            stored = 0
+            while stored < FILTERED_MESSAGES:
+                stored += driver.run(broker, fill, 2, 0).total
+        return list(load_rows([FILTER], (java, ours), options))
+
+
 def restart_row(options: Options) -> list[str]:
     """Seconds to the first answer after SIGKILL with so many gigabytes in the log."""
     with both_brokers() as (folder, *pair):
@@ -196,8 +209,12 @@ def main() -> None:
         with both_brokers(flushDiskType="SYNC_FLUSH") as (_, java, ours):
             loads.append(first_load_row(SYNC[0], (java, ours)))
             loads += load_rows(SYNC, (java, ours), options)
+    if measured("filter"):
+        loads += filter_rows(options)
     if measured("restart"):
         single.append(restart_row(options))
+    if measured("scale"):
+        single += scale.rows()
     _print(loads, single, options)
 
 

@@ -15,12 +15,14 @@ SOURCE = Path(__file__).with_name("Driver.java")
 
 @dataclass(frozen=True)
 class Load:
-    """What the driver does. ``window`` is what each connection keeps in flight."""
+    """What the driver does. ``window`` is what each connection keeps in flight, ``options`` are
+    further ones of the driver's."""
 
     name: str
     mode: str
     connections: int
     window: int = 1
+    options: tuple[str, ...] = ()
 
     def arguments(self, seconds: int, warm: int) -> list[str]:
         return [
@@ -28,13 +30,15 @@ class Load:
             f"window={self.window}",
             f"seconds={seconds}",
             f"warm={warm}",
+            *self.options,
         ]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What one run measured; latencies in milliseconds."""
+    """What one run measured; latencies in milliseconds. ``total`` counts the warm-up too."""
 
+    total: int
     per_second: float
     p50: float
     p99: float
@@ -51,6 +55,7 @@ def run(broker: Daemon, load: Load, seconds: int, warm: int) -> Figures:
     result: dict[str, Any] = json.loads(output)
     cpu = broker.cpu_seconds() - before
     return Figures(
+        result["total"],
         result["per_second"],
         result["p50_ms"],
         result["p99_ms"],

@@ -64,14 +64,16 @@ def dumps(value: Any, *, standard: bool = False) -> bytes:
     return orjson.dumps(value)
 
 
-def dumps_pretty(value: Any) -> bytes:
+def dumps_pretty(value: Any, depth: int = 0) -> bytes:
     """Write JSON as fastjson's pretty format, in which the broker keeps its state files.
+
+    ``depth`` is the level at which the value stands in a text that the caller puts together.
 
     A tab per level, no space after a colon; integer keys have no line of their own
     (`MapSerializer.write`). A list has a line per item (`ListSerializer`), a tuple is written in
     one line, as Java writes arrays and sets (`CollectionCodec`).
     """
-    return b"".join(_pretty(value, b"\n"))
+    return b"".join(_pretty(value, b"\n" + depth * b"\t"))
 
 
 def _key(key: object, standard: bool) -> bytes:

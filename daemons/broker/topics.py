@@ -1,14 +1,21 @@
 """The topics of a broker, kept in config/topics.json.
 
 Topics that every broker has are there from the start and are overwritten by what the file says
-(TopicConfigManager). Each change raises the data version, is on the disk before it can be seen, and
-is told to `on_change` with the name of the topic, empty for all, so that name servers learn of it.
+(TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
+of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
+the disk before it can be seen. A topic that is made by the way, for a send, is saved a little
+later, together with others: with thousands of topics the file is large. If the broker is killed
+before that, the topic's queues tell of it (`adopt`).
 """
 
+import asyncio
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+
+import orjson
 
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.state_file import read_with_backup, write_atomically
@@ -67,6 +74,10 @@ class Topics:
         self._path = path
         self._config = config
         self.on_change: list[Callable[[str], None]] = []
+        self._texts: dict[str, bytes] = {}  # of topics as they stand in the file
+        self._unsaved = False
+        self._writing = threading.Lock()
+        self._written = -1  # the counter of the data version in the file
         born = system_topics(config())
         self.system_names = names.SYSTEM_TOPICS | {topic.topic_name for topic in born}
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in born}
@@ -121,7 +132,7 @@ class Topics:
         )
         topic.topic_filter_type = model.topic_filter_type
         log.info("topic %s created for %s: %d queues", name, peer, topic.write_queue_nums)
-        self._put(topic)
+        self._put_soon(topic)
         return topic
 
     def create_internal(
@@ -133,8 +144,21 @@ class Topics:
             return known
         topic = new_topic(name, queues, perm, sys_flag)
         log.info("topic %s created: %d queues", name, queues)
-        self._put(topic)
+        self._put_soon(topic)
         return topic
+
+    def adopt(self, queues: Mapping[str, int]) -> None:
+        """Make the topics again that have messages but are not in the file.
+
+        ``queues`` is how many queues of each topic there are on the disk.
+        """
+        for name, count in queues.items():
+            if name not in self.table and not names.is_system_topic(name):
+                wanted = max(count, self._config().default_topic_queue_nums)
+                if name.startswith(("%RETRY%", "%DLQ%")):
+                    wanted = count
+                log.warning("topic %s has messages but no settings: made again", name)
+                self._put_soon(new_topic(name, wanted))
 
     def update(self, topic: TopicConfig) -> None:
         """Create a topic or change it.
@@ -169,6 +193,7 @@ class Topics:
             return
         for topic in differing:
             topic.order = topic.topic_name in wanted
+            self._texts.pop(topic.topic_name, None)
             log.info("topic %s: order=%s", topic.topic_name, topic.order)
         self._save(self.table)
 
@@ -181,7 +206,7 @@ class Topics:
         changed = topic.topic_sys_flag | flag if value else topic.topic_sys_flag & ~flag
         if changed != topic.topic_sys_flag:
             topic.topic_sys_flag = changed
-            self._put(topic)
+            self._put_soon(topic)
 
     def next_version(self) -> None:
         """Raise the data version, so that name servers take in every topic again."""
@@ -189,29 +214,73 @@ class Topics:
         self._tell("")
 
     def save(self) -> None:
-        """Write the file as it stands, without a new data version."""
-        write_atomically(self._path, _encode(self.table, self.data_version))
+        """Write the file as it stands, without a new data version. Raises OSError."""
+        self._write(self._encode(self.table, self.data_version), self.data_version)
+        self._unsaved = False
+
+    async def save_pending(self) -> None:
+        """Write the file, in a thread, if topics were made that are not in it. Raises OSError."""
+        if not self._unsaved:
+            return
+        self._unsaved = False
+        try:
+            data = self._encode(self.table, self.data_version)
+            await asyncio.to_thread(self._write, data, self.data_version)
+        except BaseException:
+            self._unsaved = True
+            raise
 
     def _put(self, topic: TopicConfig) -> None:
+        self._texts.pop(topic.topic_name, None)
         self._save({**self.table, topic.topic_name: topic})
         self._tell(topic.topic_name)
 
+    def _put_soon(self, topic: TopicConfig) -> None:
+        self._texts.pop(topic.topic_name, None)
+        self.table = {**self.table, topic.topic_name: topic}
+        self.data_version = self._next_version()
+        self._unsaved = True
+        self._tell(topic.topic_name)
+
     def _save(self, table: dict[str, TopicConfig]) -> None:
-        version = DataVersion(
-            timestamp=time.time_ns() // 1_000_000, counter=self.data_version.counter + 1
-        )
-        write_atomically(self._path, _encode(table, version))
+        version = self._next_version()
+        self._write(self._encode(table, version), version)
         self.table = table
         self.data_version = version
+        self._unsaved = False
+
+    def _write(self, data: bytes, version: DataVersion) -> None:
+        """Write the file unless a newer one is there: two threads may want to."""
+        with self._writing:
+            if version.counter >= self._written:
+                write_atomically(self._path, data)
+                self._written = version.counter
+
+    def _next_version(self) -> DataVersion:
+        return DataVersion(
+            timestamp=time.time_ns() // 1_000_000, counter=self.data_version.counter + 1
+        )
+
+    def _encode(self, table: dict[str, TopicConfig], version: DataVersion) -> bytes:
+        """The file as fastjson writes it, from texts that are kept: it is written often."""
+        texts = self._texts
+        if len(texts) > 2 * len(table):
+            texts.clear()
+        members = []
+        for name, topic in table.items():
+            text = texts.get(name)
+            if text is None:
+                text = orjson.dumps(name) + b":" + fastjson.dumps_pretty(topic.to_plain(), depth=2)
+                texts[name] = text
+            members.append(text)
+        return b'{\n\t"dataVersion":%b,\n\t"topicConfigTable":{\n\t\t%b\n\t}\n}' % (
+            fastjson.dumps_pretty(version.to_plain(), depth=1),
+            b",\n\t\t".join(members),
+        )
 
     def _tell(self, name: str) -> None:
         for callback in self.on_change:
             callback(name)
-
-
-def _encode(table: dict[str, TopicConfig], version: DataVersion) -> bytes:
-    wrapper = TopicConfigSerializeWrapper(topic_config_table=table, data_version=version)
-    return fastjson.dumps_pretty(wrapper.to_plain())
 
 
 def _decode(data: bytes) -> TopicConfigSerializeWrapper:

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -179,3 +180,34 @@ def test_a_deleted_topic_is_gone_after_a_restart_too(tmp_path: Path) -> None:
     assert topics.delete("a")
     assert not topics.delete("a")
     assert "a" not in Topics(path, Config()).table
+
+
+def test_a_topic_made_for_a_send_is_saved_with_the_next_save(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    topics = Topics(path, Config())
+    topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
+    assert not path.exists()
+    asyncio.run(topics.save_pending())
+    again = Topics(path, Config())
+    assert shape(again)["orders"] == (4, 6)
+    assert again.data_version == topics.data_version
+
+
+def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:
+    path = tmp_path / "file" / "topics.json"
+    topics = Topics(path, Config())
+    topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
+    (tmp_path / "file").write_bytes(b"in the way")
+    with pytest.raises(OSError):
+        asyncio.run(topics.save_pending())
+    (tmp_path / "file").unlink()
+    asyncio.run(topics.save_pending())
+    assert shape(Topics(path, Config()))["orders"] == (4, 6)
+
+
+def test_topics_that_have_messages_are_made_again(tmp_path: Path) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    topics.update(new_topic("known", 2))
+    topics.adopt({"known": 9, "orders": 12, "few": 1, "%RETRY%g": 1, "rmq_sys_wheel_timer": 1})
+    made = {name: queues for name, (queues, _) in shape(topics).items() if name not in BORN}
+    assert made == {"known": 2, "orders": 12, "few": 8, "%RETRY%g": 1}
