@@ -17,6 +17,7 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"  # 5.x: TopicValidator.RMQ_SYS_ROCKSDB_OFFSET_TOPIC
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # 5.x: and the cluster; what was popped
 TIMER_TOPIC = "rmq_sys_wheel_timer"  # 5.x: where messages wait that are due at any time
 
 #: The topics that each 4.9.8 broker has; CHECKPOINT_TOPIC is of 5.x brokers only.

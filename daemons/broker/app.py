@@ -41,6 +41,7 @@ from mq.daemons.broker.handlers.reply import ReplyHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.pop.service import PopService
 from mq.daemons.broker.protection import SlowConsumers, WaterMarks
 from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.registry import Consumers, Producers
@@ -62,11 +63,12 @@ log = logging.getLogger(__name__)
 
 # How often channels are looked at that have sent no heartbeat for channelExpiredTimeout.
 EXPIRY_SECONDS = 10.0
-# How soon a topic that was made for a send is saved.
-TOPIC_SAVE_SECONDS = 0.2
 
 # How often consumerFilter.json is written if a filter has changed (BrokerController.initialize).
 FILTER_SAVE_SECONDS = 10.0
+
+# How often consumerOrderInfo.json is.
+POP_SAVE_SECONDS = 5.0
 
 
 class Broker:
@@ -146,8 +148,6 @@ class Broker:
         store = self.store
         folder = store.root / "config"
         self.topics = Topics(folder / "topics.json", lambda: settings.broker)
-        self.topics.adopt(store.queue_counts())
-        parts.push_async_callback(self.topics.save_pending)
         groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
         offsets = self.offsets = ConsumerOffsets(folder / "consumerOffset.json")
         parts.push_async_callback(offsets.save)
@@ -300,8 +300,20 @@ class Broker:
                 None if self.access is None else self.access.check_write,
             ),
         )
+        self.pop = PopService(
+            lambda: settings.broker,
+            store,
+            self._writer,
+            topics,
+            groups,
+            consumers,
+            offsets,
+            self._pull,
+            self.registration.queues_of,
+            self.transactions.host,
+        )
         self.listener.serve(
-            merge(admin, send.handlers(), self._pull.handlers()),
+            merge(admin, send.handlers(), self._pull.handlers(), self.pop.handlers()),
             {**send.direct(), **self._pull.direct()},
         )
         self.listener.serve(indirect.handlers())
@@ -322,12 +334,13 @@ class Broker:
                 lambda: broker.flush_consumer_offset_interval / 1000,
                 "consumer offsets",
             ),
-            (self.topics.save_pending, lambda: TOPIC_SAVE_SECONDS, "topics"),
             (self.delayed.save, lambda: store.flush_delay_offset_interval / 1000, "delay offsets"),
             (self.filters.save, lambda: FILTER_SAVE_SECONDS, "filters"),
+            (self.pop.save, lambda: POP_SAVE_SECONDS, "ordered pops"),
         ):
             self.tasks.spawn(_save_again_and_again(save, seconds, what), what)
         self.tasks.spawn(self.delayed.run(), "delayed messages")
+        self.tasks.spawn(self.pop.run(), "popped messages")
         self.tasks.spawn(self.transaction_checks.run(), "transaction checks")
         if Timer.is_used(self.store.root):
             self._use_timer()
@@ -369,6 +382,8 @@ class Broker:
         self.store.appender.commit()
         await self.store.flusher.drain()
         await self._pull.close()
+        await self.pop.close()
+        await self.pop.save()
 
 
 async def _save_again_and_again(

@@ -285,6 +285,18 @@ class BrokerConfig(Section):
         "configBlackList;brokerConfigPath",
         "settings, separated by ;, that may not be changed while the broker runs",
     )
+    revive_queue_num: int = setting(
+        8, "queues of the topic that holds what was popped (a 5.x name)"
+    )
+    pop_from_retry_probability: int = setting(
+        20, "how often a pop looks at retries first (a 5.x name)", unit="%", updatable=True
+    )
+    pop_polling_size: int = setting(
+        1024, "pops of a group that may wait for a queue (a 5.x name)", updatable=True
+    )
+    server_load_balancer_enable: bool = setting(
+        True, "share queues out for clients that ask the broker (a 5.x name)", updatable=True
+    )
     channel_expired_timeout: int = setting(
         120_000,
         "a client without a heartbeat for this long is forgotten (a 5.x name)",
@@ -436,6 +448,8 @@ def _check_broker(broker: BrokerConfig) -> None:
         ("updateNameServerAddrPeriod", broker.update_name_server_addr_period),
         ("defaultTopicQueueNums", broker.default_topic_queue_nums),
         ("expectConsumerNumUseFilter", broker.expect_consumer_num_use_filter),
+        ("reviveQueueNum", broker.revive_queue_num),
+        ("popPollingSize", broker.pop_polling_size),
     ):
         if value < 1:
             raise ConfigError(f"{name}={value}: must be at least 1")

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from mq.client.errors import MQError
+from mq.client.errors import MQError, RouteNotFound
+from mq.client.routes import read_queues
 from mq.client.session import Session
 from mq.daemons.beacon import START_FIELD
 from mq.daemons.broker.config import BrokerSettings, parse_name_servers
@@ -26,6 +27,7 @@ from mq.daemons.service import Tasks
 from mq.protocol.bodies import (
     DataVersion,
     KVTable,
+    MessageQueue,
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
@@ -33,6 +35,7 @@ from mq.protocol.bodies import (
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import Permission
 from mq.protocol.headers.broker import (
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
@@ -49,6 +52,8 @@ LONGEST_PERIOD = 60.0
 # A name server that did not answer is tried again sooner: it may just be starting.
 RETRY_PERIOD = 5.0
 UNREGISTER_TIMEOUT = 3.0
+# Consumers ask for their queues every 20 s; routes for them are as old as this at most.
+ROUTE_AGE = 5.0
 # Whoever changes a topic waits this long for name servers at most; tools give up after 5 s.
 ANNOUNCE_TIMEOUT = 3.0
 ADDRESS_SERVER_TIMEOUT = 3.0
@@ -146,6 +151,24 @@ class Registration:
         link.in_step = False
         self._everything = True
         self._ask_for_round()
+
+    async def queues_of(self, topic: str) -> list[MessageQueue] | None:
+        """The queues of a topic on all brokers that the name servers know, or on this one.
+
+        None for a topic that nobody knows.
+        """
+        for link in self._links.values():
+            try:
+                return read_queues(topic, await link.session.route(topic, max_age=ROUTE_AGE))
+            except RouteNotFound:
+                break
+            except MQError as error:
+                log.debug("no route of %s from %s: %s", topic, link.address, error)
+        known = self._topics.get(topic)
+        if known is None or not known.perm & Permission.READ:
+            return None
+        name = self._settings.broker.broker_name
+        return [MessageQueue(topic, name, queue_id) for queue_id in range(known.read_queue_nums)]
 
     def _settings_changed(self, names: frozenset[str]) -> None:
         if "namesrvAddr" in names:

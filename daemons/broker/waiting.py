@@ -45,6 +45,11 @@ class Outcomes:
         """Whether every one of them is stored."""
         return not self.missing and not self._refusals
 
+    @property
+    def refusal(self) -> StoreRefused | None:
+        """Why the first of those that are not stored is not."""
+        return self._refusals[0] if self._refusals else None
+
     def add(self) -> OnStored:
         """Expect one more; returns what is to be called with its outcome."""
         self.missing += 1

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 
 from mq.daemons.broker.acl.accounts import PUB, SUB
 from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.broker.pop.receipt import normal_topic
 from mq.protocol.bodies import (
     BatchAckMessageRequestBody,
     HeartbeatData,
     LockBatchRequestBody,
+    QueryAssignmentRequestBody,
     UnlockBatchRequestBody,
 )
 from mq.protocol.codes import RequestCode
@@ -86,6 +88,7 @@ _READS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.POP_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.PEEK_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.NOTIFICATION: ("topic", "consumerGroup"),
+    RequestCode.POLLING_INFO: ("topic", "consumerGroup"),
     RequestCode.ACK_MESSAGE: ("topic", "consumerGroup"),
     RequestCode.POP_ROLLBACK: ("topic", "consumerGroup"),
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ("topic", "consumerGroup"),
@@ -97,6 +100,7 @@ _BODIES = frozenset(
         RequestCode.LOCK_BATCH_MQ,
         RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.QUERY_ASSIGNMENT,
     )
 )
 
@@ -115,9 +119,12 @@ def needs(code: int, fields: Mapping[str, str], body: bytes) -> list[Need]:
     if read is not None:
         topic_field, group_field = read
         found = []
+        group = fields.get(group_field or "")
         if topic_field and (topic := fields.get(topic_field)):
-            found.append((topic, SUB))
-        if group_field and (group := fields.get(group_field)):
+            # What was popped is acknowledged in the topic that it lies in: one of retries belongs
+            # to the topic that was popped.
+            found.append((normal_topic(topic, group) if group else topic, SUB))
+        if group:
             found.append((RETRY_PREFIX + group, SUB))
         return found
     return _of_body(code, body) if code in _BODIES else []
@@ -140,6 +147,14 @@ def _of_body(code: int, body: bytes) -> list[Need]:
                     (ack.topic or "", SUB),
                     (RETRY_PREFIX + (ack.consumer_group or ""), SUB),
                 )
+            ]
+        if code == RequestCode.QUERY_ASSIGNMENT:
+            asked = QueryAssignmentRequestBody.decode(body)
+            # A consumer asks for its own retries, too: the group stands for them.
+            topics = [] if (asked.topic or "").startswith(RETRY_PREFIX) else [asked.topic or ""]
+            return [
+                *((topic, SUB) for topic in topics),
+                (RETRY_PREFIX + (asked.consumer_group or ""), SUB),
             ]
         reader = (
             LockBatchRequestBody if code == RequestCode.LOCK_BATCH_MQ else UnlockBatchRequestBody

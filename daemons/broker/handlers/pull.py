@@ -23,6 +23,7 @@ from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
@@ -89,7 +90,8 @@ class PullHandlers:
         self._cold_reads: set[asyncio.Task[None]] = set()
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
-        self._expression = Subscriptions(consumers, filters, store, self._warm_bytes).expression
+        self.subscriptions = Subscriptions(consumers, filters, store, self._warm_bytes)
+        self._expression = self.subscriptions.expression
         topics.on_change.append(lambda _: self._queues.clear())
 
     def direct(self) -> dict[int, DirectHandler]:
@@ -164,6 +166,31 @@ class PullHandlers:
             self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
 
     # what to send ---------------------------------------------------------------------------------
+
+    def find(self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression) -> Found:
+        """What a pull would get, for those who give it out in another way."""
+        return self._look_up(queue, offset, maximum, expression)
+
+    async def read(self, found: Found) -> bytes:
+        """The records of what was found; none if they have been deleted meanwhile."""
+        ranges = found[2]
+        if not ranges or self._log.written - ranges[0][0] <= self._warm_bytes:
+            return b"".join(self._slices(ranges) or ())
+        files = [self._log.file_at(start) for start, _ in ranges]
+        try:
+            parts = await asyncio.to_thread(read_ranges, files, ranges)
+        except OSError:
+            return b""
+        return b"".join(parts)
+
+    def is_warm(self, queue: ConsumeQueue, index: int) -> bool:
+        """Whether a message is probably in memory, or there is none."""
+        entry = queue.entry(index)
+        return entry is None or self._log.written - entry[0] <= self._warm_bytes
+
+    def count(self, topic: str, group: str, queue_id: int, found: Found) -> None:
+        """Count what was given to a group."""
+        self._count(self._stats.group(topic, group, queue_id), found[3], found[4], found[2])
 
     def _look_up(
         self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression
@@ -446,17 +473,8 @@ class PullHandlers:
         files = [self._log.file_at(start) for start, _ in ranges]
         began = time.monotonic()
 
-        def read() -> list[bytes | memoryview]:
-            parts: list[bytes | memoryview] = []
-            for file, (start, length) in zip(files, ranges, strict=True):
-                data = b"" if file is None else file.read(start - file.start, length)
-                if len(data) != length:
-                    raise OSError("short read")
-                parts.append(data)
-            return parts
-
         try:
-            slices = await asyncio.to_thread(read)
+            slices = await asyncio.to_thread(read_ranges, files, ranges)
         except OSError:  # the file was deleted by age meanwhile
             code, slices, count, size = RETRY, [], 0, 0
         self._answer(header, channel, queue, code, next_offset, slices, size)

@@ -81,6 +81,19 @@ class MappedFile:
         self.close()
 
 
+def read_ranges(
+    files: list[MappedFile | None], ranges: list[tuple[int, int]]
+) -> list[bytes | memoryview]:
+    """Read from the disk, (offset, length) of each file. Raises OSError if it is not there."""
+    parts: list[bytes | memoryview] = []
+    for file, (start, length) in zip(files, ranges, strict=True):
+        data = b"" if file is None else file.read(start - file.start, length)
+        if len(data) != length:
+            raise OSError("short read")
+        parts.append(data)
+    return parts
+
+
 class DescriptorCache:
     """Open files of consume queues: at most so many at once, the least used closed first.
 

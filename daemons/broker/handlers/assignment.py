@@ -1,0 +1,144 @@
+"""Queues shared out by the broker, and whether a group pulls or pops them (5.x)."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from mq.client.rebalance import allocate_averagely, allocate_in_circle
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.topic import saving
+from mq.daemons.broker.pop.request_modes import RequestModes
+from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.bodies import MessageModel, MessageQueue, MessageRequestMode
+from mq.protocol.bodies.pop import (
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
+    SetMessageRequestModeRequestBody,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+
+log = logging.getLogger(__name__)
+
+#: Gives the queues of a topic in the whole cluster, None for a topic that nobody knows.
+QueuesOf = Callable[[str], Awaitable[Sequence[MessageQueue] | None]]
+
+_STRATEGIES = {"AVG": allocate_averagely, "AVG_BY_CIRCLE": allocate_in_circle}
+# What Java writes for "no result": a client that reads it keeps the queues that it has.
+_NO_RESULT = b"{}"
+
+
+class AssignmentHandlers:
+    """Shares queues out."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        modes: RequestModes,
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        queues_of: QueuesOf,
+    ) -> None:
+        self._config = config
+        self._modes = modes
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._queues_of = queues_of
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
+        }
+
+    async def query(self, command: Command, channel: Channel) -> Command:
+        """The queues of a topic that a client shall consume, and how."""
+        asked = QueryAssignmentRequestBody.decode(command.body)
+        topic, group = asked.topic or "", asked.consumer_group or ""
+        mode = self._mode(topic, group)
+        queues = await self._queues_of(topic)
+        shared = None if queues is None else self._share(asked, mode, queues)
+        if shared is None:
+            return command.reply(body=_NO_RESULT)
+        # Java's answer is a set: with pop, each broker is in it once.
+        assignments = [
+            MessageQueueAssignment(message_queue=queue, mode=mode.mode)
+            for queue in dict.fromkeys(shared)
+        ]
+        body = QueryAssignmentResponseBody(message_queue_assignments=assignments)
+        return command.reply(body=body.encode())
+
+    def _mode(self, topic: str, group: str) -> SetMessageRequestModeRequestBody:
+        known = self._modes.get(topic, group)
+        if known is not None:
+            return known
+        mode = MessageRequestMode.PULL
+        return SetMessageRequestModeRequestBody(topic=topic, consumer_group=group, mode=mode)
+
+    def _share(
+        self,
+        asked: QueryAssignmentRequestBody,
+        mode: SetMessageRequestModeRequestBody,
+        queues: Sequence[MessageQueue],
+    ) -> Sequence[MessageQueue] | None:
+        """Who gets what (QueryAssignmentProcessor.doLoadBalance); None for no result."""
+        config = self._config()
+        if asked.message_model is MessageModel.BROADCASTING:
+            return queues
+        if asked.message_model is not MessageModel.CLUSTERING:
+            return None
+        if not config.server_load_balancer_enable:
+            return queues
+        group = self._consumers.groups.get(asked.consumer_group or "")
+        allocate = _STRATEGIES.get(asked.strategy_name or "")
+        if group is None or allocate is None:
+            log.warning(
+                "no queues of %s for group %s: %s",
+                asked.topic,
+                asked.consumer_group,
+                "it has no members" if group is None else f"no strategy {asked.strategy_name!r}",
+            )
+            return None
+        clients = sorted(group.client_ids())
+        client = asked.client_id or ""
+        if mode.mode is not MessageRequestMode.POP:
+            return allocate(client, queues, clients)
+        further = mode.pop_share_queue_num
+        if further <= 0 or further >= len(clients) - 1:
+            return [MessageQueue(q.topic, q.broker_name, -1) for q in queues]
+        if client not in clients:
+            return []
+        index = clients.index(client)
+        if len(clients) > len(queues):
+            return [sorted(queues)[index % len(queues)]]
+        sharing = [clients[(index + n) % len(clients)] for n in range(further + 1)]
+        return [queue for one in sharing for queue in allocate(one, queues, clients)]
+
+    def set_mode(self, command: Command, channel: Channel) -> Command:
+        """Let a group pull a topic, or pop it."""
+        mode = SetMessageRequestModeRequestBody.decode(command.body)
+        topic, group = mode.topic or "", mode.consumer_group or ""
+        if topic.startswith(names.RETRY_PREFIX):
+            raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._topics.get(topic) is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if self._groups.find(group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
+            )
+        log.info("%s: group %s reads %s by %s", channel.remote, group, topic, mode.mode.name)
+        with saving():
+            self._modes.set(mode)
+        return command.reply()
+
+    def all_modes(self, command: Command, channel: Channel) -> Command:
+        """Every mode that was set, as a slave copies them."""
+        return command.reply(body=self._modes.table.encode())

@@ -1,0 +1,363 @@
+"""POP_MESSAGE and its relatives: messages handed out, looked at and waited for (5.x)."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.pull import PullHandlers
+from mq.daemons.broker.pop.holding import Held, Holds
+from mq.daemons.broker.pop.receipt import (
+    RETRY_MARK,
+    Receipt,
+    message_offset_info,
+    order_count_info,
+    retry_topic,
+    start_offset_info,
+)
+from mq.daemons.broker.pop.taking import ALL_QUEUES, INIT_MIN, Part, Pops, Want
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol import names
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.flags import Permission, PullSysFlag
+from mq.protocol.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageRequestHeader,
+    PopMessageResponseHeader,
+)
+from mq.protocol.message import decode_records, encode_record
+from mq.protocol.properties import PropertyKey
+
+MOST_MESSAGES = 32  # of one pop
+LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
+# A request that is so late has been given up by its sender (PopMessageRequestHeader).
+_LATE = 500  # ms
+_NOTHING = "NO_MESSAGE_IN_QUEUE"
+
+
+class PopHandlers:
+    """Serves groups that pop."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        topics: Topics,
+        groups: Groups,
+        pulls: PullHandlers,
+        pops: Pops,
+        holds: Holds,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._pulls = pulls
+        self._pops = pops
+        self._holds = holds
+        self._running: set[asyncio.Task[None]] = set()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
+
+    async def close(self) -> None:
+        """Let go of those that wait, and finish what was taken."""
+        self._holds.drop_all()
+        if self._running:
+            await asyncio.gather(*self._running, return_exceptions=True)
+
+    # pop ------------------------------------------------------------------------------------
+
+    def pop(self, command: Command, channel: Channel) -> None:
+        """Hand out messages of a topic, at once or when there are some."""
+        header = PopMessageRequestHeader.decode(command.fields)
+        until = (header.born_time or _now()) + header.poll_time
+        if until - _now() < -_LATE:
+            raise Refused(
+                ResponseCode.POLLING_TIMEOUT,
+                f"the broker[{self._config().broker_ip1}] pop message is timeout too much",
+            )
+        if not 1 <= header.max_msg_nums <= MOST_MESSAGES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"maxMsgNums={header.max_msg_nums}: expected 1 to {MOST_MESSAGES}",
+            )
+        if not 1 <= header.invisible_time <= LONGEST_INVISIBLE:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime={header.invisible_time}: expected 1 to {LONGEST_INVISIBLE} ms",
+            )
+        self._check(header.topic, header.consumer_group, header.queue_id, channel)
+        want = Want(
+            header.consumer_group,
+            header.topic,
+            max(header.queue_id, ALL_QUEUES),
+            header.max_msg_nums,
+            header.invisible_time,
+            header.init_mode,
+            self._expression(header),
+            header.order,
+            header.attempt_id or "",
+        )
+        if self._serve(command, channel, want) or command.is_one_way:
+            return
+        held = Held(
+            command,
+            channel,
+            want,
+            lambda: self._serve_held(command, channel, want),
+            lambda: self._answer_nothing(command, channel, want, ResponseCode.POLLING_TIMEOUT),
+        )
+        self._hold(held, until, header.poll_time)
+
+    def _hold(self, held: Held, until: int, poll_time: int) -> None:
+        if poll_time <= 0 or until <= _now():
+            held.end()
+        elif not self._holds.add(held, (until - _now()) / 1000):
+            full = ResponseCode.POLLING_FULL
+            self._answer_nothing(held.command, held.channel, held.want, full)
+        else:
+            self._ring_when_free(held.want)
+
+    def _ring_when_free(self, want: Want) -> None:
+        """An ordered pop gets what is out once its invisible time is over."""
+        free_at = self._pops.free_at(want) if want.is_ordered else 0
+        if free_at:
+            self._holds.ring_at(want.group, want.topic, free_at)
+
+    def _serve_held(self, command: Command, channel: Channel, want: Want) -> bool:
+        try:
+            return self._serve(command, channel, want)
+        except Refused as refused:
+            channel.reply(command, refused.code, remark=refused.remark)
+            return True
+
+    def _serve(self, command: Command, channel: Channel, want: Want) -> bool:
+        """Take messages and send them once their check points are stored; False if there are
+        none. Raises Refused."""
+        outcomes = Outcomes()
+        try:
+            parts, pop_time, revive_queue = self._pops.take(want, outcomes)
+        except StoreRefused as refusal:
+            raise Refused(refusal.code, refusal.remark) from None
+        if not parts:
+            return False
+        work = self._finish(command, channel, want, parts, pop_time, revive_queue, outcomes)
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return True
+
+    async def _finish(
+        self,
+        command: Command,
+        channel: Channel,
+        want: Want,
+        parts: list[Part],
+        pop_time: int,
+        revive_queue: int,
+        outcomes: Outcomes,
+    ) -> None:
+        bodies = [
+            await self._records(want, part, pop_time, want.invisible_time, revive_queue)
+            for part in parts
+        ]
+        await outcomes.wait()
+        if not outcomes.all_well:
+            refusal = outcomes.refusal
+            assert refusal is not None
+            channel.reply(command, refusal.code, remark=refusal.remark)
+            return
+        if channel.closed:  # they come again when their invisible time is over
+            return
+        for part in parts:
+            self._pulls.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
+        counts = [
+            (part.queue.topic, part.queue.queue_id, offset, count)
+            for part in parts
+            for offset, count in zip(part.offsets, part.counts, strict=False)
+            if count
+        ]
+        header = PopMessageResponseHeader(
+            pop_time=pop_time,
+            invisible_time=want.invisible_time,
+            revive_qid=revive_queue,
+            rest_num=self._pops.rest(want),
+            start_offset_info=start_offset_info(
+                (part.queue.topic, part.queue.queue_id, part.offsets[0]) for part in parts
+            ),
+            msg_offset_info=message_offset_info(
+                (part.queue.topic, part.queue.queue_id, part.offsets) for part in parts
+            ),
+            order_count_info=order_count_info(counts) if counts else None,
+        )
+        channel.reply(
+            command, ResponseCode.SUCCESS, header.encode(), b"".join(bodies), remark="FOUND"
+        )
+        if header.rest_num:
+            self._holds.ring(want.group, want.topic)
+
+    async def _records(
+        self, want: Want, part: Part, pop_time: int, invisible_time: int, revive_queue: int
+    ) -> bytes:
+        """The records of a part. A retry goes out as a message of the topic that was asked for,
+        with its receipt in it (popResponseReturnActualRetryTopic=false)."""
+        body = await self._pulls.read(part.found)
+        if part.queue.topic == want.topic:
+            return body
+        records = []
+        for message in decode_records(body, decompress=False):
+            receipt = Receipt(
+                part.offsets[0],
+                pop_time,
+                invisible_time,
+                revive_queue,
+                RETRY_MARK,
+                self._config().broker_name,
+                part.queue.queue_id,
+                message.queue_offset,
+            )
+            message.topic = want.topic
+            message.properties.setdefault(PropertyKey.POP_CHECKPOINT, receipt.encode())
+            records.append(encode_record(message))
+        return b"".join(records)
+
+    def _answer_nothing(
+        self, command: Command, channel: Channel, want: Want, code: ResponseCode
+    ) -> None:
+        header = PopMessageResponseHeader(
+            pop_time=_now(), invisible_time=want.invisible_time, rest_num=0
+        )
+        channel.reply(command, code, header.encode(), remark=_NOTHING)
+
+    # the others -----------------------------------------------------------------------------
+
+    async def peek(self, command: Command, channel: Channel) -> Command:
+        """What a pop would get, without taking it."""
+        header = PeekMessageRequestHeader.decode(command.fields)
+        if not 1 <= header.max_msg_nums <= MOST_MESSAGES:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"maxMsgNums={header.max_msg_nums}: expected 1 to {MOST_MESSAGES}",
+            )
+        self._check(header.topic, header.consumer_group, header.queue_id, channel)
+        want = self._any(header.topic, header.consumer_group, header.queue_id, header.max_msg_nums)
+        bodies: list[bytes] = []
+        for part in self._pops.peek(want):
+            bodies.append(await self._records(want, part, _now(), 0, 0))
+            self._pulls.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
+        fields = PopMessageResponseHeader(rest_num=self._pops.rest(want)).encode()
+        if not bodies:
+            return command.reply(ResponseCode.PULL_NOT_FOUND, fields, remark=_NOTHING)
+        return command.reply(ResponseCode.SUCCESS, fields, b"".join(bodies), remark="FOUND")
+
+    def notify(self, command: Command, channel: Channel) -> None:
+        """Say that there is something to pop, at once or when there is."""
+        header = NotificationRequestHeader.decode(command.fields)
+        self._check(header.topic, header.consumer_group, header.queue_id, channel)
+        want = self._any(header.topic, header.consumer_group, header.queue_id, 1, header.order)
+
+        def answer(has_messages: bool, is_full: bool = False) -> None:
+            fields = NotificationResponseHeader(has_msg=has_messages, polling_full=is_full)
+            channel.reply(command, ResponseCode.SUCCESS, fields.encode())
+
+        def serve() -> bool:
+            if not self._pops.has_something(want, header.attempt_id or ""):
+                return False
+            answer(has_messages=True)
+            return True
+
+        until = (header.born_time or _now()) + header.poll_time
+        if serve() or command.is_one_way:
+            return
+        held = Held(command, channel, want, serve, lambda: answer(has_messages=False))
+        if header.poll_time <= 0 or until <= _now():
+            held.end()
+        elif not self._holds.add(held, (until - _now()) / 1000):
+            answer(has_messages=False, is_full=True)
+        else:
+            self._ring_when_free(want)
+
+    def polling_info(self, command: Command, channel: Channel) -> Command:
+        """How many pops wait for a queue."""
+        header = PollingInfoRequestHeader.decode(command.fields)
+        self._check(header.topic, header.consumer_group, header.queue_id, channel)
+        number = self._holds.waiting(
+            header.consumer_group, header.topic, max(header.queue_id, ALL_QUEUES)
+        )
+        return command.reply(fields=PollingInfoResponseHeader(polling_num=number).encode())
+
+    def _any(
+        self, topic: str, group: str, queue_id: int, maximum: int, is_ordered: bool = False
+    ) -> Want:
+        expression = self._pulls.subscriptions.expression(
+            {"subscription": "*"}, PullSysFlag.SUBSCRIPTION, group, topic
+        )
+        return Want(
+            group, topic, max(queue_id, ALL_QUEUES), maximum, 0, INIT_MIN, expression, is_ordered
+        )
+
+    def _expression(self, header: PopMessageRequestHeader) -> Expression:
+        fields = {"subscription": header.exp or "*"}
+        if header.exp and header.exp_type:
+            fields["expressionType"] = header.exp_type
+        return self._pulls.subscriptions.expression(
+            fields, PullSysFlag.SUBSCRIPTION, header.consumer_group, header.topic
+        )
+
+    def _check(self, topic: str, group: str, queue_id: int, channel: Channel) -> None:
+        """Raises Refused with the codes of PopMessageProcessor."""
+        config = self._config()
+        if not config.broker_permission & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] pop message is forbidden",
+            )
+        known = self._topics.get(topic)
+        if known is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        if not known.perm & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden"
+            )
+        if queue_id >= known.read_queue_nums:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{known.read_queue_nums}] consumer:[{channel.remote}]",
+            )
+        found = self._groups.find(group)
+        if found is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist",
+            )
+        if not found.consume_enable:
+            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        again = retry_topic(group, topic)
+        if len(again) > names.MAX_TOPIC_LENGTH:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the names of group and topic are too long to pop: their retry topic {again} "
+                f"would have over {names.MAX_TOPIC_LENGTH} characters",
+            )
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

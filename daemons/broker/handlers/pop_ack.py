@@ -1,0 +1,303 @@
+"""What becomes of popped messages: acknowledged, or hidden for another time (5.x).
+
+An answer of success means that it is in the revive topic. Where Java says success to whatever it
+gets, a message that has come again meanwhile is answered with NO_MESSAGE here: to the clients that
+is "too late".
+"""
+
+import base64
+import binascii
+import logging
+import time
+from collections.abc import Callable
+
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.pop.check_points import CheckPoints
+from mq.daemons.broker.pop.holding import Holds
+from mq.daemons.broker.pop.order import OrderedPops
+from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
+from mq.daemons.broker.pop.records import CheckPoint, Key
+from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.listener import Channel
+from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeResponseHeader,
+)
+
+log = logging.getLogger(__name__)
+
+LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
+MOST_ACKS = 4096  # messages of one batch
+
+
+class AckHandlers:
+    """Takes acknowledgements."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        points: CheckPoints,
+        order: OrderedPops,
+        holds: Holds,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._topics = topics
+        self._store = store
+        self._offsets = offsets
+        self._points = points
+        self._order = order
+        self._holds = holds
+        self._clock = clock
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.ACK_MESSAGE: self.acknowledge,
+            RequestCode.BATCH_ACK_MESSAGE: self.acknowledge_batch,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible_time,
+        }
+
+    async def acknowledge(self, command: Command, channel: Channel) -> Command:
+        """A message was consumed."""
+        header = AckMessageRequestHeader.decode(command.fields)
+        self._check(header.topic, header.queue_id, header.offset, channel)
+        receipt = Receipt.decode(header.extra_info, header.queue_id, header.offset)
+        if receipt.is_ordered:
+            await self._acknowledge_ordered(header.topic, header.consumer_group, receipt)
+            return command.reply()
+        outcomes = Outcomes()
+        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], outcomes.add)
+        return await _answer(command, outcomes)
+
+    async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
+        """Several were; those that have come again meanwhile are left out."""
+        acks = BatchAckMessageRequestBody.decode(command.body)
+        if not acks.acks:
+            raise Refused(ResponseCode.NO_MESSAGE, "no acknowledgement in the body")
+        outcomes = Outcomes()
+        taken = late = 0
+        for ack in acks.acks:
+            topic, group = _names(ack)
+            known = self._topics.get(topic)
+            if known is None:
+                raise Refused(
+                    ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+                )
+            offsets = self._offsets_of(ack, topic)
+            if not offsets:
+                continue
+            receipt = _receipt(ack, acks.broker_name or "")
+            try:
+                if receipt.is_ordered:
+                    for offset in offsets:
+                        await self._acknowledge_ordered(topic, group, receipt, offset)
+                else:
+                    self._put_ack(topic, group, receipt, offsets, outcomes.add)
+                taken += 1
+            except Refused as refused:
+                if refused.code != ResponseCode.NO_MESSAGE:
+                    raise
+                late += 1
+        if late and not taken:
+            raise Refused(ResponseCode.NO_MESSAGE, "all of these messages have come again")
+        return await _answer(command, outcomes)
+
+    async def change_invisible_time(self, command: Command, channel: Channel) -> Command:
+        """Hide a message for a time from now on instead of what its pop said."""
+        header = ChangeInvisibleTimeRequestHeader.decode(command.fields)
+        topic, group = header.topic, header.consumer_group
+        self._check(topic, header.queue_id, header.offset, channel)
+        if not 0 <= header.invisible_time <= LONGEST_INVISIBLE:
+            raise Refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"invisibleTime={header.invisible_time}: expected 0 to {LONGEST_INVISIBLE} ms",
+            )
+        receipt = Receipt.decode(header.extra_info, header.queue_id, header.offset)
+        now = self._clock()
+        if receipt.is_ordered:
+            return self._postpone(command, header, receipt, now)
+        old = self._points.find(_key(topic, group, receipt))
+        if old is None or old.is_reviving or header.offset not in old.missing:
+            raise _too_late(topic, receipt)
+        new = CheckPoint(
+            topic,
+            group,
+            header.queue_id,
+            header.offset,
+            [header.offset],
+            now,
+            header.invisible_time,
+            receipt.revive_queue_id,
+            old.broker_name,
+        )
+        outcomes = Outcomes()
+        try:
+            self._points.put(new, outcomes.add())
+        except StoreRefused as refusal:
+            raise Refused(refusal.code, refusal.remark) from None
+        self._put_ack(topic, group, receipt, [header.offset], outcomes.add)
+        fields = ChangeInvisibleTimeResponseHeader(
+            pop_time=now,
+            invisible_time=header.invisible_time,
+            revive_qid=receipt.revive_queue_id,
+        )
+        return await _answer(command, outcomes, fields.encode())
+
+    # one acknowledgement --------------------------------------------------------------------
+
+    def _put_ack(
+        self,
+        topic: str,
+        group: str,
+        receipt: Receipt,
+        offsets: list[int],
+        expect: Callable[[], OnStored],
+    ) -> None:
+        """Write that messages were consumed. Raises Refused, also where it is too late."""
+        key = _key(topic, group, receipt)
+        point = self._points.find(key)
+        if point is None or point.is_reviving:
+            # Unknown and not due: acknowledged already, or with a Java broker's timer.
+            if point is not None or receipt.visible_at <= self._clock():
+                raise _too_late(topic, receipt)
+        if not self._points.has_queue(receipt.revive_queue_id):
+            raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
+        try:
+            self._points.acknowledge(
+                key, offsets, receipt.revive_queue_id, receipt.visible_at, expect()
+            )
+        except StoreRefused as refusal:
+            raise Refused(refusal.code, refusal.remark) from None
+
+    async def _acknowledge_ordered(
+        self, topic: str, group: str, receipt: Receipt, offset: int | None = None
+    ) -> None:
+        """Raises Refused for a message that is not out any more."""
+        offset = receipt.offset if offset is None else offset
+        if offset < self._offsets.query(group, topic, receipt.queue_id):
+            return  # acknowledged before
+        reached = self._order.acknowledge(topic, group, receipt.queue_id, offset, receipt.pop_time)
+        if reached is None:
+            raise _too_late(topic, receipt)
+        self._offsets.commit(group, topic, receipt.queue_id, reached)
+        await self._offsets.save()
+        self._holds.ring(group, normal_topic(topic, group))
+
+    def _postpone(
+        self,
+        command: Command,
+        header: ChangeInvisibleTimeRequestHeader,
+        receipt: Receipt,
+        now: int,
+    ) -> Command:
+        until = now + header.invisible_time
+        if not self._order.postpone(
+            header.topic,
+            header.consumer_group,
+            header.queue_id,
+            header.offset,
+            receipt.pop_time,
+            until,
+        ):
+            raise _too_late(header.topic, receipt)
+        self._holds.ring_at(header.consumer_group, header.topic, until)
+        fields = ChangeInvisibleTimeResponseHeader(
+            pop_time=receipt.pop_time,
+            invisible_time=until - receipt.pop_time,
+            revive_qid=receipt.revive_queue_id,
+        )
+        return command.reply(fields=fields.encode())
+
+    def _check(self, topic: str, queue_id: int, offset: int, channel: Channel) -> None:
+        """Raises Refused with the codes of AckMessageProcessor."""
+        config = self._topics.get(topic)
+        if config is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
+            )
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
+                f"[{config.read_queue_nums}] consumer:[{channel.remote}]",
+            )
+        first = self._store.min_offset(topic, queue_id)
+        last = self._store.max_offset(topic, queue_id)
+        if not first <= offset < last:
+            raise Refused(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{first}~{last}",
+            )
+
+    def _offsets_of(self, ack: BatchAck, topic: str) -> list[int]:
+        """The offsets in the bits of a batch. Raises RemoteProtocolError."""
+        try:
+            bits = int.from_bytes(base64.b64decode(ack.bit_set or "", validate=True), "little")
+        except (binascii.Error, ValueError):
+            raise RemoteProtocolError("the bit set of an acknowledgement is not Base64") from None
+        if bits.bit_length() > MOST_ACKS:
+            raise RemoteProtocolError(f"a batch acknowledges over {MOST_ACKS} messages")
+        first = self._store.min_offset(topic, ack.queue_id)
+        last = self._store.max_offset(topic, ack.queue_id)
+        offsets = (ack.start_offset + n for n in range(bits.bit_length()) if bits >> n & 1)
+        return [offset for offset in offsets if first <= offset < last]
+
+
+def _key(topic: str, group: str, receipt: Receipt) -> Key:
+    return (
+        topic,
+        group,
+        receipt.queue_id,
+        receipt.start_offset,
+        receipt.pop_time,
+        receipt.broker_name,
+    )
+
+
+def _names(ack: BatchAck) -> tuple[str, str]:
+    """The topic that the messages lie in, and the group. Raises RemoteProtocolError."""
+    if not ack.topic or not ack.consumer_group:
+        raise RemoteProtocolError("an acknowledgement without topic or group")
+    return marked_topic(ack.topic, ack.consumer_group, ack.retry or "0"), ack.consumer_group
+
+
+def _receipt(ack: BatchAck, broker_name: str) -> Receipt:
+    return Receipt(
+        ack.start_offset,
+        ack.pop_time,
+        ack.invisible_time,
+        ack.revive_queue_id,
+        ack.retry or "0",
+        broker_name,
+        ack.queue_id,
+        -1,
+    )
+
+
+def _too_late(topic: str, receipt: Receipt) -> Refused:
+    return Refused(
+        ResponseCode.NO_MESSAGE,
+        f"message {receipt.offset} of {topic} queue {receipt.queue_id} is not this consumer's any "
+        "more: its invisible time is over, or it has been acknowledged",
+    )
+
+
+async def _answer(
+    command: Command, outcomes: Outcomes, fields: dict[str, str] | None = None
+) -> Command:
+    await outcomes.wait()
+    refusal = outcomes.refusal
+    if refusal is not None:
+        return command.reply(refusal.code, remark=refusal.remark)
+    return command.reply(fields=fields)

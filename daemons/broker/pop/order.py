@@ -1,0 +1,163 @@
+"""Ordered pops: of one queue a group has messages out only once, until all are acknowledged.
+
+There are no check points: the consumer offset stays at the first message that is not acknowledged.
+What is out blocks its queue until it is acknowledged or its invisible time is over; then it comes
+again, with how often it came before. Kept in config/consumerOrderInfo.json, as by Java's
+ConsumerOrderInfoManager; after a crash what was out comes again at once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.protocol.bodies.schema import Body, field
+from mq.protocol.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from mq.daemons.broker.pop.taking import Want
+
+SEPARATOR = "@"
+
+
+class OrderInfo(Body):
+    """What a group has out of a queue (ConsumerOrderInfoManager.OrderInfo); times in ms.
+
+    Offsets are the first one and, of the others, how far they are behind it; `acked` has a bit for
+    each.
+    """
+
+    pop_time: int = field(default=0, wire="popTime")
+    invisible_time: int | None = field(default=None, wire="i")
+    offsets: list[int] = field(factory=list, wire="o")
+    visible_at: dict[int, int] = field(factory=dict, wire="ot")
+    counts: dict[int, int] = field(factory=dict, wire="oc")
+    last_consume_time: int = field(default=0, wire="l")
+    acked: int = field(default=0, wire="cm")
+    attempt_id: str | None = field(default=None, wire="a")
+
+    def all_offsets(self) -> list[int]:
+        first = self.offsets[:1]
+        return first + [first[0] + difference for difference in self.offsets[1:]]
+
+    def is_acked(self, number: int) -> bool:
+        return bool(self.acked >> number & 1)
+
+    def blocked_until(self) -> int:
+        """When the first message that is not acknowledged may come again; 0 if all are."""
+        times = [
+            self.visible_at.get(offset, self.pop_time + (self.invisible_time or 0))
+            for number, offset in enumerate(self.all_offsets())
+            if not self.is_acked(number)
+        ]
+        return max(times, default=0)
+
+    def next_offset(self) -> int:
+        """The first that is not acknowledged, or the one behind the last."""
+        offsets = self.all_offsets()
+        for number, offset in enumerate(offsets):
+            if not self.is_acked(number):
+                return offset
+        return offsets[-1] + 1
+
+
+class OrderTable(Body):
+    """The file: by topic@group, then by queue id."""
+
+    table: dict[str, dict[int, OrderInfo]] = field(factory=dict)
+
+
+class OrderedPops:
+    """What is out of each queue."""
+
+    def __init__(
+        self, path: Path, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        saved = read_with_backup(path, _decode)
+        self._table: dict[str, dict[int, OrderInfo]] = {} if saved is None else saved.table
+        self._saved = self._encode()
+
+    def is_blocked(self, attempt_id: str, topic: str, group: str, queue_id: int) -> bool:
+        """Whether a queue waits for acknowledgements; not for the attempt that it waits for."""
+        info = self._find(topic, group, queue_id)
+        if info is None or (attempt_id and attempt_id == info.attempt_id):
+            return False
+        return self._clock() < info.blocked_until()
+
+    def blocked_until(self, topic: str, group: str, queue_id: int) -> int:
+        """When a queue is free again whatever happens, ms."""
+        info = self._find(topic, group, queue_id)
+        return 0 if info is None else info.blocked_until()
+
+    def popped(
+        self, want: "Want", queue: ConsumeQueue, offsets: Sequence[int], pop_time: int
+    ) -> list[int]:
+        """Note what is out; returns how often each of these was popped before."""
+        old = self._find(queue.topic, want.group, queue.queue_id)
+        before: dict[int, int] = {}
+        if old is not None:
+            is_same = bool(want.attempt_id) and want.attempt_id == old.attempt_id
+            before = {
+                offset: old.counts.get(offset, 0) + (not is_same)
+                for number, offset in enumerate(old.all_offsets())
+                if not old.is_acked(number)
+            }
+        info = OrderInfo(
+            pop_time=pop_time,
+            invisible_time=want.invisible_time,
+            offsets=[offsets[0], *(offset - offsets[0] for offset in offsets[1:])],
+            counts={offset: before[offset] for offset in offsets if before.get(offset)},
+            last_consume_time=pop_time,
+            attempt_id=want.attempt_id or None,
+        )
+        key = f"{queue.topic}{SEPARATOR}{want.group}"
+        self._table.setdefault(key, {})[queue.queue_id] = info
+        return [before.get(offset, 0) for offset in offsets]
+
+    def acknowledge(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int
+    ) -> int | None:
+        """The offset that the group has reached; None for a message that is not out any more."""
+        info = self._find(topic, group, queue_id)
+        if info is None or info.pop_time != pop_time or offset not in info.all_offsets():
+            return None
+        info.acked |= 1 << info.all_offsets().index(offset)
+        return info.next_offset()
+
+    def postpone(
+        self, topic: str, group: str, queue_id: int, offset: int, pop_time: int, until: int
+    ) -> bool:
+        """Let a message come again at another time; False if it is not out any more."""
+        info = self._find(topic, group, queue_id)
+        if info is None or info.pop_time != pop_time or offset not in info.all_offsets():
+            return False
+        info.visible_at[offset] = until
+        return True
+
+    async def save(self) -> None:
+        """Write the file if it has changed. Raises OSError."""
+        content = self._encode()
+        if content != self._saved:
+            write_atomically(self._path, content)
+            self._saved = content
+
+    def _find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
+        return self._table.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
+
+    def _encode(self) -> bytes:
+        return OrderTable(table=self._table).encode()
+
+
+def _decode(data: bytes) -> OrderTable:
+    try:
+        table = OrderTable.decode(data)
+    except RemoteProtocolError as error:
+        raise ValueError(str(error)) from None
+    for queues in table.table.values():
+        for queue_id in [queue_id for queue_id, info in queues.items() if not info.offsets]:
+            del queues[queue_id]
+    return table

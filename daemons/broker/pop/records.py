@@ -1,0 +1,242 @@
+"""What the revive topic holds: check points of what was popped, and acknowledgements of it.
+
+    rmq_sys_REVIVE_LOG_<cluster>   tags ck, ack, bAck; bodies are JSON with names of one or two
+                                   letters (PopCheckPoint, AckMsg and BatchAckMsg of 5.x)
+
+Java lets these messages wait in the timer until the check point is due. Here they are in the revive
+topic from the start, and say in TIMER_DELIVER_MS when Java would have put them there, so that a
+Java broker can go on with what is in the topic.
+"""
+
+import time
+from collections.abc import Sequence
+
+from mq.daemons.broker.pop.receipt import Receipt
+from mq.protocol import names
+from mq.protocol.bodies.schema import Body, field
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+REVIVE_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_GROUP"
+CHECK_POINT_TAG = "ck"
+ACK_TAG = "ack"
+BATCH_ACK_TAG = "bAck"
+# A check point is in the revive topic so long before its time (PopAckConstants.ackTimeInterval).
+_ACK_INTERVAL = 1000
+
+#: Topic, group, queue id, start offset, pop time and broker name tell check points apart.
+Key = tuple[str, str, int, int, int, str]
+
+
+def revive_topic(cluster: str) -> str:
+    return names.REVIVE_TOPIC_PREFIX + cluster
+
+
+class CheckPointBody(Body):
+    """PopCheckPoint."""
+
+    start_offset: int = field(default=0, wire="so")
+    pop_time: int = field(default=0, wire="pt")
+    invisible_time: int = field(default=0, wire="it")
+    bit_map: int = field(default=0, wire="bm")
+    num: int = field(default=0, wire="n")
+    queue_id: int = field(default=0, wire="q")
+    topic: str | None = field(default=None, wire="t")
+    group: str | None = field(default=None, wire="c")
+    revive_offset: int = field(default=0, wire="ro")
+    differences: list[int] = field(factory=list, wire="d")
+    broker_name: str | None = field(default=None, wire="bn")
+
+
+class AckBody(Body):
+    """AckMsg, and with `offsets` BatchAckMsg."""
+
+    offset: int = field(default=0, wire="ao")
+    start_offset: int = field(default=0, wire="so")
+    group: str | None = field(default=None, wire="c")
+    topic: str | None = field(default=None, wire="t")
+    queue_id: int = field(default=0, wire="q")
+    pop_time: int = field(default=0, wire="pt")
+    broker_name: str | None = field(default=None, wire="bn")
+    offsets: list[int] = field(factory=list, wire="aol")
+
+
+class CheckPoint:
+    """What one pop took from one queue for one group.
+
+    ``offsets`` are those of its messages, ``acked`` those that were acknowledged; ``revive_offset``
+    is where its newest record stands in its revive queue.
+    """
+
+    __slots__ = (
+        "acked",
+        "acks_under_way",
+        "broker_name",
+        "group",
+        "invisible_time",
+        "is_reviving",
+        "offsets",
+        "pop_time",
+        "queue_id",
+        "revive_offset",
+        "revive_queue_id",
+        "start_offset",
+        "stored_at",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        start_offset: int,
+        offsets: Sequence[int],
+        pop_time: int,
+        invisible_time: int,
+        revive_queue_id: int,
+        broker_name: str,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self.queue_id = queue_id
+        self.start_offset = start_offset
+        self.offsets = tuple(offsets)
+        self.pop_time = pop_time
+        self.invisible_time = invisible_time
+        self.revive_queue_id = revive_queue_id
+        self.broker_name = broker_name
+        self.acked: set[int] = set()
+        self.acks_under_way = 0  # put, but not yet read from the revive queue
+        self.is_reviving = False
+        self.revive_offset = -1
+        self.stored_at = pop_time
+
+    @property
+    def key(self) -> Key:
+        return (
+            self.topic,
+            self.group,
+            self.queue_id,
+            self.start_offset,
+            self.pop_time,
+            self.broker_name,
+        )
+
+    @property
+    def due(self) -> int:
+        """When what is not acknowledged comes again, ms."""
+        return self.pop_time + self.invisible_time
+
+    @property
+    def missing(self) -> list[int]:
+        """The offsets that were not acknowledged."""
+        return [offset for offset in self.offsets if offset not in self.acked]
+
+    def receipt(self, offset: int, mark: str) -> Receipt:
+        return Receipt(
+            self.start_offset,
+            self.pop_time,
+            self.invisible_time,
+            self.revive_queue_id,
+            mark,
+            self.broker_name,
+            self.queue_id,
+            offset,
+        )
+
+    def record(self, cluster: str, host: tuple[str, int]) -> StoredMessage:
+        """The message of the revive topic that says all this."""
+        bits = sum(1 << n for n, offset in enumerate(self.offsets) if offset in self.acked)
+        body = CheckPointBody(
+            start_offset=self.start_offset,
+            pop_time=self.pop_time,
+            invisible_time=self.invisible_time,
+            bit_map=bits - (1 << 32) if bits >= 1 << 31 else bits,
+            num=len(self.offsets),
+            queue_id=self.queue_id,
+            topic=self.topic,
+            group=self.group,
+            differences=[offset - self.start_offset for offset in self.offsets],
+            broker_name=self.broker_name,
+        )
+        return _record(
+            cluster, host, self.revive_queue_id, CHECK_POINT_TAG, body, self.due - _ACK_INTERVAL
+        )
+
+    @classmethod
+    def read(cls, message: StoredMessage) -> "CheckPoint":
+        """Read one of the revive topic. Raises RemoteProtocolError or ValueError."""
+        body = CheckPointBody.decode(message.body)
+        if body.topic is None or body.group is None:
+            raise ValueError("a check point without topic or group")
+        # 5.0 wrote no differences: its messages lie side by side (PopCheckPoint.ackOffsetByIndex).
+        differences = body.differences or list(range(body.num))
+        found = cls(
+            body.topic,
+            body.group,
+            body.queue_id,
+            body.start_offset,
+            [body.start_offset + difference for difference in differences],
+            body.pop_time,
+            body.invisible_time,
+            message.queue_id,
+            body.broker_name or "",
+        )
+        found.acked = {
+            offset for n, offset in enumerate(found.offsets) if body.bit_map >> n & 1 and n < 32
+        }
+        found.revive_offset = message.queue_offset
+        found.stored_at = message.store_timestamp
+        return found
+
+
+def ack_record(
+    check_point: Key,
+    offsets: Sequence[int],
+    revive_queue_id: int,
+    due: int,
+    cluster: str,
+    host: tuple[str, int],
+) -> StoredMessage:
+    """The message of the revive topic that says that messages of a check point were consumed."""
+    topic, group, queue_id, start_offset, pop_time, broker_name = check_point
+    body = AckBody(
+        offset=offsets[0] if len(offsets) == 1 else -1,
+        start_offset=start_offset,
+        group=group,
+        topic=topic,
+        queue_id=queue_id,
+        pop_time=pop_time,
+        broker_name=broker_name,
+        offsets=list(offsets) if len(offsets) > 1 else [],
+    )
+    tag = ACK_TAG if len(offsets) == 1 else BATCH_ACK_TAG
+    return _record(cluster, host, revive_queue_id, tag, body, due)
+
+
+def read_ack(message: StoredMessage) -> tuple[Key, list[int]]:
+    """The check point and the offsets of an acknowledgement. Raises RemoteProtocolError."""
+    body = AckBody.decode(message.body)
+    key = (
+        body.topic or "",
+        body.group or "",
+        body.queue_id,
+        body.start_offset,
+        body.pop_time,
+        body.broker_name or "",
+    )
+    return key, body.offsets or [body.offset]
+
+
+def _record(
+    cluster: str, host: tuple[str, int], queue_id: int, tag: str, body: Body, due: int
+) -> StoredMessage:
+    return StoredMessage(
+        revive_topic(cluster),
+        body.encode(),
+        {PropertyKey.TAGS: tag, PropertyKey.TIMER_DELIVER_MS: str(due)},
+        queue_id=queue_id,
+        born_timestamp=time.time_ns() // 1_000_000,
+        born_host=host,
+    )

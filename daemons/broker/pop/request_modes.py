@@ -1,0 +1,42 @@
+"""How groups read topics, pull or pop, kept in config/messageRequestMode.json (5.x)."""
+
+from pathlib import Path
+
+from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.protocol import fastjson
+from mq.protocol.bodies.pop import (
+    MessageRequestModeSerializeWrapper,
+    SetMessageRequestModeRequestBody,
+)
+from mq.protocol.errors import RemoteProtocolError
+
+
+class RequestModes:
+    """The modes by topic and group."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.table = read_with_backup(path, _decode) or MessageRequestModeSerializeWrapper()
+
+    def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
+        return self.table.message_request_mode_map.get(topic, {}).get(group)
+
+    def set(self, mode: SetMessageRequestModeRequestBody) -> None:
+        """Take over a mode.
+
+        Raises:
+            OSError: it could not be saved; nothing has changed.
+        """
+        old = self.table.message_request_mode_map
+        topic, group = mode.topic or "", mode.consumer_group or ""
+        changed = {**old, topic: {**old.get(topic, {}), group: mode}}
+        table = MessageRequestModeSerializeWrapper(message_request_mode_map=changed)
+        write_atomically(self._path, fastjson.dumps_pretty(table.to_plain()))
+        self.table = table
+
+
+def _decode(data: bytes) -> MessageRequestModeSerializeWrapper:
+    try:
+        return MessageRequestModeSerializeWrapper.decode(data)
+    except RemoteProtocolError as error:
+        raise ValueError(str(error)) from None

@@ -1,0 +1,65 @@
+"""Pop consumption as the broker composes it: its parts, their requests and their work."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
+from mq.daemons.broker.handlers.pop import PopHandlers
+from mq.daemons.broker.handlers.pop_ack import AckHandlers
+from mq.daemons.broker.handlers.pull import PullHandlers
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.pop.check_points import CheckPoints
+from mq.daemons.broker.pop.holding import Holds
+from mq.daemons.broker.pop.order import OrderedPops
+from mq.daemons.broker.pop.request_modes import RequestModes
+from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.dispatch import Handler, merge
+
+
+class PopService:
+    """Serves groups that pop. ``host`` is the broker's address as its own messages bear it."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        store: MessageStore,
+        writer: MessageWriter,
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        offsets: ConsumerOffsets,
+        pulls: PullHandlers,
+        queues_of: QueuesOf,
+        host: tuple[str, int],
+    ) -> None:
+        folder: Path = store.root / "config"
+        self.points = CheckPoints(config, store, writer, offsets, topics, groups, host)
+        self.order = OrderedPops(folder / "consumerOrderInfo.json")
+        pops = Pops(config, store, topics, offsets, pulls, self.points, self.order)
+        self._holds = Holds(pops, topics, lambda: config().pop_polling_size)
+        self._pop = PopHandlers(config, topics, groups, pulls, pops, self._holds)
+        self._ack = AckHandlers(topics, store, offsets, self.points, self.order, self._holds)
+        modes = RequestModes(folder / "messageRequestMode.json")
+        self._assignment = AssignmentHandlers(config, modes, topics, groups, consumers, queues_of)
+        self.points.start()
+
+    def handlers(self) -> dict[int, Handler]:
+        return merge(self._pop.handlers(), self._ack.handlers(), self._assignment.handlers())
+
+    async def run(self) -> None:
+        """Bring back what is not acknowledged in time, until cancelled."""
+        await self.points.run()
+
+    async def save(self) -> None:
+        """Save what is out of ordered queues. Raises OSError."""
+        await self.order.save()
+
+    async def close(self) -> None:
+        """Answer what was taken, and let go of those that wait."""
+        await self._pop.close()

@@ -1,0 +1,307 @@
+"""Taking messages out of queues for groups that pop: where each group is, and what it gets next.
+
+A group's place in a queue is its consumer offset; while check points are on their way to the disk
+it is ahead of that. It is committed when they are stored, and goes back when they are not.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.handlers.pull import FOUND, Found, PullHandlers
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.pop.check_points import CheckPoints
+from mq.daemons.broker.pop.order import OrderedPops
+from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
+from mq.daemons.broker.pop.records import CheckPoint
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.waiting import Outcomes
+
+INIT_MIN = 0  # ConsumeInitMode: a new group begins with the first message, or with the last
+ALL_QUEUES = -1
+
+# Looks into one queue by one request; each passes over 800 entries that do not match.
+_MOST_LOOKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a group wants to pop; times in ms."""
+
+    group: str
+    topic: str
+    queue_id: int  # or ALL_QUEUES
+    maximum: int  # messages
+    invisible_time: int
+    init_mode: int
+    expression: Expression
+    is_ordered: bool = False
+    attempt_id: str = ""
+
+
+@dataclass(slots=True)
+class Part:
+    """What was taken out of one queue."""
+
+    queue: ConsumeQueue
+    start: int
+    found: Found
+    offsets: list[int]
+    counts: list[int]  # of an ordered pop: how often each was popped before
+
+    @property
+    def mark(self) -> str:
+        return mark_of(self.queue.topic)
+
+
+class _Place:
+    """Where a group is in a queue while check points of it are being stored."""
+
+    __slots__ = ("offset", "under_way")
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.under_way = 0
+
+
+class Pops:
+    """Hands out messages to groups."""
+
+    def __init__(
+        self,
+        config: Callable[[], BrokerConfig],
+        store: MessageStore,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        pulls: PullHandlers,
+        points: CheckPoints,
+        order: OrderedPops,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._pulls = pulls
+        self._points = points
+        self._order = order
+        self._places: dict[tuple[str, str, int], _Place] = {}
+
+    # where a group is -----------------------------------------------------------------------
+
+    def rest(self, want: Want) -> int:
+        """How many messages are left in the queues of a want, filters aside."""
+        return sum(max(0, queue.readable - self.place(want, queue)) for queue in self.queues(want))
+
+    def queues(self, want: Want) -> Iterator[ConsumeQueue]:
+        """The queues of a want and, unless it is ordered, of its retries."""
+        topic = self._topics.get(want.topic)
+        if topic is not None:
+            ids = range(topic.read_queue_nums) if want.queue_id < 0 else (want.queue_id,)
+            for queue_id in ids:
+                yield self._store.queue(want.topic, queue_id)
+        if not want.is_ordered:
+            yield from self._retry_queues(want)
+
+    def _retry_queues(self, want: Want) -> Iterator[ConsumeQueue]:
+        again = retry_topic(want.group, want.topic)
+        config = self._topics.get(again)
+        for queue_id in range(config.read_queue_nums if config is not None else 0):
+            yield self._store.queue(again, queue_id)
+
+    def place(self, want: Want, queue: ConsumeQueue) -> int:
+        """The offset of the next message that a group gets from a queue."""
+        key = (want.group, queue.topic, queue.queue_id)
+        place = self._places.get(key)
+        if place is not None:
+            return place.offset
+        offset = self._offsets.query(*key)
+        return offset if offset >= 0 else self._first_place(want, queue)
+
+    def _first_place(self, want: Want, queue: ConsumeQueue) -> int:
+        """Where a new group begins (PopMessageProcessor.getInitOffset)."""
+        if want.init_mode == INIT_MIN or queue.topic != want.topic:
+            return queue.minimum
+        if queue.minimum <= 0 and self._pulls.is_warm(queue, 0):
+            return 0
+        return max(queue.readable - 1, 0)
+
+    # taking ---------------------------------------------------------------------------------
+
+    def take(self, want: Want, outcomes: Outcomes) -> tuple[list[Part], int, int]:
+        """Take what there is and write the check points; returns parts, pop time, revive queue.
+
+        Messages may be given out once ``outcomes`` are there and well. Raises StoreRefused when
+        nothing could be taken for want of a check point.
+        """
+        pop_time = time.time_ns() // 1_000_000
+        revive_queue = ORDER_QUEUE if want.is_ordered else self._points.next_queue_id()
+        parts: list[Part] = []
+        left = want.maximum
+        for queue in self._in_turn(want):
+            if left <= 0:
+                break
+            if want.is_ordered and self._order.is_blocked(
+                want.attempt_id, queue.topic, want.group, queue.queue_id
+            ):
+                continue
+            part = self._take_from(want, queue, left)
+            if part is None:
+                continue
+            try:
+                self._keep(want, part, pop_time, revive_queue, outcomes)
+            except StoreRefused:
+                if parts:
+                    break
+                raise
+            parts.append(part)
+            left -= len(part.offsets)
+        return parts, pop_time, revive_queue
+
+    def peek(self, want: Want) -> list[Part]:
+        """What `take` would get, without taking it."""
+        parts: list[Part] = []
+        left = want.maximum
+        for queue in self._in_turn(want):
+            start = self.place(want, queue)
+            found = self._pulls.find(queue, start, left, want.expression) if left > 0 else None
+            if found is not None and found[0] == FOUND:
+                parts.append(Part(queue, start, found, self._offsets_of(found, start), []))
+                left -= found[3]
+        return parts
+
+    def has_something(self, want: Want, attempt_id: str) -> bool:
+        """Whether a pop would get something, filters aside."""
+        return any(
+            queue.readable > self.place(want, queue)
+            for queue in self.queues(want)
+            if not (
+                want.is_ordered
+                and self._order.is_blocked(attempt_id, queue.topic, want.group, queue.queue_id)
+            )
+        )
+
+    def free_at(self, want: Want) -> int:
+        """When the first queue is free again that waits for acknowledgements, ms; 0 if none."""
+        times = [
+            self._order.blocked_until(queue.topic, want.group, queue.queue_id)
+            for queue in self.queues(want)
+        ]
+        now = time.time_ns() // 1_000_000
+        return min((moment for moment in times if moment > now), default=0)
+
+    def _in_turn(self, want: Want) -> list[ConsumeQueue]:
+        """The queues of the topic from any on, those of retries before or behind them."""
+        queues = [queue for queue in self.queues(want) if queue.topic == want.topic]
+        turn = random.randrange(len(queues)) if queues else 0
+        queues = queues[turn:] + queues[:turn]
+        if want.is_ordered:
+            return queues
+        retries = list(self._retry_queues(want))
+        first = random.randrange(100) < self._config().pop_from_retry_probability
+        return retries + queues if first else queues + retries
+
+    def _take_from(self, want: Want, queue: ConsumeQueue, maximum: int) -> Part | None:
+        key = (want.group, queue.topic, queue.queue_id)
+        begin = start = self.place(want, queue)
+        if start == queue.readable:
+            return None
+        if self._offsets.query(*key) < 0:
+            self._commit(key, start)
+        for _ in range(_MOST_LOOKS):
+            found = self._pulls.find(queue, start, maximum, want.expression)
+            if found[0] == FOUND:
+                offsets = self._offsets_of(found, start)
+                return Part(queue, begin, found, offsets, [])
+            if found[1] == start:
+                break
+            start = found[1]  # nothing there fits, or the offset was none of the queue's
+        self._pass_over(key, begin, start)
+        return None
+
+    def _offsets_of(self, found: Found, start: int) -> list[int]:
+        _, next_offset, ranges, count, _ = found
+        if count == next_offset - start:
+            return list(range(start, next_offset))
+        offsets = []
+        for position, length in ranges:
+            end = position + length
+            while position < end:
+                head = self._store.log.view(position, layout.RECORD_IDENTITY.size)
+                if head is None:
+                    break
+                size, _, _, offset = layout.RECORD_IDENTITY.unpack(head)
+                offsets.append(offset)
+                position += size
+        return offsets
+
+    def _pass_over(self, key: tuple[str, str, int], begin: int, start: int) -> None:
+        if start == begin:
+            return
+        place = self._places.get(key)
+        if place is None:
+            self._commit(key, start)
+        else:
+            place.offset = start
+
+    def _commit(self, key: tuple[str, str, int], offset: int) -> None:
+        group, topic, queue_id = key
+        self._offsets.commit(group, topic, queue_id, offset)
+
+    # keeping --------------------------------------------------------------------------------
+
+    def _keep(
+        self, want: Want, part: Part, pop_time: int, revive_queue: int, outcomes: Outcomes
+    ) -> None:
+        """Note what was taken, so that it comes again unless it is acknowledged."""
+        queue = part.queue
+        if want.is_ordered:
+            part.counts = self._order.popped(want, queue, part.offsets, pop_time)
+            # What was passed over before the first of them is done with.
+            self._commit((want.group, queue.topic, queue.queue_id), part.offsets[0])
+            return
+        point = CheckPoint(
+            queue.topic,
+            want.group,
+            queue.queue_id,
+            part.offsets[0],
+            part.offsets,
+            pop_time,
+            want.invisible_time,
+            revive_queue,
+            self._config().broker_name,
+        )
+        key = (want.group, queue.topic, queue.queue_id)
+        after = outcomes.add()
+
+        def stored(refusal: StoreRefused | None) -> None:
+            self._settle(key, part, refusal)
+            after(refusal)
+
+        try:
+            self._points.put(point, stored)
+        except StoreRefused:
+            outcomes.missing -= 1
+            raise
+        place = self._places.setdefault(key, _Place())
+        place.offset = part.found[1]
+        place.under_way += 1
+
+    def _settle(self, key: tuple[str, str, int], part: Part, refusal: StoreRefused | None) -> None:
+        """A check point is stored, or is not: in the turn in which it can be read."""
+        place = self._places[key]
+        place.under_way -= 1
+        group, topic, queue_id = key
+        if refusal is None and self._offsets.query(group, topic, queue_id) == part.start:
+            # Unless someone has reset the group meanwhile.
+            self._commit(key, part.found[1])
+        if refusal is not None:
+            place.offset = min(place.offset, part.start)
+        if not place.under_way:
+            del self._places[key]

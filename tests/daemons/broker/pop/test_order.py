@@ -1,0 +1,133 @@
+"""Ordered pops: a queue gives nothing more before what is out is acknowledged."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from mq.daemons.broker.app import Broker
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.pop.consumers import (
+    GROUP,
+    TOPIC,
+    PopConsumer,
+    Popped,
+    broker_on,
+    fill,
+)
+from tests.daemons.peer import Peer
+
+
+class OrderedConsumer(PopConsumer):
+    """Pops queue 0 in order."""
+
+    async def in_order(self, count: int = 2, **fields: str) -> list[Popped]:
+        return await self.pop(order="true", maxMsgNums=str(count), queueId="0", **fields)
+
+
+def run(root: Path, script: Callable[[Broker, Peer, OrderedConsumer], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with broker_on(root) as broker, Peer(broker.port) as peer:
+            await script(broker, peer, OrderedConsumer(peer, broker))
+
+    asyncio.run(main())
+
+
+def numbers(popped: list[Popped]) -> list[int]:
+    return [int(one.body) for one in popped]
+
+
+def test_the_next_messages_come_when_those_that_are_out_are_acknowledged(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 5)
+        first = await consumer.in_order()
+        assert numbers(first) == [0, 1]
+        assert first[0].receipt.split(" ")[3] == "999"
+        assert await consumer.in_order() == []
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(OrderedConsumer(other, broker).in_order(pollTime="8000"))
+            for one in reversed(first):
+                assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+            second = await waiting
+            assert numbers(second) == [2, 3]
+        assert broker.offsets.query(GROUP, TOPIC, 0) == 2
+        assert (await consumer.ack_all(second)).code == ResponseCode.SUCCESS
+        assert broker.offsets.query(GROUP, TOPIC, 0) == 4
+        assert (await consumer.ack(second[0])).code == ResponseCode.SUCCESS  # asked twice: well
+
+    run(tmp_path, script)
+
+
+def test_what_is_not_acknowledged_comes_again_with_its_count(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 3)
+        first = await consumer.in_order(invisibleTime="300")
+        assert (await consumer.ack(first[0])).code == ResponseCode.SUCCESS
+        again = await consumer.ask(
+            order="true", maxMsgNums="2", queueId="0", invisibleTime="60000", pollTime="8000"
+        )
+        assert again.code == ResponseCode.SUCCESS
+        assert again.fields["msgOffsetInfo"] == "0 0 1,2"
+        assert again.fields["orderCountInfo"] == "0 qo0%1 1"
+        reply = await consumer.ack(first[1])
+        assert reply.code == ResponseCode.NO_MESSAGE  # of a pop that is over
+
+    run(tmp_path, script)
+
+
+def test_the_same_attempt_is_given_the_same_again_at_once(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 3)
+        assert numbers(await consumer.in_order(attemptId="one")) == [0, 1]
+        assert await consumer.in_order(attemptId="two") == []
+        reply = await consumer.ask(order="true", maxMsgNums="2", queueId="0", attemptId="one")
+        assert reply.fields["msgOffsetInfo"] == "0 0 0,1"
+        assert "orderCountInfo" not in reply.fields
+
+    run(tmp_path, script)
+
+
+def test_a_message_may_be_asked_for_again_at_another_time(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.in_order()
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(OrderedConsumer(other, broker).in_order(pollTime="8000"))
+            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
+            async with asyncio.timeout(10):
+                number = "0"
+                while number == "0":
+                    asked = await peer.ask(RequestCode.POLLING_INFO, fields)
+                    number = asked.fields["pollingNum"]
+            reply = await consumer.hide(popped, 200)
+            assert reply.code == ResponseCode.SUCCESS
+            assert reply.fields["popTime"] == popped.receipt.split(" ")[1]
+            assert numbers(await waiting) == [0]
+
+    run(tmp_path, script)
+
+
+def test_an_acknowledgement_is_on_the_disk_when_it_is_answered(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 2)
+        popped = await consumer.in_order()
+        assert (await consumer.ack(popped[0])).code == ResponseCode.SUCCESS
+        saved = (tmp_path / "config" / "consumerOffset.json").read_text()
+        assert f'"{TOPIC}@{GROUP}":{{0:1' in "".join(saved.split())
+
+    run(tmp_path, script)
+
+
+def test_what_is_out_stays_out_over_a_restart(tmp_path: Path) -> None:
+    async def before(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        await fill(peer, 2)
+        popped = await consumer.in_order(count=1)
+        taken.append(popped[0])
+
+    async def after(broker: Broker, peer: Peer, consumer: OrderedConsumer) -> None:
+        assert await consumer.in_order() == []
+        assert (await consumer.ack(taken[0])).code == ResponseCode.SUCCESS
+        assert numbers(await consumer.in_order()) == [1]
+
+    taken: list[Popped] = []
+    run(tmp_path, before)
+    run(tmp_path, after)

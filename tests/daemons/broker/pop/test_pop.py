@@ -1,0 +1,339 @@
+"""Messages that are popped, acknowledged or not, and come again."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.message import decode_records
+from tests.daemons.broker.harness import create_topic, send
+from tests.daemons.broker.pop.consumers import (
+    GROUP,
+    RETRY,
+    TOPIC,
+    PopConsumer,
+    bodies,
+    broker_on,
+    fill,
+)
+from tests.daemons.peer import Peer
+
+POLL = {"pollTime": "8000"}
+
+
+def run(
+    root: Path, script: Callable[[Broker, Peer, PopConsumer], Awaitable[None]], **settings: str
+) -> None:
+    async def main() -> None:
+        async with broker_on(root, **settings) as broker, Peer(broker.port) as peer:
+            await script(broker, peer, PopConsumer(peer, broker))
+
+    asyncio.run(main())
+
+
+def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 10, queues=3)
+        first = await consumer.pop(maxMsgNums="4")
+        rest = await consumer.pop()
+        assert bodies(first + rest) == [b"%d" % number for number in range(10)]
+        assert await consumer.pop() == []
+        for popped in first + rest:
+            assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
+        assert len(broker.pop.points) == 0
+        assert broker.pop.points.revived == 0
+
+    run(tmp_path, script)
+
+
+def test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 3)
+        popped = await consumer.pop(invisibleTime="300")
+        assert bodies(popped) == [b"0", b"1", b"2"]
+        assert (await consumer.ack(popped[1])).code == ResponseCode.SUCCESS
+        began = time.monotonic()
+        again = await consumer.pop(**POLL)
+        if len(again) < 2:
+            again += await consumer.pop(**POLL)
+        assert time.monotonic() - began < 5
+        assert bodies(again) == [b"0", b"2"]
+        for one in again:
+            assert one.topic == RETRY
+            assert (one.message.topic, one.message.reconsume_times) == (TOPIC, 1)
+            assert one.message.properties["1ST_POP_TIME"] == popped[0].receipt.split(" ")[1]
+            assert one.message.properties["TAGS"] == "a"
+        assert broker.pop.points.revived == 2
+        assert (await consumer.ack_all(again)).code == ResponseCode.SUCCESS
+        assert len(broker.pop.points) == 0
+
+    run(tmp_path, script)
+
+
+def test_an_acknowledgement_that_comes_too_late_is_refused(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.pop(invisibleTime="50")
+        (again,) = await consumer.pop(**POLL)
+        for late in (await consumer.ack(popped), await consumer.hide(popped, 1000)):
+            assert late.code == ResponseCode.NO_MESSAGE
+            assert "its invisible time is over" in (late.remark or "")
+        assert (await consumer.ack(again)).code == ResponseCode.SUCCESS
+        assert (await consumer.ack(again)).code == ResponseCode.SUCCESS  # asked twice: well
+
+    run(tmp_path, script)
+
+
+def test_the_invisible_time_can_be_changed_both_ways(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 2)
+        longer, shorter = await consumer.pop(invisibleTime="1000")
+        reply = await consumer.hide(longer, 60_000)
+        assert reply.code == ResponseCode.SUCCESS
+        assert reply.fields["invisibleTime"] == "60000"
+        new = f"{longer.offset} {reply.fields['popTime']} 60000 {reply.fields['reviveQid']} 0 "
+        longer.receipt = f"{new}{consumer.broker_name} 0 {longer.offset}"
+        assert (await consumer.hide(shorter, 0)).code == ResponseCode.SUCCESS
+        (again,) = await consumer.pop(**POLL)
+        assert again.body == shorter.body
+        assert (await consumer.ack(again)).code == ResponseCode.SUCCESS
+        assert await consumer.pop(pollTime="1500") == []  # the first receipt would be over now
+        assert (await consumer.ack(longer)).code == ResponseCode.SUCCESS
+        assert len(broker.pop.points) == 0
+
+    run(tmp_path, script)
+
+
+def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 2)
+        async with Peer(broker.port) as second_peer:
+            second = PopConsumer(second_peer, broker)
+            first_pop = asyncio.create_task(consumer.pop(**POLL))
+            async with Peer(broker.port) as asking:
+                fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
+
+                async def until(count: int) -> None:
+                    async with asyncio.timeout(10):
+                        number = ""
+                        while number != str(count):
+                            reply = await asking.ask(RequestCode.POLLING_INFO, fields)
+                            number = reply.fields["pollingNum"]
+
+                await until(1)
+                second_pop = asyncio.create_task(second.pop(**POLL))
+                await until(2)
+                await send(asking, TOPIC, b"one", 1)
+                assert bodies(await first_pop) == [b"one"]
+                await until(1)
+                await send(asking, TOPIC, b"two", 0)
+                assert bodies(await second_pop) == [b"two"]
+                await until(0)
+
+    run(tmp_path, script)
+
+
+def test_a_wait_ends_empty_and_too_many_that_wait_are_told(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        async with Peer(broker.port) as other:
+            waiting = asyncio.create_task(PopConsumer(other, broker).ask(pollTime="700"))
+            fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1"}
+            async with asyncio.timeout(10):
+                number = "0"
+                while number == "0":
+                    reply = await peer.ask(RequestCode.POLLING_INFO, fields)
+                    number = reply.fields["pollingNum"]
+            reply = await consumer.ask(pollTime="700")
+            assert reply.code == ResponseCode.POLLING_FULL
+            reply = await waiting
+            assert reply.code == ResponseCode.POLLING_TIMEOUT
+            assert reply.remark == "NO_MESSAGE_IN_QUEUE"
+            born = str(time.time_ns() // 1_000_000 - 60_000)
+            reply = await consumer.ask(bornTime=born, pollTime="1000")
+            assert reply.code == ResponseCode.POLLING_TIMEOUT
+            assert "timeout too much" in (reply.remark or "")
+
+    run(tmp_path, script, popPollingSize="1")
+
+
+def test_only_what_fits_the_filter_is_popped_and_the_rest_passed_over(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        for number in range(20):
+            tag = "b" if number % 5 == 3 else "a"
+            await send(peer, TOPIC, b"%d" % number, 0, f"TAGS\x01{tag}\x02n\x01{number}")
+        popped = await consumer.pop(exp="b", expType="TAG")
+        assert [one.offset for one in popped] == [3, 8, 13, 18]
+        assert (await consumer.ack_all(popped[1:])).code == ResponseCode.SUCCESS
+        assert (await consumer.ack(popped[0])).code == ResponseCode.SUCCESS
+        assert await consumer.pop(exp="b", expType="TAG") == []
+        assert len(broker.pop.points) == 0
+        by_number = PopConsumer(peer, broker, "Numbers")
+        popped = await by_number.pop(exp="n > 17", expType="SQL92")
+        assert [one.offset for one in popped] == [18, 19]
+        reply = await consumer.ask(exp="n >", expType="SQL92")
+        assert reply.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+    run(tmp_path, script, enablePropertyFilter="true")
+
+
+def test_a_new_group_may_begin_with_the_last_message(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 5)
+        # The queue still begins at 0 in memory: such a group gets everything (getInitOffset).
+        assert len(await consumer.pop(initMode="1")) == 5
+        broker.store.queue(TOPIC, 0).minimum = 2
+        late = PopConsumer(peer, broker, "Late")
+        assert bodies(await late.pop(initMode="1")) == [b"4"]
+        assert bodies(await PopConsumer(peer, broker, "All").pop()) == [b"2", b"3", b"4"]
+
+    run(tmp_path, script)
+
+
+def test_a_peek_takes_nothing(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 3)
+        fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": "2"}
+        for _ in range(2):
+            reply = await peer.ask(RequestCode.PEEK_MESSAGE, fields)
+            assert reply.code == ResponseCode.SUCCESS
+            assert [m.body for m in decode_records(reply.body)] == [b"0", b"1"]
+            assert reply.fields["restNum"] == "3"
+        assert len(await consumer.pop()) == 3
+        reply = await peer.ask(RequestCode.PEEK_MESSAGE, fields)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+
+    run(tmp_path, script)
+
+
+def test_a_notification_comes_when_there_is_something_to_pop(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "bornTime": "0"}
+
+        async def has_message(milliseconds: int) -> str:
+            polled = {**fields, "pollTime": str(milliseconds)}
+            return (await peer.ask(RequestCode.NOTIFICATION, polled)).fields["hasMsg"]
+
+        assert await has_message(0) == "false"
+        assert await has_message(20) == "false"
+        waiting = asyncio.create_task(has_message(8000))
+        async with Peer(broker.port) as other:
+            await send(other, TOPIC, b"x")
+            assert await waiting == "true"
+        assert len(await consumer.pop(invisibleTime="200")) == 1
+        assert await has_message(8000) == "true"  # a retry counts
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_after_a_restart_only_what_was_not_acknowledged_comes(tmp_path: Path, flush: str) -> None:
+    async def before(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 6)
+        popped = await consumer.pop(maxMsgNums="4", invisibleTime="1000")
+        for one in popped[:3]:
+            assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
+
+    async def after(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        got = await consumer.pop()
+        while len(got) < 3:
+            got += await consumer.pop(**POLL)
+        assert bodies(got) == [b"3", b"4", b"5"]
+        assert await consumer.pop(pollTime="300") == []
+
+    run(tmp_path, before, flushDiskType=flush)
+    run(tmp_path, after, flushDiskType=flush)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        ({"topic": "Nowhere"}, ResponseCode.TOPIC_NOT_EXIST, "Nowhere"),
+        ({"maxMsgNums": "33"}, ResponseCode.INVALID_PARAMETER, "expected 1 to 32"),
+        ({"maxMsgNums": "0"}, ResponseCode.INVALID_PARAMETER, "expected 1 to 32"),
+        ({"invisibleTime": "0"}, ResponseCode.INVALID_PARAMETER, "invisibleTime=0"),
+        ({"queueId": "9"}, ResponseCode.INVALID_PARAMETER, "queueId[9] is illegal"),
+        ({"consumerGroup": "no!"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no!"),
+        ({"consumerGroup": "g" * 120}, ResponseCode.INVALID_PARAMETER, "too long to pop"),
+        ({"topic": ""}, ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+    ],
+)
+def test_a_pop_that_cannot_be_is_refused_with_its_cause(
+    tmp_path: Path, fields: dict[str, str], code: ResponseCode, text: str
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await create_topic(peer, TOPIC, 1)
+        reply = await consumer.ask(**fields)
+        assert reply.code == code, reply
+        assert text in (reply.remark or "")
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("receipt", "offset", "code"),
+    [
+        ("", "0", ResponseCode.SYSTEM_ERROR),
+        ("a b c d", "0", ResponseCode.SYSTEM_ERROR),
+        ("0 1 1 0 0 broker-a 0 0", "0", ResponseCode.NO_MESSAGE),
+        ("0 99999999999999 60000 77 0 broker-a 0 0", "0", ResponseCode.SYSTEM_ERROR),
+        ("0 9999999999999999999999 60000 0 0 broker-a 0 0", "0", ResponseCode.SYSTEM_ERROR),
+        ("0 1 1 0 0 broker-a 0 0", "7", ResponseCode.NO_MESSAGE),
+    ],
+)
+def test_a_receipt_that_is_none_is_refused(
+    tmp_path: Path, receipt: str, offset: str, code: ResponseCode
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        await consumer.pop()
+        fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "offset": offset}
+        fields |= {"extraInfo": receipt, "invisibleTime": "1000"}
+        for request in (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME):
+            reply = await peer.ask(request, fields)
+            if "77" in receipt and request == RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
+                assert reply.code == ResponseCode.NO_MESSAGE
+            else:
+                assert reply.code == code, reply
+        assert len(broker.pop.points) == 1
+
+    run(tmp_path, script)
+
+
+def test_batches_that_are_none_are_refused(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        start = '{"brokerName":"broker-a","acks":['
+        for body, code in (
+            (b"{", ResponseCode.SYSTEM_ERROR),
+            (b'{"acks":[]}', ResponseCode.NO_MESSAGE),
+            ((start + "{}]}").encode(), ResponseCode.SYSTEM_ERROR),
+            ((start + '{"c":"G","t":"Popped","b":"!"}]}').encode(), ResponseCode.SYSTEM_ERROR),
+            ((start + '{"c":"G","t":"Gone","b":"AQ=="}]}').encode(), ResponseCode.TOPIC_NOT_EXIST),
+            ((start + '{"c":"G","t":"Popped","r":"2"}]}').encode(), ResponseCode.SYSTEM_ERROR),
+            ((start + '{"c":"G","t":"Popped","b":"AQ=="}]}').encode(), ResponseCode.NO_MESSAGE),
+        ):
+            reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
+            assert reply.code == code, (body, reply)
+
+    run(tmp_path, script)
+
+
+def test_nobody_may_send_to_the_revive_topic(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        await consumer.pop()
+        header = {"a": "P", "b": broker.pop.points.topic, "c": "TBW102", "d": "8", "e": "0"}
+        header |= {"f": "0", "g": "7", "h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
+        reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, header, b"{}")
+        assert reply.code == ResponseCode.NO_PERMISSION
+
+    run(tmp_path, script)

@@ -1,0 +1,51 @@
+"""Which rights popping needs: those to read the topic and to consume as the group."""
+
+import pytest
+
+from mq.daemons.broker.acl.accounts import SUB
+from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.broker.acl.needs import ADMIN_CODES, needs
+from mq.protocol.bodies.pop import (
+    BatchAck,
+    BatchAckMessageRequestBody,
+    QueryAssignmentRequestBody,
+)
+from mq.protocol.codes import RequestCode
+
+WANTED = [("Popped", SUB), ("%RETRY%G", SUB)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    ],
+)
+def test_a_pop_and_what_follows_needs_topic_and_group(code: RequestCode) -> None:
+    assert needs(code, {"topic": "Popped", "consumerGroup": "G"}, b"") == WANTED
+    # What came again lies in the retry topic of group and topic: the same rights do.
+    assert needs(code, {"topic": "%RETRY%G_Popped", "consumerGroup": "G"}, b"") == WANTED
+    other = needs(code, {"topic": "%RETRY%Other_Popped", "consumerGroup": "G"}, b"")
+    assert other == [("%RETRY%Other_Popped", SUB), ("%RETRY%G", SUB)]
+
+
+def test_a_batch_needs_them_for_each_of_its_parts() -> None:
+    acks = [BatchAck(consumer_group="G", topic="Popped", retry="1"), BatchAck(topic="B")]
+    body = BatchAckMessageRequestBody(acks=acks).encode()
+    found = needs(RequestCode.BATCH_ACK_MESSAGE, {}, body)
+    assert found == [*WANTED, ("B", SUB), ("%RETRY%", SUB)]
+    with pytest.raises(AclError):
+        needs(RequestCode.BATCH_ACK_MESSAGE, {}, b"{")
+
+
+def test_an_assignment_needs_them_and_a_request_mode_an_administrator() -> None:
+    body = QueryAssignmentRequestBody(topic="Popped", consumer_group="G").encode()
+    assert needs(RequestCode.QUERY_ASSIGNMENT, {}, body) == WANTED
+    own_retries = QueryAssignmentRequestBody(topic="%RETRY%G", consumer_group="G").encode()
+    assert needs(RequestCode.QUERY_ASSIGNMENT, {}, own_retries) == WANTED[1:]
+    assert RequestCode.SET_MESSAGE_REQUEST_MODE in ADMIN_CODES
