@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 
 # How often channels are looked at that have sent no heartbeat for channelExpiredTimeout.
 EXPIRY_SECONDS = 10.0
+# How soon a topic that was made for a send is saved.
+TOPIC_SAVE_SECONDS = 0.2
 
 # How often consumerFilter.json is written if a filter has changed (BrokerController.initialize).
 FILTER_SAVE_SECONDS = 10.0
@@ -148,6 +150,8 @@ class Broker:
         store = self.store
         folder = store.root / "config"
         self.topics = Topics(folder / "topics.json", lambda: settings.broker)
+        self.topics.adopt(store.queue_counts())
+        parts.push_async_callback(self.topics.save_pending)
         groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
         offsets = self.offsets = ConsumerOffsets(folder / "consumerOffset.json")
         parts.push_async_callback(offsets.save)
@@ -334,6 +338,7 @@ class Broker:
                 lambda: broker.flush_consumer_offset_interval / 1000,
                 "consumer offsets",
             ),
+            (self.topics.save_pending, lambda: TOPIC_SAVE_SECONDS, "topics"),
             (self.delayed.save, lambda: store.flush_delay_offset_interval / 1000, "delay offsets"),
             (self.filters.save, lambda: FILTER_SAVE_SECONDS, "filters"),
             (self.pop.save, lambda: POP_SAVE_SECONDS, "ordered pops"),

@@ -255,6 +255,13 @@ class MessageStore:
         """A queue, made in memory where there is none yet."""
         return self.queues.get_or_make(topic, queue_id)
 
+    def queue_counts(self) -> dict[str, int]:
+        """The topics that have queues, with one more than the highest queue id of each."""
+        counts: dict[str, int] = {}
+        for queue in self.queues:
+            counts[queue.topic] = max(counts.get(queue.topic, 0), queue.queue_id + 1)
+        return counts
+
     def queues_of(self, topic: str) -> list[int]:
         return [queue.queue_id for queue in self.queues.of_topic(topic)]
 
