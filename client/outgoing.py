@@ -43,8 +43,16 @@ class Draft:
         return Command(self._code, fields, self._body)
 
 
-def draft(group: str, message: Message, next_id: UniqueIdMaker, compress_over: int) -> Draft:
+def draft(
+    group: str,
+    message: Message,
+    next_id: UniqueIdMaker,
+    compress_over: int,
+    in_unit: bool = False,
+) -> Draft:
     """Make a message ready to send; it keeps the unique id that it gets here.
+
+    `in_unit` says that the client is of a unit (isUnitMode).
 
     Raises:
         ClientError: the body is empty or over 4 MiB.
@@ -61,17 +69,21 @@ def draft(group: str, message: Message, next_id: UniqueIdMaker, compress_over: i
         body = compress(body, _COMPRESSION, _COMPRESSION_LEVEL)
         sys_flag = _COMPRESSION.sys_flag
     if message.topic.startswith(RETRY_PREFIX):
-        return _draft_retry(group, message, unique_id, sys_flag, body)
+        return _draft_retry(group, message, unique_id, sys_flag, body, in_unit)
     code = RequestCode.SEND_MESSAGE_V2
     if PropertyKey.TRANSACTION_PREPARED in message.system:
         sys_flag |= SysFlag.TRANSACTION_PREPARED
     elif PropertyKey.MESSAGE_TYPE in message.system:
         code = RequestCode.SEND_REPLY_MESSAGE_V2
     fields = _fields(group, message.topic, sys_flag, message.flag, message.encode_properties())
+    if in_unit:
+        fields["k"] = "true"
     return Draft(message.topic, unique_id, code, fields, body)
 
 
-def _draft_retry(group: str, message: Message, unique_id: str, sys_flag: int, body: bytes) -> Draft:
+def _draft_retry(
+    group: str, message: Message, unique_id: str, sys_flag: int, body: bytes, in_unit: bool
+) -> Draft:
     """To a retry topic two properties travel in the header (sendKernelImpl of Java's producer)."""
     properties = message.all_properties()
     reconsume_times = properties.pop(PropertyKey.RECONSUME_TIME, "0")
@@ -79,12 +91,16 @@ def _draft_retry(group: str, message: Message, unique_id: str, sys_flag: int, bo
     text = encode_properties(properties)
     fields = _fields(group, message.topic, sys_flag, message.flag, text)
     fields["j"] = reconsume_times
+    if in_unit:
+        fields["k"] = "true"
     if max_reconsume_times is not None:
         fields["l"] = max_reconsume_times
     return Draft(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, fields, body)
 
 
-def draft_batch(group: str, messages: Sequence[Message], next_id: UniqueIdMaker) -> Draft:
+def draft_batch(
+    group: str, messages: Sequence[Message], next_id: UniqueIdMaker, in_unit: bool = False
+) -> Draft:
     """Make messages ready to be sent as one batch; each keeps the unique id that it gets here.
 
     Raises:
@@ -108,6 +124,8 @@ def draft_batch(group: str, messages: Sequence[Message], next_id: UniqueIdMaker)
     properties = encode_properties({PropertyKey.WAIT_STORE: wait})
     fields = _fields(group, first.topic, 0, 0, properties)
     fields["m"] = "true"
+    if in_unit:
+        fields["k"] = "true"
     return Draft(first.topic, ",".join(ids), RequestCode.SEND_BATCH_MESSAGE, fields, body)
 
 

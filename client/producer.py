@@ -9,8 +9,8 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from enum import StrEnum
-from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from mq.client.caller import Caller
@@ -25,19 +25,20 @@ from mq.client.errors import (
     for_code,
 )
 from mq.client.heartbeat import Heartbeats
-from mq.client.outgoing import DEFAULT_QUEUES, Draft, draft, draft_batch
+from mq.client.latency import BrokerFaults, FaultTolerance
+from mq.client.namespace import with_namespace
+from mq.client.outgoing import Draft, draft, draft_batch
 from mq.client.request_reply import make_reply, make_request, replies_of
-from mq.client.routes import broker_address, write_queues
+from mq.client.routes import write_queues
 from mq.client.session import Session
+from mq.client.targets import Target, queues_to_create
 from mq.protocol.bodies import (
     HeartbeatData,
     MessageQueue,
     ProducerData,
-    TopicRouteData,
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.flags import Permission
 from mq.protocol.headers.send import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
@@ -50,6 +51,8 @@ from mq.protocol.recall import RecallHandle
 
 if TYPE_CHECKING:
     import ssl
+
+    from mq.client.trace.hooks import SendTrace
 
 COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
 
@@ -87,36 +90,6 @@ class SendResult(NamedTuple):
 Selector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
-class _Target:
-    """Where the messages of one topic go, worked out once per route."""
-
-    __slots__ = ("_turns", "addresses", "queues", "route", "until")
-
-    def __init__(
-        self, topic: str, route: TopicRouteData, queues: list[MessageQueue], until: float
-    ) -> None:
-        self.route = route
-        self.until = until  # when to look for a better route; of the loop's clock
-        self.addresses = {
-            name: address
-            for name in {queue.broker_name for queue in queues}
-            if (address := broker_address(route, name)) is not None
-        }
-        self.queues = [queue for queue in queues if queue.broker_name in self.addresses]
-        if not self.queues:
-            raise RouteNotFound(topic, "no queue of it can be written to")
-        self._turns = count(time.time_ns() % len(self.queues))
-
-    def next(self, avoid: str | None = None) -> MessageQueue:
-        """The next queue in turn; one of another broker than `avoid` if there is one."""
-        queues = self.queues
-        for _ in queues:
-            queue = queues[next(self._turns) % len(queues)]
-            if queue.broker_name != avoid:
-                return queue
-        return queue
-
-
 class Producer:
     """Sends messages. An async context manager.
 
@@ -137,17 +110,28 @@ class Producer:
         timeout: float = 3.0,
         retries: int = 2,
         compress_over: int = COMPRESS_OVER,
+        faults: FaultTolerance | None = None,
+        trace: bool | str = False,
+        namespace: str | None = None,
+        instance: str | None = None,
+        unit_name: str | None = None,
         credentials: AccessKey | None = None,
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
         """`session` is the addresses of name servers, or an open session to share.
 
-        `credentials` and `tls` are for a session of its own, as `Session` takes them.
+        `instance`, `unit_name`, `credentials` and `tls` are for a session of its own, as `Session`
+        takes them.
 
         `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`.
+        With `faults` brokers that have been slow are avoided for a while (sendLatencyFaultEnable).
+        `trace` sends what is sent to the trace topic, too, or to that of the name given. Topics and
+        the group are of `namespace`: queues have their full names, messages the short ones.
+
         Raises IllegalName for the group, ClientError for addresses that are none.
         """
-        self.group = check_group(group)
+        self.group = check_group(with_namespace(namespace, check_group(group)))
+        self.namespace = namespace
         self.timeout = timeout
         self.retries = retries
         self.compress_over = compress_over
@@ -155,9 +139,14 @@ class Producer:
         self.session = (
             session
             if isinstance(session, Session)
-            else Session(session, credentials=credentials, tls=tls)
+            else Session(
+                session, instance=instance, unit_name=unit_name, credentials=credentials, tls=tls
+            )
         )
-        self._targets: dict[str, _Target] = {}
+        self.trace: SendTrace | None = None
+        self._trace_topic = trace
+        self._faults = None if faults is None else BrokerFaults(faults)
+        self._targets: dict[str, Target] = {}
         self._heartbeats = Heartbeats(self.session, self._describe, replicas=False)
         self._next_id: UniqueIdMaker | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -169,12 +158,23 @@ class Producer:
             host = self.session.client_id.partition("@")[0]
             self._next_id = UniqueIdMaker(host, os.getpid(), time.time)
             self._beating = self.session.keep_task(self._heartbeats.run())
+            if self._trace_topic:
+                await self._open_trace(self._trace_topic)
+
+    async def _open_trace(self, topic: bool | str) -> None:
+        # Here: few producers trace, and the dispatcher is a user of producers itself.
+        from mq.client.trace.hooks import make_send_trace
+
+        self.trace = make_send_trace(self.session, self.group, topic, self.namespace)
+        await self.trace.dispatcher.open()
 
     async def close(self) -> None:
         """Say good-bye to the brokers, and close the session if it is this producer's own."""
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
+            if self.trace is not None:
+                await self.trace.dispatcher.close()
             self._next_id = None
             await self._heartbeats.unregister(producer_group=self.group)
         if self._owns_session:
@@ -217,7 +217,8 @@ class Producer:
         Raises ValueError if there is none, if topics or `wait_store_ok` differ, or for a delayed
         message: the broker would refuse them.
         """
-        batch = draft_batch(self.group, list(messages), self._ids())
+        named = [self._named(message) for message in messages]
+        batch = draft_batch(self.group, named, self._ids(), self._in_unit)
         await self.prepare(batch.topic)
         return await self._send(batch, queue, timeout)
 
@@ -225,7 +226,7 @@ class Producer:
         """Send a message that no broker answers: it may be lost without an error."""
         await self.prepare(message.topic)
         target = self._target(message.topic)
-        chosen = queue or target.next()
+        chosen = queue or self._next(target)
         command = self._draft(message).command(chosen)
         await self.session.invoke_oneway(self._address(target, chosen), command)
 
@@ -255,6 +256,7 @@ class Producer:
     async def _be_known(self, topic: str) -> None:
         """Make sure that each broker to which a reply may be sent knows where this client is."""
         await self.prepare(topic)
+        topic = with_namespace(self.namespace, topic)
         route = await self.session.route(topic if self._is_routed(topic) else DEFAULT_TOPIC)
         for cluster in {broker.cluster for broker in route.broker_datas if broker.cluster}:
             with contextlib.suppress(RouteNotFound):
@@ -311,7 +313,7 @@ class Producer:
         For many messages in flight. The caller bounds how many. `prepare` the topic first.
         """
         target = self._target(message.topic)
-        chosen = queue or target.next()
+        chosen = queue or self._next(target)
         return self._submit(target, self._draft(message), chosen, self.timeout)
 
     async def prepare(self, topic: str) -> Sequence[MessageQueue]:
@@ -319,6 +321,8 @@ class Producer:
 
         A topic that no name server knows goes where brokers create topics as they are sent to.
         """
+        if self.namespace is not None:
+            topic = with_namespace(self.namespace, topic)
         known = self._targets.get(topic)
         now = asyncio.get_running_loop().time()
         if known is not None and now < known.until:
@@ -332,20 +336,27 @@ class Producer:
                 route = await self.session.route(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise RouteNotFound(topic) from None
-            queues = _queues_to_create(topic, route)
+            queues = queues_to_create(topic, route)
         if known is None or known.route is not route:
-            self._targets[topic] = known = _Target(topic, route, queues, 0)
+            self._targets[topic] = known = Target(topic, route, queues, 0)
             self.session.keep_task(self._heartbeats.greet_new())
         known.until = now + 1.0
         return known.queues
 
-    def _target(self, topic: str) -> _Target:
+    def _target(self, topic: str) -> Target:
+        if self.namespace is not None:
+            topic = with_namespace(self.namespace, topic)
         target = self._targets.get(topic)
         if target is None:
             raise ClientError(f"topic {topic} is not prepared")
         return target
 
-    def _address(self, target: _Target, queue: MessageQueue) -> str:
+    def _next(self, target: Target, avoid: str | None = None) -> MessageQueue:
+        if self._faults is None:
+            return target.next(avoid)
+        return target.next_available(self._faults, avoid)
+
+    def _address(self, target: Target, queue: MessageQueue) -> str:
         address = target.addresses.get(queue.broker_name)
         if address is None:
             raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
@@ -360,11 +371,17 @@ class Producer:
         failed: str | None = None
         while True:
             target = self._target(outgoing.topic)
-            chosen = queue or target.next(avoid=failed)
+            chosen = queue or self._next(target, failed)
             tries -= 1
+            began = loop.time()
             try:
-                return await self._submit(target, outgoing, chosen, deadline - loop.time())
+                result = await self._submit(target, outgoing, chosen, deadline - began)
+                if self._faults is not None:
+                    self._faults.record(chosen.broker_name, loop.time() - began)
+                return result
             except MQError as error:
+                if self._faults is not None:
+                    self._faults.record(chosen.broker_name, loop.time() - began, isolate=True)
                 if isinstance(error, ConnectError | RequestTimeout) or error.retriable:
                     self._outdate(outgoing.topic)
                 if not error.retriable or not tries or loop.time() >= deadline:
@@ -380,17 +397,20 @@ class Producer:
             target.until = 0
 
     def _submit(
-        self, target: _Target, outgoing: Draft, queue: MessageQueue, seconds: float
+        self, target: Target, outgoing: Draft, queue: MessageQueue, seconds: float
     ) -> "asyncio.Future[SendResult]":
         address = self._address(target, queue)
         ids = outgoing.ids
+        request = outgoing.command(queue)
+        trace = self.trace
+        began = 0.0 if trace is None else time.time()
 
         def read(response: Command) -> SendResult:
             status = _STATUS.get(response.code)
             if status is None:
                 raise for_code(response.code, response.remark, address)
             header = SendMessageResponseHeader.decode(response.fields)
-            return SendResult(
+            result = SendResult(
                 status,
                 ids,
                 header.msg_id,
@@ -399,11 +419,28 @@ class Producer:
                 header.transaction_id,
                 header.recall_handle,
             )
+            if trace is not None:
+                trace.sent(request, response, address, began, result)
+            return result
 
-        return self.session.request(address, outgoing.command(queue), seconds, read)
+        return self.session.request(address, request, seconds, read)
 
     def _draft(self, message: Message) -> Draft:
-        return draft(self.group, message, self._ids(), self.compress_over)
+        named = message if self.namespace is None else self._named(message)
+        return draft(self.group, named, self._ids(), self.compress_over, self._in_unit)
+
+    def _named(self, message: Message) -> Message:
+        """The message under the full name of its topic."""
+        topic = with_namespace(self.namespace, message.topic)
+        if topic == message.topic:
+            return message
+        named = copy(message)
+        named.topic = topic
+        return named
+
+    @property
+    def _in_unit(self) -> bool:
+        return self.session.unit_name is not None
 
     def _ids(self) -> UniqueIdMaker:
         if self._next_id is None:
@@ -416,13 +453,3 @@ class Producer:
             producer_data_set=[ProducerData(group_name=self.group)],
             consumer_data_set=[],
         )
-
-
-def _queues_to_create(topic: str, route: TopicRouteData) -> list[MessageQueue]:
-    """The queues that brokers will make of `topic`, given the route of the default topic."""
-    return [
-        MessageQueue(topic, queues.broker_name, queue_id)
-        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
-        if queues.perm & Permission.WRITE
-        for queue_id in range(min(DEFAULT_QUEUES, queues.read_queue_nums))
-    ]

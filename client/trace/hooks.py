@@ -26,7 +26,7 @@ from mq.protocol.properties import decode as decode_properties
 if TYPE_CHECKING:
     from mq.client.producer import SendResult
 
-__all__ = ["ConsumeOutcome", "ConsumeTrace", "SendTrace", "make_trace"]
+__all__ = ["ConsumeOutcome", "ConsumeTrace", "SendTrace", "make_send_trace", "make_trace"]
 
 _TIMED = (PropertyKey.DELAY_LEVEL, PropertyKey.TIMER_DELIVER_MS, PropertyKey.TIMER_DELAY_SEC)
 
@@ -128,6 +128,16 @@ def make_trace(
         session, group, "CONSUME", topic if isinstance(topic, str) else TRACE_TOPIC
     )
     return ConsumeTrace(dispatcher, group, host, namespace)
+
+
+def make_send_trace(
+    session: Session, group: str, topic: bool | str, namespace: str | None
+) -> SendTrace:
+    """The trace of a producer, to the trace topic or to that of the name given."""
+    dispatcher = TraceDispatcher(
+        session, group, "PRODUCE", topic if isinstance(topic, str) else TRACE_TOPIC
+    )
+    return SendTrace(dispatcher, group, namespace)
 
 
 class Traced:

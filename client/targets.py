@@ -1,0 +1,67 @@
+"""Where the messages of a topic go: its queues, in turn, and the brokers to stay away from."""
+
+import time
+from itertools import count
+
+from mq.client.errors import RouteNotFound
+from mq.client.latency import BrokerFaults
+from mq.client.outgoing import DEFAULT_QUEUES
+from mq.client.routes import broker_address
+from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol.flags import Permission
+
+
+class Target:
+    """Where the messages of one topic go, worked out once per route."""
+
+    __slots__ = ("_turns", "addresses", "queues", "route", "until")
+
+    def __init__(
+        self, topic: str, route: TopicRouteData, queues: list[MessageQueue], until: float
+    ) -> None:
+        """Raises RouteNotFound if no queue of the topic can be written to."""
+        self.route = route
+        self.until = until  # when to look for a better route; of the loop's clock
+        self.addresses = {
+            name: address
+            for name in {queue.broker_name for queue in queues}
+            if (address := broker_address(route, name)) is not None
+        }
+        self.queues = [queue for queue in queues if queue.broker_name in self.addresses]
+        if not self.queues:
+            raise RouteNotFound(topic, "no queue of it can be written to")
+        self._turns = count(time.time_ns() % len(self.queues))
+
+    def next(self, avoid: str | None = None) -> MessageQueue:
+        """The next queue in turn; one of another broker than `avoid` if there is one."""
+        queues = self.queues
+        for _ in queues:
+            queue = queues[next(self._turns) % len(queues)]
+            if queue.broker_name != avoid:
+                return queue
+        return queue
+
+    def next_available(self, faults: BrokerFaults, avoid: str | None = None) -> MessageQueue:
+        """The next queue of a broker that is not slow; if all are, of the least bad one."""
+        for _ in self.queues:
+            queue = self.next(avoid)
+            if faults.is_available(queue.broker_name):
+                return queue
+        name = faults.least_bad()
+        if name is not None:
+            for _ in self.queues:
+                queue = self.next()
+                if queue.broker_name == name:
+                    return queue
+            faults.forget(name)
+        return self.next(avoid)
+
+
+def queues_to_create(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """The queues that brokers will make of `topic`, given the route of the default topic."""
+    return [
+        MessageQueue(topic, queues.broker_name, queue_id)
+        for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
+        if queues.perm & Permission.WRITE
+        for queue_id in range(min(DEFAULT_QUEUES, queues.read_queue_nums))
+    ]
