@@ -14,11 +14,17 @@ if TYPE_CHECKING:
     from mq.client.credentials import read_access_key as read_access_key
     from mq.client.errors import BrokerError as BrokerError
     from mq.client.errors import MQError as MQError
+    from mq.client.latency import FaultTolerance as FaultTolerance
+    from mq.client.lite_pull_consumer import LitePullConsumer as LitePullConsumer
+    from mq.client.process_queue import FlowLimits as FlowLimits
     from mq.client.producer import Producer as Producer
     from mq.client.producer import SendResult as SendResult
     from mq.client.producer import SendStatus as SendStatus
     from mq.client.pull_consumer import PullConsumer as PullConsumer
+    from mq.client.push.listener import RetryLater as RetryLater
+    from mq.client.push.listener import SuspendQueue as SuspendQueue
     from mq.client.session import Session as Session
+    from mq.client.subscription import Sql92 as Sql92
     from mq.client.tls import client_context as client_context
     from mq.client.transactions import TransactionCheck as TransactionCheck
     from mq.client.transactions import TransactionProducer as TransactionProducer
@@ -31,12 +37,18 @@ _MODULE_OF = {
     "BlockingSession": "blocking",
     "BrokerError": "errors",
     "Consumer": "consumer",
+    "FaultTolerance": "latency",
+    "FlowLimits": "process_queue",
+    "LitePullConsumer": "lite_pull_consumer",
     "MQError": "errors",
     "Producer": "producer",
     "PullConsumer": "pull_consumer",
+    "RetryLater": "push.listener",
     "SendResult": "producer",
     "SendStatus": "producer",
     "Session": "session",
+    "Sql92": "subscription",
+    "SuspendQueue": "push.listener",
     "TransactionCheck": "transactions",
     "TransactionProducer": "transactions",
     "TransactionResult": "transactions",

@@ -135,6 +135,7 @@ class Consumer:
             tls=tls,
         )
         self.started = 0.0  # seconds since 1970
+        self.consume_type = ConsumeType.CONSUME_PASSIVELY
         self.namespace = namespace
         self._consume_from = consume_from
         if max_reconsume_times is None:
@@ -335,7 +336,7 @@ class Consumer:
             self.session,
             self.group,
             self.subscriptions,
-            ConsumeType.CONSUME_PASSIVELY,
+            self.consume_type,
             model,
             self._consume_from,
         )

@@ -25,12 +25,13 @@ from mq.protocol.message import StoredMessage, decode_record
 
 if TYPE_CHECKING:
     from mq.client.consumer import Consumer
+    from mq.client.lite_pull_consumer import LitePullConsumer
 
 
-class ConsumerRequests:
-    """Answers for one consumer (ClientRemotingProcessor)."""
+class MemberRequests:
+    """Answers for one member of a group (ClientRemotingProcessor)."""
 
-    def __init__(self, consumer: "Consumer") -> None:
+    def __init__(self, consumer: "Consumer | LitePullConsumer") -> None:
         self._consumer = consumer
 
     def register(self) -> None:
@@ -40,7 +41,6 @@ class ConsumerRequests:
         on_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offset)
         on_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
         on_request(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
-        on_request(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
 
     def _members_changed(self, request: Command, address: str) -> None:
         header = NotifyConsumerIdsChangedRequestHeader.decode(request.fields)
@@ -74,12 +74,30 @@ class ConsumerRequests:
             started=consumer.started,
             ordered=consumer.ordered,
             concurrency=consumer.concurrency,
+            consume_type=consumer.consume_type,
             subscriptions=consumer.subscriptions.data.values(),
             held=consumer.reader.held,
             figures=consumer.reader.figures,
             stacks=header.jstack_enable,
         )
         return request.reply(0, None, info.encode())
+
+    def _not_here(self, request: Command, group: str) -> Command:
+        remark = f"The Consumer Group <{group}> not exist in this consumer"
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+class ConsumerRequests(MemberRequests):
+    """Answers for one consumer that may have a listener."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        super().__init__(consumer)
+        self._listening = consumer
+
+    def register(self) -> None:
+        super().register()
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        self._consumer.session.on_request(code, self._consume_directly)
 
     async def _consume_directly(self, request: Command, address: str) -> Command:
         header = ConsumeMessageDirectlyResultRequestHeader.decode(request.fields)
@@ -99,7 +117,7 @@ class ConsumerRequests:
 
     async def _consume(self, message: StoredMessage) -> tuple[CMResult, str | None]:
         """Give a message to the listener at an operator's wish; returns how that went."""
-        call = self._consumer.call
+        call = self._listening.call
         if call is None:
             return CMResult.CR_THROW_EXCEPTION, "this consumer has no listener"
         message.topic = without_namespace(self._consumer.namespace, message.topic)
@@ -110,7 +128,3 @@ class ConsumerRequests:
         except Exception as error:  # the listener is the user's
             return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
         return CMResult.CR_SUCCESS, None
-
-    def _not_here(self, request: Command, group: str) -> Command:
-        remark = f"The Consumer Group <{group}> not exist in this consumer"
-        return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -112,10 +112,12 @@ class Reader:
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
+        self._rebalances = True
 
     def start(self, *, rebalance: bool = True) -> None:
         """Begin to commit, and to rebalance unless queues are assigned by hand."""
         self._background = []
+        self._rebalances = rebalance
         if rebalance:
             self._background.append(self._keep(self._rebalance_again()))
         if self._settings.commits:
@@ -170,8 +172,12 @@ class Reader:
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is held of these queues is dropped, `offsets` are committed."""
         async with self._changing:
-            for queue in offsets.keys() & self.held.keys():
+            queues = offsets.keys() & self.held.keys()
+            for queue in queues:
                 await self._drop(queue, commit_offset=offsets[queue])
+            if not self._rebalances:
+                for queue in queues:
+                    await self._take(queue)
         self.wake()
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:

@@ -52,6 +52,7 @@ def describe_consumer(
     started: float,
     ordered: bool,
     concurrency: int,
+    consume_type: ConsumeType,
     subscriptions: Iterable[SubscriptionData],
     held: Mapping[MessageQueue, ProcessQueue],
     figures: Mapping[str, Figures],
@@ -61,7 +62,7 @@ def describe_consumer(
     return ConsumerRunningInfo(
         properties={
             "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers),
-            "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.name,
+            "PROP_CONSUME_TYPE": consume_type.name,
             "PROP_CLIENT_VERSION": version_name(CURRENT_VERSION),
             "PROP_CONSUMER_START_TIMESTAMP": str(int(started * 1000)),
             "PROP_CONSUMEORDERLY": "true" if ordered else "false",

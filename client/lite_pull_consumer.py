@@ -1,0 +1,325 @@
+"""Polling for messages: as a member of a group, or of queues that one assigns to oneself."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from mq.client.admin.offsets import OffsetAdmin
+from mq.client.consumer_requests import MemberRequests
+from mq.client.credentials import AccessKey
+from mq.client.errors import ClientError, MQError
+from mq.client.heartbeat import Heartbeats, describe_member
+from mq.client.namespace import with_namespace
+from mq.client.offsets import OffsetStore
+from mq.client.process_queue import FlowLimits, ProcessQueue
+from mq.client.pulling import PullSettings
+from mq.client.reader import Reader, ReaderSettings
+from mq.client.rebalance import Strategy, allocate_averagely
+from mq.client.routes import read_queues
+from mq.client.session import Session
+from mq.client.starting_offset import StartingOffset
+from mq.client.subscription import TAG, Subscriptions
+from mq.protocol.bodies import (
+    ConsumeFromWhere,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    MessageQueue,
+)
+from mq.protocol.message import StoredMessage
+from mq.protocol.names import check_group
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
+
+TOPIC_CHECK_SECONDS = 30.0  # DefaultLitePullConsumer.topicMetadataCheckIntervalMillis
+
+#: Hears that a topic has other queues than before: `(topic, queues)`.
+TopicListener = Callable[[str, list[MessageQueue]], Any]
+
+
+class LitePullConsumer:
+    """Polls for messages (DefaultLitePullConsumer). An async context manager.
+
+    With subscriptions it is a member of its group, which shares the queues:
+
+        async with LitePullConsumer("127.0.0.1:9876", "reports", {"Orders": "*"}) as consumer:
+            for message in await consumer.poll(timeout=5):
+                ...
+
+    Without any it reads the queues that `assign` names. A message counts as consumed once `poll`
+    has returned it; how far one has come is committed every 5 seconds with `auto_commit`, by
+    `commit`, and at the end.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        group: str,
+        subscriptions: Mapping[str, str] | None = None,
+        *,
+        auto_commit: bool = True,
+        strategy: Strategy = allocate_averagely,
+        limits: FlowLimits | None = None,
+        expression_type: str = TAG,
+        consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        start_time: int | None = None,
+        pull_batch: int = 10,
+        timeout: float = 3.0,
+        namespace: str | None = None,
+        unit_name: str | None = None,
+        instance: str | None = None,
+        credentials: AccessKey | None = None,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        """`subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
+
+        `consume_from` and `start_time` (ms since 1970) say where to begin in queues that the group
+        has never committed an offset of. `pull_batch` is messages per pull, `timeout` seconds per
+        request. `limits` bounds what is held that `poll` has not returned.
+
+        Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
+        ClientError for addresses that are none.
+        """
+        self.group = check_group(with_namespace(namespace, check_group(group)))
+        self.namespace = namespace
+        self.session = Session(
+            namesrv,
+            timeout=timeout,
+            instance=instance,
+            unit_name=unit_name,
+            credentials=credentials,
+            tls=tls,
+        )
+        self.subscriptions = Subscriptions(
+            self.group, subscriptions or {}, expression_type, namespace=namespace, retries=False
+        )
+        self.started = 0.0  # seconds since 1970
+        self.consume_type = ConsumeType.CONSUME_ACTIVELY
+        self.ordered = False
+        self.concurrency = 1
+        self._assigns = not self.subscriptions.chosen
+        self._consume_from = consume_from
+        self._heartbeats = Heartbeats(self.session, self._describe, replicas=True)
+        if start_time is None:
+            start_time = int((time.time() - 1800) * 1000)
+        self.offsets = OffsetStore(self.session, self.group)
+        self.reader = Reader(
+            self.session,
+            self.group,
+            self.subscriptions,
+            self.offsets,
+            StartingOffset(self.session, consume_from, start_time),
+            ReaderSettings(
+                commits=auto_commit,
+                strategy=strategy,
+                limits=limits or FlowLimits(),
+                pulls=PullSettings(batch=pull_batch, lite=True, namespace=namespace),
+            ),
+            greet=self._heartbeats.beat,
+            on_ready=self._hand_out,
+            on_failure=self._fail,
+        )
+        self._admin = OffsetAdmin(self.session)
+        self._ready: deque[tuple[ProcessQueue, list[StoredMessage]]] = deque()
+        self._news = asyncio.Event()
+        self._watched: dict[str, tuple[list[MessageQueue], list[TopicListener]]] = {}
+        self._failure: BaseException | None = None
+        self._open = False
+
+    async def open(self) -> None:
+        """Begin to read. Raises RouteNotFound for a topic that does not exist."""
+        await self.session.open()
+        self._open = True
+        self.started = time.time()
+        MemberRequests(self).register()
+        for topic in self.subscriptions.chosen:
+            await self.session.route(topic)
+        await self._heartbeats.beat()
+        self.session.keep_task(self._heartbeats.run())
+        self.session.keep_task(self._watch_topics())
+        self.reader.start(rebalance=not self._assigns)
+
+    async def close(self) -> None:
+        """Stop reading, commit, leave the group. Safe to call again."""
+        if not self._open:
+            return
+        self._open = False
+        self._news.set()
+        await self.reader.stop()
+        await self.reader.release()
+        await self._heartbeats.unregister(consumer_group=self.group)
+        await self.session.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.session.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def poll(self, timeout: float = 5.0) -> list[StoredMessage]:
+        """Return messages of one queue; wait up to `timeout` seconds for some, else return [].
+
+        Raises ClientError when the consumer is not open, and the error that ended its reading.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if not self._open:
+                raise ClientError("the consumer is not open: use `async with`")
+            messages = self._take()
+            if messages:
+                return messages
+            self._news.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._news.wait()
+            except TimeoutError:
+                return []
+
+    def _take(self) -> list[StoredMessage]:
+        """The first messages that are ready, of a queue that is not paused."""
+        while self._ready and self._ready[0][0].dropped:
+            self._ready.popleft()
+        for index, (held, messages) in enumerate(self._ready):
+            if held.dropped or held.paused:
+                continue
+            del self._ready[index]
+            for message in messages:
+                held.finish(message)
+            self.reader.figures[held.queue.topic].consumed += len(messages)
+            return messages
+        return []
+
+    async def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues from now on.
+
+        Raises ClientError for a consumer with subscriptions, and what asking for offsets raises.
+        """
+        if not self._assigns:
+            raise ClientError("the group assigns the queues of a consumer with subscriptions")
+        wanted = set(queues)
+        for topic in {queue.topic for queue in wanted}:
+            await self.session.route(topic)
+        await self._heartbeats.greet_new()
+        await self.reader.assign(wanted)
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that are this consumer's now."""
+        return sorted(self.reader.held)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of `topic` that can be read, in order. Raises RouteNotFound."""
+        topic = with_namespace(self.namespace, topic)
+        return read_queues(topic, await self.session.route(topic))
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset` of a queue; what was pulled of it is dropped.
+
+        Raises ClientError for a queue that is not ours or an offset outside it, and what asking
+        its broker raises.
+        """
+        least, most = await self._min_offset(queue), await self._max_offset(queue)
+        if not least <= offset <= most:
+            raise ClientError(f"offset {offset} is not in {queue}, which has {least} to {most}")
+        await self.reader.seek(queue, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message that is kept. Raises as `seek`."""
+        await self.reader.seek(queue, await self._min_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        """Go on at what will be sent from now on. Raises as `seek`."""
+        await self.reader.seek(queue, await self._max_offset(queue))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Pull nothing of these queues and return nothing of them from `poll`."""
+        self._set_paused(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on with queues that were paused."""
+        self._set_paused(queues, False)
+
+    def _set_paused(self, queues: Iterable[MessageQueue], paused: bool) -> None:
+        for queue in queues:
+            held = self.reader.held.get(queue)
+            if held is not None:
+                held.paused = paused
+        self._news.set()
+
+    async def commit(self) -> None:
+        """Commit now how far `poll` has come. Raises the first error of any broker."""
+        for error in await self.reader.commit():
+            raise error
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on in `queue`; None if it never committed there."""
+        return await self.offsets.committed(queue)
+
+    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
+        """The offset of the first message of `queue` stored at `timestamp` (ms) or later."""
+        address = await self._master(queue)
+        return await self._admin.search_offset(address, queue.topic, queue.queue_id, timestamp)
+
+    async def on_queues_changed(self, topic: str, listener: TopicListener) -> None:
+        """Let `listener` know, within 30 seconds, when `topic` has other queues than before.
+
+        Raises RouteNotFound.
+        """
+        queues = await self.queues(topic)
+        _, listeners = self._watched.setdefault(topic, (queues, []))
+        listeners.append(listener)
+
+    async def _watch_topics(self) -> None:
+        while True:
+            await asyncio.sleep(TOPIC_CHECK_SECONDS)
+            for topic, (before, listeners) in list(self._watched.items()):
+                try:
+                    now = await self.queues(topic)
+                except MQError as error:
+                    log.warning("group %s: the queues of %s: %s", self.group, topic, error)
+                    continue
+                if now != before:
+                    self._watched[topic] = now, listeners
+                    for listener in listeners:
+                        listener(topic, now)
+
+    async def _min_offset(self, queue: MessageQueue) -> int:
+        return await self._admin.min_offset(await self._master(queue), queue.topic, queue.queue_id)
+
+    async def _max_offset(self, queue: MessageQueue) -> int:
+        return await self._admin.max_offset(await self._master(queue), queue.topic, queue.queue_id)
+
+    async def _master(self, queue: MessageQueue) -> str:
+        return await self.session.master_address(queue.topic, queue.broker_name)
+
+    def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        self._ready.append((held, messages))
+        self._news.set()
+
+    def _describe(self) -> HeartbeatData:
+        return describe_member(
+            self.session,
+            self.group,
+            self.subscriptions,
+            self.consume_type,
+            MessageModel.CLUSTERING,
+            self._consume_from,
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._news.set()
