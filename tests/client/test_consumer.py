@@ -2,8 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -34,51 +33,8 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage, encode_record
 from mq.protocol.names import IllegalName
+from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
 from tests.client.scripted import accept_heartbeats, name_server, scripted, until
-
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-TOPIC = "topic"
-GROUP = "group"
-
-
-class Cluster:
-    """Our daemons, one topic of four queues, and a producer."""
-
-    def __init__(self, pair: Standalone, session: Session, producer: Producer) -> None:
-        self.pair = pair
-        self.address = pair.name_server_address
-        self.session = session
-        self.producer = producer
-        self.admin = Admin(session)
-
-    async def send(self, *bodies: bytes, tag: str | None = None) -> None:
-        for body in bodies:
-            await self.producer.send(Message(TOPIC, body, tag))
-
-    def consumer(self, **options: object) -> Consumer:
-        settings = {"consume_from": FIRST, **options}
-        return Consumer(self.address, GROUP, {TOPIC: "*"}, **settings)  # type: ignore[arg-type]
-
-    async def lag(self) -> int:
-        stats = await self.admin.whole_consume_stats(GROUP, TOPIC)
-        return sum(row.broker_offset - row.consumer_offset for row in stats.offset_table.values())
-
-
-@asynccontextmanager
-async def cluster(queues: int = 4) -> AsyncIterator[Cluster]:
-    async with (
-        Standalone(name_server_port=0, broker_port=0) as pair,
-        Session(pair.name_server_address) as session,
-        Producer(session) as producer,
-    ):
-        made = Cluster(pair, session, producer)
-        config = TopicConfig(topic_name=TOPIC, read_queue_nums=queues, write_queue_nums=queues)
-        await made.admin.create_topic(pair.broker.address, config)
-        yield made
-
-
-def numbers(count: int) -> list[bytes]:
-    return [b"%d" % number for number in range(count)]
 
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:

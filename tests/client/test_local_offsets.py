@@ -1,0 +1,74 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.client.errors import ClientError
+from mq.client.local_offsets import LocalOffsetStore
+from mq.protocol.bodies import MessageQueue
+
+QUEUE = MessageQueue("topic", "broker-a", 3)
+OTHER = MessageQueue("topic", "broker-a", 4)
+
+
+def store(tmp_path: Path) -> LocalOffsetStore:
+    return LocalOffsetStore(tmp_path, "10.0.0.1@DEFAULT", "group")
+
+
+def committed(tmp_path: Path, queue: MessageQueue = QUEUE) -> int | None:
+    return asyncio.run(store(tmp_path).committed(queue))
+
+
+def commit(offsets: LocalOffsetStore, queue: MessageQueue, offset: int) -> None:
+    offsets.update(queue, offset)
+    assert asyncio.run(offsets.commit([queue])) == []
+
+
+def test_the_file_is_where_java_has_it_and_what_java_reads(tmp_path: Path) -> None:
+    offsets = store(tmp_path)
+    commit(offsets, QUEUE, 42)
+    assert offsets.path == tmp_path / "10.0.0.1@DEFAULT" / "group" / "offsets.json"
+    assert (
+        offsets.path.read_bytes()
+        == b'{"offsetTable":{{"brokerName":"broker-a","queueId":3,"topic":"topic"}:42}}'
+    )
+
+
+def test_a_file_of_java_is_read(tmp_path: Path) -> None:
+    path = store(tmp_path).path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(
+        b'{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":3,\n'
+        b'\t\t\t"topic":"topic"\n\t\t}:7\n\t}\n}'
+    )
+    assert committed(tmp_path) == 7
+    assert committed(tmp_path, OTHER) is None
+
+
+def test_what_other_queues_have_committed_stays(tmp_path: Path) -> None:
+    commit(store(tmp_path), QUEUE, 1)
+    commit(store(tmp_path), OTHER, 2)
+    assert (committed(tmp_path), committed(tmp_path, OTHER)) == (1, 2)
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"offsetTable":{{"broker', b"\xff\x00"])
+def test_of_a_torn_file_the_one_before_is_taken(tmp_path: Path, torn: bytes) -> None:
+    offsets = store(tmp_path)
+    commit(offsets, QUEUE, 1)
+    commit(offsets, QUEUE, 2)
+    offsets.path.write_bytes(torn)
+    assert committed(tmp_path) == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_in_the_error(tmp_path: Path) -> None:
+    (tmp_path / "10.0.0.1@DEFAULT").write_bytes(b"a file where a folder must be")
+    offsets = store(tmp_path)
+    offsets.update(QUEUE, 1)
+    (error,) = asyncio.run(offsets.commit([QUEUE]))
+    assert "offsets.json" in str(error)
+
+
+@pytest.mark.parametrize("client_id", ["../x", "a/b", "..", ""])
+def test_a_client_id_cannot_lead_out_of_the_folder(tmp_path: Path, client_id: str) -> None:
+    with pytest.raises(ClientError, match="cannot name the folder"):
+        LocalOffsetStore(tmp_path, client_id, "group")
