@@ -32,6 +32,7 @@ from mq.daemons.broker.handlers import (
     query,
     recall,
     relay,
+    timer,
     topic,
     transaction,
 )
@@ -296,6 +297,7 @@ class Broker:
             ReplyHandlers(
                 settings, targets, producers, self._writer, self.transactions.host
             ).handlers(),
+            timer.handlers(store),
             topic.handlers(settings, topics, offsets, store, self.registration.announced),
             transaction.handlers(
                 settings,
