@@ -293,7 +293,7 @@ class Producer:
         project's do so only with `recallMessageEnable=true`).
         """
         what = RecallHandle.decode(handle)
-        address = await self.session.master_address(what.topic, what.broker_name)
+        address = await self.address_of(MessageQueue(what.topic, what.broker_name, 0))
         header = RecallMessageRequestHeader(
             producer_group=self.group,
             topic=what.topic,
@@ -342,6 +342,14 @@ class Producer:
             self.session.keep_task(self._heartbeats.greet_new())
         known.until = now + 1.0
         return known.queues
+
+    async def address_of(self, queue: MessageQueue) -> str:
+        """Where messages for a queue are sent to, "host:port"; also of a topic that is to be made.
+
+        Raises RouteNotFound.
+        """
+        await self.prepare(queue.topic)
+        return self._address(self._target(queue.topic), queue)
 
     def _target(self, topic: str) -> Target:
         if self.namespace is not None:

@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError, MQError
+from mq.client.latency import FaultTolerance
+from mq.client.namespace import with_namespace, without_namespace
 from mq.client.producer import COMPRESS_OVER, Producer, SendResult, SendStatus
 from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue
@@ -95,6 +97,9 @@ class TransactionProducer(Producer):
         timeout: float = 3.0,
         retries: int = 2,
         compress_over: int = COMPRESS_OVER,
+        faults: FaultTolerance | None = None,
+        trace: bool | str = False,
+        namespace: str | None = None,
         credentials: AccessKey | None = None,
         tls: "ssl.SSLContext | None" = None,
     ) -> None:
@@ -105,6 +110,9 @@ class TransactionProducer(Producer):
             timeout=timeout,
             retries=retries,
             compress_over=compress_over,
+            faults=faults,
+            trace=trace,
+            namespace=namespace,
             credentials=credentials,
             tls=tls,
         )
@@ -187,7 +195,7 @@ class TransactionProducer(Producer):
         )
         command = Command(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
         try:
-            address = await self.session.master_address(sent.queue.topic, sent.queue.broker_name)
+            address = await self.address_of(sent.queue)
             if state is TransactionState.UNKNOWN:  # nobody answers that
                 await self.session.invoke_oneway(address, command)
                 return False
@@ -206,6 +214,7 @@ class TransactionProducer(Producer):
         """Answer a check of a broker; for the session's connections."""
         header = CheckTransactionStateRequestHeader.decode(request.fields)
         transaction_id = header.transaction_id or message.message_id
+        message.topic = without_namespace(self.namespace, message.topic)
         times = message.properties.get(PropertyKey.TRANSACTION_CHECK_TIMES, "")
         question = TransactionCheck(
             message, transaction_id, int(times) if times.isdecimal() else 0, address
@@ -224,7 +233,7 @@ class TransactionProducer(Producer):
             from_transaction_check=True,
             msg_id=message.message_id,
             transaction_id=header.transaction_id,
-            topic=message.topic,
+            topic=with_namespace(self.namespace, message.topic),
             broker=header.broker,
         )
         command = Command(RequestCode.END_TRANSACTION, end.encode(), remark=remark)

@@ -179,6 +179,7 @@ class Broker:
             self.topics,
             self.producers,
         )
+        settings.on_change.append(lambda _: self.transaction_checks.configure())
         self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
         self._days = DayTotals(self.stats)
         self.figures = StatItems(

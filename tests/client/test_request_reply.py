@@ -15,6 +15,7 @@ from mq.client.session import Session
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage
 from tests.client.brokers import Served, served
+from tests.client.scripted import until
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -55,8 +56,9 @@ def test_a_request_gets_the_reply_that_a_consumer_sends(tmp_path: Path) -> None:
                 assert reply.topic == "DefaultCluster_REPLY_TOPIC"
                 arrived = int(reply.properties["ARRIVE_TIME"])
                 assert int(reply.properties["PUSH_REPLY_TIME"]) <= arrived
-                # Replies are stored, too.
-                assert at.broker.store.max_offset("DefaultCluster_REPLY_TOPIC", 0) == 10
+                # Replies are stored, too, after they were pushed.
+                store = at.broker.store
+                await until(lambda: store.max_offset("DefaultCluster_REPLY_TOPIC", 0) == 10)
                 stored = await take_request(at, "DefaultCluster_REPLY_TOPIC")
                 assert stored.body in bodies
 

@@ -9,6 +9,7 @@ and what passes while CHECK_IMMUNITY_TIME_IN_SECONDS protects it does not count 
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -66,19 +67,32 @@ class TransactionChecks:
         self._writer = writer
         self._topics = topics
         self._producers = producers
+        self._changed = asyncio.Event()
         self.checked = 0
         self.given_up = 0
 
+    def configure(self) -> None:
+        """A setting has changed: the next round may be due earlier."""
+        self._changed.set()
+
     async def run(self) -> None:
         """Check until cancelled. A round that fails is not the last one."""
+        clock = asyncio.get_running_loop().time
+        last = clock()
         while True:
-            await asyncio.sleep(self._config().transaction_check_interval / 1000)
-            if self._store_config().broker_role is BrokerRole.SLAVE:
+            self._changed.clear()
+            left = last + self._config().transaction_check_interval / 1000 - clock()
+            if left > 0:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await self._changed.wait()
                 continue
-            try:
-                await self.round()
-            except OSError as error:
-                log.error("the check of transactions failed: %s", error)
+            last = clock()
+            if self._store_config().broker_role is not BrokerRole.SLAVE:
+                try:
+                    await self.round()
+                except OSError as error:
+                    log.error("the check of transactions failed: %s", error)
 
     async def round(self) -> None:
         """Go once over the halves that are open now. Raises OSError if a topic cannot be made."""

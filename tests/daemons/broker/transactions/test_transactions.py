@@ -306,6 +306,16 @@ def test_the_rounds_of_checks_come_by_themselves(tmp_path: Path) -> None:
     run(tmp_path, script, transactionCheckInterval="50", transactionTimeOut="300")
 
 
+def test_a_shorter_interval_counts_at_once(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        await peer.prepare(b"x", now() - OLD)
+        update = Command(RequestCode.UPDATE_BROKER_CONFIG, None, b"transactionCheckInterval=10\n")
+        assert (await peer.session.invoke(peer.address, update)).code == 0
+        await asyncio.wait_for(peer.checks.get(), 30)
+
+    run(tmp_path, script)
+
+
 def test_without_a_producer_to_ask_the_checks_go_on_counting(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x", now() - OLD, PGROUP="nobody")
