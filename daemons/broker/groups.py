@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mq.daemons.broker.config import BrokerConfig
@@ -61,9 +61,23 @@ class Groups:
         Raises:
             OSError: it could not be saved; nothing has changed.
         """
-        old = self.table.get(group.group_name)
-        self._save({**self.table, group.group_name: group})
-        log.info("subscription group %s: %s -> %s", group.group_name, old, group)
+        self.update_all([group])
+
+    def update_all(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+        """Create groups or change them, all or none.
+
+        Raises:
+            OSError: they could not be saved; nothing has changed.
+        """
+        old = self.table
+        self._save({**old, **{group.group_name: group for group in groups}})
+        for group in groups:
+            log.info(
+                "subscription group %s: %s -> %s",
+                group.group_name,
+                old.get(group.group_name),
+                group,
+            )
 
     def delete(self, name: str) -> bool:
         """Delete a group; returns whether there was one.

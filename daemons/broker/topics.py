@@ -12,7 +12,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import orjson
@@ -166,9 +166,21 @@ class Topics:
         Raises:
             OSError: it could not be saved; nothing has changed.
         """
-        old = self.table.get(topic.topic_name)
-        self._put(topic)
-        log.info("topic %s: %s -> %s", topic.topic_name, old, topic)
+        self.update_all([topic])
+
+    def update_all(self, topics: Sequence[TopicConfig]) -> None:
+        """Create topics or change them, all or none.
+
+        Raises:
+            OSError: they could not be saved; nothing has changed.
+        """
+        old = self.table
+        for topic in topics:
+            self._texts.pop(topic.topic_name, None)
+        self._save({**old, **{topic.topic_name: topic for topic in topics}})
+        for topic in topics:
+            log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
+            self._tell(topic.topic_name)
 
     def delete(self, name: str) -> bool:
         """Delete a topic; returns whether there was one.
@@ -229,11 +241,6 @@ class Topics:
         except BaseException:
             self._unsaved = True
             raise
-
-    def _put(self, topic: TopicConfig) -> None:
-        self._texts.pop(topic.topic_name, None)
-        self._save({**self.table, topic.topic_name: topic})
-        self._tell(topic.topic_name)
 
     def _put_soon(self, topic: TopicConfig) -> None:
         self._texts.pop(topic.topic_name, None)

@@ -24,6 +24,7 @@ from mq.protocol.bodies import (
     QueryCorrectionOffsetBody,
     QueueTimeSpan,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     TopicConfig,
     TopicList,
 )
@@ -59,6 +60,7 @@ def handlers(
     about_progress = ProgressHandlers(settings, groups, topics, offsets, consumers, store, stats)
     return {
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: about_config.update,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: about_config.update_list,
         RequestCode.DELETE_SUBSCRIPTIONGROUP: about_config.delete,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: about_config.all_groups,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: about_config.one_group,
@@ -98,6 +100,22 @@ class GroupHandlers:
         log.info("%s creates or changes group %s", channel.remote, group.group_name)
         with saving():
             self._groups.update(group)
+        return command.reply()
+
+    def update_list(self, command: Command, channel: Channel) -> Command:
+        """Create groups or change them, all or none, as 5.x tools ask for it."""
+        check_master(self._settings)
+        groups = SubscriptionGroupList.decode(command.body).group_config_list
+        for group in groups:
+            try:
+                names.check_group(group.group_name or "")
+            except names.IllegalName as error:
+                raise Refused(
+                    ResponseCode.INVALID_PARAMETER, f"group {group.group_name!r}: {error}"
+                ) from None
+        log.info("%s creates or changes %d groups", channel.remote, len(groups))
+        with saving():
+            self._groups.update_all(groups)
         return command.reply()
 
     def delete(self, command: Command, channel: Channel) -> Command:

@@ -12,6 +12,7 @@ from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import (
+    CreateTopicListRequestBody,
     MessageQueue,
     TopicConfig,
     TopicFilterType,
@@ -51,6 +52,7 @@ def handlers(
     about = TopicHandlers(settings, topics, offsets, store, announced)
     return {
         RequestCode.UPDATE_AND_CREATE_TOPIC: about.update,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: about.update_list,
         RequestCode.DELETE_TOPIC_IN_BROKER: about.delete,
         RequestCode.GET_ALL_TOPIC_CONFIG: about.all_topics,
         RequestCode.GET_TOPIC_CONFIG: about.one_topic,
@@ -76,6 +78,15 @@ def saving() -> Iterator[None]:
         ) from None
 
 
+def _check_numbers(read_queues: int, write_queues: int, perm: int) -> None:
+    """Raises Refused for a topic that would have too many queues or no such permission."""
+    for name, count in (("readQueueNums", read_queues), ("writeQueueNums", write_queues)):
+        if not 0 <= count <= MOST_QUEUES:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}={count}: expected 0 to {MOST_QUEUES}")
+    if not 0 <= perm <= 15:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"perm={perm}: expected 0 to 15")
+
+
 class TopicHandlers:
     """The topics of this broker."""
 
@@ -98,22 +109,13 @@ class TopicHandlers:
         check_master(self._settings)
         header = CreateTopicRequestHeader.decode(command.fields)
         self._check_name(header.topic)
-        for name, count in (
-            ("readQueueNums", header.read_queue_nums),
-            ("writeQueueNums", header.write_queue_nums),
-        ):
-            if not 0 <= count <= MOST_QUEUES:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR, f"{name}={count}: expected 0 to {MOST_QUEUES}"
-                )
+        _check_numbers(header.read_queue_nums, header.write_queue_nums, header.perm)
         filter_type = TopicFilterType.__members__.get(header.topic_filter_type)
         if filter_type is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"topicFilterType={header.topic_filter_type}: expected SINGLE_TAG or MULTI_TAG",
             )
-        if not 0 <= header.perm <= 15:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"perm={header.perm}: expected 0 to 15")
         known = self._topics.get(header.topic)
         log.info("%s creates or changes topic %s", channel.remote, header.topic)
         changed = TopicConfig(
@@ -129,6 +131,21 @@ class TopicHandlers:
         )
         with saving():
             self._topics.update(changed)
+        await self._announced()
+        return command.reply()
+
+    async def update_list(self, command: Command, channel: Channel) -> Command:
+        """Create topics or change them, all or none, as 5.x tools ask for it."""
+        check_master(self._settings)
+        topics = CreateTopicListRequestBody.decode(command.body).topic_config_list
+        for topic in topics:
+            self._check_name(topic.topic_name or "")
+            _check_numbers(topic.read_queue_nums, topic.write_queue_nums, topic.perm)
+            known = self._topics.get(topic.topic_name)
+            topic.order = known.order if known is not None else False
+        log.info("%s creates or changes %d topics", channel.remote, len(topics))
+        with saving():
+            self._topics.update_all(topics)
         await self._announced()
         return command.reply()
 

@@ -13,6 +13,9 @@ from mq.daemons.state_file import write_atomically
 _LAYOUT = struct.Struct(">7q")
 _PAGE = 4096
 
+FILE_NAME = "timercheck"  # in the folder config
+CONTENT_SIZE = _LAYOUT.size
+
 
 class TimerCheckpoint:
     """``read_time`` in ms: every slot before it has been delivered."""
