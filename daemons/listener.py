@@ -1,23 +1,17 @@
 """Where a daemon meets its peers: one port, its connections, and requests in both directions.
 
-One ``data_received`` reads every whole frame that has arrived and writes one joined reply. Requests
-go to a handler by their code; those of the hot path go, still undecoded but for the header's JSON,
-to a direct handler. A peer that does not read its replies is not read from either, so that it
-cannot fill our memory; a peer that sends what is not a frame is closed and counted.
+Requests go to a handler by their code; those of the hot path go, still undecoded but for the
+header's JSON, to a direct handler. A peer that sends what is not a frame is closed and counted.
 """
 
 import asyncio
 import errno
 import logging
-import socket
-import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
-from typing import Any, cast
 
-import orjson
-
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import (
     DirectHandler,
     Guard,
@@ -30,241 +24,22 @@ from mq.daemons.dispatch import (
     guarded_direct,
     unknown_code,
 )
-from mq.daemons.tls import Greeter, ServerTls, TlsConnection
-from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
-from mq.protocol.connection import FrameBuffer, check_length
+from mq.daemons.shedding import (
+    CONNECTIONS_SETTING,
+    WAIT_SETTING,
+    Backlog,
+    BusyReply,
+    TurnedAway,
+    refuse_sends,
+)
+from mq.daemons.tls import Greeter, ServerTls
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
-from mq.protocol.frame import decode, encode
+
+__all__ = ["Channel", "Listener"]
 
 log = logging.getLogger(__name__)
-
-_PREFIX = struct.Struct(">iI")
-_HEADER_LENGTH = 0xFFFFFF
-_JSON = JSON
-_RESPONSE = RESPONSE
-
-# What a direct handler, which takes the header as it comes, stumbles over when it is not as it
-# should be: a field that is missing, of another type, not a number, or too large for its place.
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, struct.error)
-
-# Bytes waiting for one slow peer before we stop reading from it. Netty's default for the Java
-# server is 64 KiB; a pull reply alone is 256 KiB, so that would stop and go with every reply.
-WRITE_BUFFER_LIMIT = 1024 * 1024
-
-
-class Channel(asyncio.Protocol):
-    """One connection of a peer, from accept to close."""
-
-    def __init__(self, listener: "Listener") -> None:
-        self.attributes: dict[str, Any] = {}
-        self.on_close: list[Callable[[Channel], None]] = []
-        self.remote_address: tuple[str, int] = ("", 0)
-        self.local_address: tuple[str, int] = ("", 0)
-        self.remote = ""
-        self.born_host = b""  # address and port as a commit-log record holds them
-        self.closed = False
-        self.active_at = 0  # the listener's clock, in its ticks
-        self._listener = listener
-        self._direct = listener.direct
-        self._frames = FrameBuffer()
-        self._transport: asyncio.Transport | TlsConnection | None = None
-        self._out: list[bytes | memoryview] = []
-        self._reading = False  # inside data_received: replies are joined and leave at its end
-        self._opaque = 0
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
-
-    # asyncio calls these ------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's own are not instances of it
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_LIMIT)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer = transport.get_extra_info("peername") or ("", 0)
-        own = transport.get_extra_info("sockname") or ("", 0)
-        self.remote_address = (peer[0], peer[1])
-        self.local_address = (own[0], own[1])
-        host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
-        self.remote = f"{host}:{peer[1]}"
-        self.born_host = _packed_address(peer[0], peer[1])
-        self.active_at = self._listener.ticks
-        self._listener.channels.add(self)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.closed = True
-        self._listener.forget(self)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionError(f"{self.remote} closed the connection"))
-        self._waiting.clear()
-        for callback in self.on_close:
-            callback(self)
-        self.on_close.clear()
-
-    def pause_writing(self) -> None:
-        assert self._transport is not None
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        assert self._transport is not None
-        if not self.closed and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def data_received(self, data: bytes) -> None:
-        self.active_at = self._listener.ticks
-        self._reading = True
-        try:
-            self._read_frames(data)
-        except RemoteProtocolError as error:
-            self._listener.complain(self, error)
-            self.close()
-        finally:
-            self._reading = False
-            if self._out:
-                self.flush()
-
-    def encrypted(self, connection: TlsConnection) -> None:
-        """From here on everything goes through this connection."""
-        self._transport = connection
-
-    def refuse(self, why: str) -> None:
-        """Close a connection that is not as it should be, before anything of it was read."""
-        self._listener.complain(self, RemoteProtocolError(why))
-        self.close()
-
-    # what handlers use ----------------------------------------------------------------------
-
-    def send(self, command: Command) -> None:
-        """Send a command; it leaves with what else is sent in this turn of the loop."""
-        self.send_frame(encode(command))
-
-    def send_frame(self, frame: bytes | memoryview) -> None:
-        """Send bytes that are a whole frame, or the next part of one."""
-        self._out.append(frame)
-        if not self._reading:
-            self.flush()
-
-    def queue_frame(self, frame: bytes | memoryview) -> None:
-        """Like send_frame, for a caller that sends many and calls flush itself."""
-        self._out.append(frame)
-
-    def send_parts(self, parts: list[bytes | memoryview]) -> None:
-        """Send a frame that consists of several parts, without joining them twice."""
-        self._out += parts
-        if not self._reading:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what has been queued."""
-        out = self._out
-        if not out:
-            return
-        self._out = []
-        if self.closed or self._transport is None:
-            return
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-
-    def reply(
-        self,
-        request: Command,
-        code: int = 0,
-        fields: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        remark: str | None = None,
-    ) -> None:
-        """Answer a request that was kept; nothing happens where no answer is awaited."""
-        if not request.is_one_way and not self.closed:
-            self.send(request.reply(code, fields, body, remark=remark))
-
-    async def request(self, command: Command, timeout: float) -> Command:
-        """Ask the peer, which is a client with handlers of its own, and wait for its answer.
-
-        Raises TimeoutError after ``timeout`` seconds and ConnectionError if the peer goes away.
-        """
-        if self.closed:
-            raise ConnectionError(f"{self.remote} has closed the connection")
-        self._opaque += 1
-        command.opaque = self._opaque
-        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self._waiting[command.opaque] = future
-        try:
-            self.send(command)
-            return await asyncio.wait_for(future, timeout)
-        finally:
-            self._waiting.pop(command.opaque, None)
-
-    def notify(self, command: Command) -> None:
-        """Tell the peer something that it does not answer."""
-        self._opaque += 1
-        command.opaque = self._opaque
-        command.flag |= ONE_WAY
-        self.send(command)
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that the peer has not taken yet."""
-        if self.closed or self._transport is None:
-            return 0
-        return self._transport.get_write_buffer_size()
-
-    def close(self) -> None:
-        """Close once what was sent has left. Calling it again does nothing."""
-        if self._transport is not None and not self._transport.is_closing():
-            self.flush()
-            self._transport.close()
-
-    # reading --------------------------------------------------------------------------------
-
-    def _read_frames(self, data: bytes) -> None:
-        data = self._frames.take(data)
-        direct_handlers = self._direct
-        position = 0
-        end = len(data)
-        while end - position >= 8:
-            length, word = _PREFIX.unpack_from(data, position)
-            check_length(length)
-            stop = position + 4 + length
-            if stop > end:
-                break
-            start = position + 8
-            if word >> 24 == _JSON:
-                body = start + (word & _HEADER_LENGTH)
-                try:
-                    header = orjson.loads(data[start:body])
-                    direct = direct_handlers.get(header["code"])
-                    if direct is not None and not header["flag"] & _RESPONSE and body <= stop:
-                        direct(header, data[body:stop], self)
-                        position = stop
-                        continue
-                except Exception as error:
-                    # Mostly not a header that the hot path understands: read it again with care,
-                    # so that the peer learns what exactly is wrong.
-                    self._refuse(data[position + 4 : stop], error)
-                    position = stop
-                    continue
-            self._take(decode(data[position + 4 : stop]))
-            position = stop
-        self._frames.keep(data, position)
-
-    def _refuse(self, frame: bytes, error: Exception) -> None:
-        command = decode(frame)
-        if isinstance(error, KeyError):
-            error = RemoteProtocolError(f"the header lacks the field {error}")
-        elif isinstance(error, _MALFORMED):
-            error = RemoteProtocolError(f"a field of the header is malformed: {error}")
-        reply = self._listener.failed(command, self, error)
-        if not command.is_one_way and not command.is_response:
-            self.send(reply)
-
-    def _take(self, command: Command) -> None:
-        if command.flag & RESPONSE:
-            future = self._waiting.pop(command.opaque, None)
-            if future is not None and not future.done():
-                future.set_result(command)
-            return
-        self._listener.handle(command, self)
 
 
 class Listener:
@@ -275,7 +50,8 @@ class Listener:
     come for so long (Java: serverChannelMaxIdleTimeSeconds); 0 never does. ``guard`` is asked
     before every handler; without one nothing is paid for it. With ``tls`` connections may be, or
     have to be, encrypted. An ordinary request that takes over ``slow_seconds`` is logged and
-    counted. ``max_connections`` gives how many may be open; 0 stands for no limit in both.
+    counted. ``max_connections`` gives how many may be open; ``longest_wait`` how many
+    seconds a send may wait to be served; 0 stands for no limit in all three.
     """
 
     # How often idle connections are looked for, in seconds; also the unit of `ticks`.
@@ -294,6 +70,7 @@ class Listener:
         tls: ServerTls | None = None,
         slow_seconds: float = 0.0,
         max_connections: Callable[[], int] = lambda: 0,
+        longest_wait: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._guard = guard
         self._tls = tls
@@ -304,9 +81,13 @@ class Listener:
         self.host = host
         self.port = port
         self.channels: set[Channel] = set()
+        self.backlog = Backlog(longest_wait)
         self.ticks = 0
         self.bad_requests = 0
         self.turned_away = 0
+        self.stale_reply = BusyReply(
+            f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while ({WAIT_SETTING})"
+        )
         self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
         self.slow_requests: Counter[int] = Counter()  # by request code
         self._slow_seconds = slow_seconds or float("inf")
@@ -356,6 +137,16 @@ class Listener:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def _accept(self) -> asyncio.Protocol:
+        most = self._max_connections()
+        if 0 < most <= len(self.channels):
+            self.turned_away += 1
+            log.warning(
+                "a connection is turned away: there are %d (%s)",
+                len(self.channels),
+                CONNECTIONS_SETTING,
+                extra={"failure": "connections"},
+            )
+            return TurnedAway(most)
         channel = Channel(self)
         return channel if self._tls is None else Greeter(channel, self._tls)
 
@@ -430,6 +221,20 @@ class Listener:
             extra={"peer": channel.remote_address[0]},
         )
 
+    def refuse_stale(self, channel: Channel, data: bytes) -> bytes:
+        """Answer the sends with SYSTEM_BUSY and return the rest."""
+        replies, count, rest = refuse_sends(data, self.stale_reply)
+        for reply in replies:
+            channel.queue_frame(reply)
+        if count:
+            self.refusals[RequestCode.SEND_MESSAGE_V2, WAIT_SETTING] += count
+            log.warning(
+                "sends have waited too long and are refused (%s)",
+                WAIT_SETTING,
+                extra={"failure": "sends in time"},
+            )
+        return rest
+
     async def _await(
         self, command: Command, channel: Channel, result: Awaitable[Reply], began: float
     ) -> None:
@@ -484,11 +289,3 @@ class Listener:
                 log.info("closing %s: idle", channel.remote)
                 channel.close()
         self._timer = asyncio.get_running_loop().call_later(self.TICK, self._tick)
-
-
-def _packed_address(host: str, port: int) -> bytes:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.inet_pton(family, host.partition("%")[0]) + struct.pack(">i", port)
-    except OSError:  # not an IP peer (a unix socket in a test): the unspecified address
-        return bytes(4) + struct.pack(">i", port)

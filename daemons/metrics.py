@@ -57,6 +57,9 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
 
     connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
     yield Metric("mq_connections", Kind.gauge, "Connections open now.", names, connections)
+    waiting = [((n,), float(one.backlog.size)) for n, one in listeners.items()]
+    doc = "Bytes that were read and wait to be served."
+    yield Metric("mq_backlog_bytes", Kind.gauge, doc, names, waiting)
     yield each(Kind.counter, "mq_bad_requests_total", "Frames that are none.", "bad_requests")
     yield each(Kind.counter, "mq_connections_refused_total", "Over maxConnections.", "turned_away")
     yield _by_request(

@@ -14,7 +14,7 @@ from mq.daemons import exporters
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.beacons import Beacons
-from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.config import BrokerConfig, BrokerSettings, FlushDiskType
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.filter.bit_maps import extender
@@ -40,6 +40,7 @@ from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.reply import ReplyHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
+from mq.daemons.broker.limits import RATE_SETTING, FlushBacklog, SendRates, TopicSizes
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.service import PopService
@@ -230,6 +231,7 @@ class Broker:
             tls=self._tls,
             slow_seconds=self.settings.operation.slow_request_millis / 1000,
             max_connections=lambda: self.settings.operation.max_connections,
+            longest_wait=self._longest_wait,
         )
 
     def _access_control(self) -> AccessControl | None:
@@ -265,6 +267,9 @@ class Broker:
             lambda: settings.broker, lambda: settings.store, targets, store.appender, indirect
         )
         settings.on_change.append(lambda _: send.configure())
+        self.topic_sizes = TopicSizes(store.queues, lambda: settings.operation)
+        self.topic_sizes.on_change = targets.forget
+        targets.over_limit = self.topic_sizes.refused
         self._pull = PullHandlers(
             lambda: settings.broker,
             lambda: settings.store,
@@ -325,7 +330,22 @@ class Broker:
         )
         self.listener.serve(indirect.handlers())
         # The fast listener answers what must not wait behind pulls (Java: listenPort - 2).
-        self.fast_listener.serve(merge(admin, send.handlers()), {**send.direct()})
+        self.fast_listener.serve(admin)
+        self._serve_sends(send)
+        settings.on_change.append(
+            lambda names: self._serve_sends(send) if RATE_SETTING in names else None
+        )
+
+    def _serve_sends(self, send: SendHandlers) -> None:
+        """Take sends on both ports, behind a limit of their rate if there is one."""
+        handlers, direct = send.handlers(), send.direct()
+        rate = self.settings.operation.client_send_rate
+        if rate:
+            refusals = self.listener.refusals
+            limit = SendRates(rate, lambda code, cause: refusals.update([(code, cause)]))
+            handlers, direct = limit.handlers(handlers), limit.direct(direct)
+        for listener in (self.listener, self.fast_listener):
+            listener.serve(handlers, direct)
 
     def _spawn_tasks(self, offsets: ConsumerOffsets) -> None:
         broker, store = self.settings.broker, self.settings.store
@@ -335,6 +355,10 @@ class Broker:
         self.tasks.spawn(self.figures.run(), "figures")
         self.tasks.spawn(self.guard.run(), "guard against slow consumers")
         self.tasks.spawn(WaterMarks(self.store).run(), "water marks")
+        self.tasks.spawn(self.topic_sizes.run(), "sizes of topics")
+        if store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            backlog = FlushBacklog(self.store.flusher, self.store.appender, self._broker_config)
+            self.tasks.spawn(backlog.run(), "flush backlog")
         for save, seconds, what in (
             (
                 offsets.save,
@@ -357,6 +381,16 @@ class Broker:
             self.tasks.spawn(self.access.watch(), "ACL files")
         if self._tls is not None:
             self.tasks.spawn(self._tls.watch(), "certificates")
+
+    def _broker_config(self) -> BrokerConfig:
+        return self.settings.broker
+
+    def _longest_wait(self) -> float:
+        """Seconds that a send may wait to be read; 0 for any time."""
+        config = self.settings.broker
+        if not config.broker_fast_failure_enable:
+            return 0.0
+        return config.wait_time_mills_in_send_queue / 1000
 
     def _use_timer(self) -> None:
         """Start the timer with the first message for it: most brokers never need its files."""

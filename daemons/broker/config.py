@@ -143,7 +143,7 @@ class BrokerConfig(Section):
         120_000, "pause between questions to the address server (a 5.x name)", unit="ms"
     )
     send_thread_pool_queue_capacity: int = setting(
-        10_000, "shown in the runtime info; sends do not queue here"
+        10_000, "sends that may wait for the disk (SYNC_FLUSH); beyond it more are refused"
     )
     put_thread_pool_queue_capacity: int = setting(10_000, "appends that wait", effect=False)
     pull_thread_pool_queue_capacity: int = setting(
@@ -203,10 +203,10 @@ class BrokerConfig(Section):
         16 * 1024**3, "how far that is", unit="bytes", long=True, updatable=True
     )
     broker_fast_failure_enable: bool = setting(
-        True, "refuse requests that waited too long", effect=False
+        True, "refuse sends that waited too long", updatable=True
     )
     wait_time_mills_in_send_queue: int = setting(
-        200, "how long a send may wait", unit="ms", long=True, effect=False
+        200, "how long a send may wait to be read", unit="ms", long=True, updatable=True
     )
     wait_time_mills_in_pull_queue: int = setting(
         5000, "how long a pull may wait", unit="ms", long=True, effect=False

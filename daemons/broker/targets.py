@@ -1,7 +1,7 @@
 """Which queue a send goes to, and whether it may: checked once, remembered until topics change."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
@@ -34,6 +34,7 @@ class SendTargets:
         self._topics = topics
         self._groups = groups
         self._store = store
+        self.over_limit: Mapping[str, Refused] = {}  # topics that may not be sent to now
         self.remembered: dict[tuple[str, str], ConsumeQueue] = {}
         topics.on_change.append(lambda _: self.forget())
 
@@ -55,6 +56,9 @@ class SendTargets:
         Raises Refused with the codes and texts of AbstractSendMessageProcessor.msgCheck.
         """
         self._check_broker(topic)
+        if topic in self.over_limit:
+            refused = self.over_limit[topic]
+            raise refused.with_traceback(None)
         try:
             names.check_topic(topic)
         except names.IllegalName as error:

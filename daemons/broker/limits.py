@@ -1,0 +1,219 @@
+"""Limits of what clients may use of a broker. All are off unless set; each refusal names its
+setting."""
+
+import asyncio
+import logging
+import struct
+import time
+from collections.abc import Callable, Mapping
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.flush import Flusher
+from mq.daemons.broker.store.queues import Queues
+from mq.daemons.dispatch import DirectHandler, Handler, Overloaded
+from mq.daemons.listener import Channel
+from mq.daemons.operation_config import BrokerOperationConfig
+from mq.daemons.shedding import BusyReply
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import ONE_WAY, Command
+from mq.protocol.names import is_system_topic
+
+log = logging.getLogger(__name__)
+
+RATE_SETTING = "clientSendRate"
+SIZE_SETTING = "topicMaxBytes"
+FLUSH_SETTING = "sendThreadPoolQueueCapacity"
+FLUSH_LOOK_SECONDS = 0.05
+SIZE_LOOK_SECONDS = 1.0
+MOST_ADDRESSES = 10_000  # whose rate is remembered
+_ENTRIES_AT_ONCE = 4096  # counted before others get their turn
+
+_LENGTH = struct.Struct(">i")
+
+
+class Bucket:
+    """What one address may still send: `rate` messages a second, and as many at once."""
+
+    __slots__ = ("_at", "_tokens", "rate")
+
+    def __init__(self, rate: int, now: float) -> None:
+        self.rate = rate
+        self._tokens = float(rate)
+        self._at = now
+
+    def take(self, messages: int, now: float) -> bool:
+        """Whether they may be sent. More than `rate` at once may, after a quiet second."""
+        self._tokens = min(float(self.rate), self._tokens + (now - self._at) * self.rate)
+        self._at = now
+        if self._tokens < min(messages, self.rate):
+            return False
+        self._tokens -= messages
+        return True
+
+
+class SendRates:
+    """Puts a limit before the handlers of sends. `refused` is called for each send refused."""
+
+    def __init__(
+        self,
+        rate: int,
+        refused: Callable[[int, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate = rate
+        self._refused = refused
+        self._clock = clock
+        self._buckets: dict[str, Bucket] = {}
+        self._remark = f"[OVERLOAD]more than {rate} messages a second from your address"
+        self._reply = BusyReply(f"{self._remark} ({RATE_SETTING})")
+
+    def direct(self, table: Mapping[int, DirectHandler]) -> dict[int, DirectHandler]:
+        """The same handlers, behind the limit."""
+        return {code: self._limited(code, handler) for code, handler in table.items()}
+
+    def handlers(self, table: Mapping[int, Handler]) -> dict[int, Handler]:
+        return {code: self._limited_other(handler) for code, handler in table.items()}
+
+    def _limited(self, code: int, handler: DirectHandler) -> DirectHandler:
+        def call(header: dict[str, object], body: bytes, channel: Channel) -> None:
+            fields = header.get("extFields")
+            is_batch = code == RequestCode.SEND_BATCH_MESSAGE or (
+                isinstance(fields, dict) and fields.get("m") == "true"
+            )
+            if self._may_send(channel, body, is_batch):
+                handler(header, body, channel)
+                return
+            self._refused(code, RATE_SETTING)
+            flag, opaque = header["flag"], header["opaque"]
+            if isinstance(flag, int) and isinstance(opaque, int) and not flag & ONE_WAY:
+                channel.send_frame(self._reply.frame(b"%d" % opaque))
+
+        return call
+
+    def _limited_other(self, handler: Handler) -> Handler:
+        def call(command: Command, channel: Channel) -> object:
+            is_batch = (
+                command.code == RequestCode.SEND_BATCH_MESSAGE or command.fields.get("m") == "true"
+            )
+            if not self._may_send(channel, bytes(command.body), is_batch):
+                raise Overloaded(RATE_SETTING, self._remark)
+            return handler(command, channel)
+
+        return call  # type: ignore[return-value]  # it returns what the handler does
+
+    def _may_send(self, channel: Channel, body: bytes, is_batch: bool) -> bool:
+        address = channel.remote_address[0]
+        now = self._clock()
+        bucket = self._buckets.get(address)
+        if bucket is None:
+            if len(self._buckets) >= MOST_ADDRESSES:
+                del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[address] = Bucket(self._rate, now)
+        return bucket.take(_messages_in(body) if is_batch else 1, now)
+
+
+def _messages_in(body: bytes) -> int:
+    """How many messages a batch has; 1 for what is none, which its handler refuses."""
+    count = position = 0
+    while position + 4 <= len(body):
+        (length,) = _LENGTH.unpack_from(body, position)
+        if length <= 4:
+            break
+        count += 1
+        position += length
+    return max(1, count)
+
+
+class TopicSizes:
+    """The bytes that topics keep, and which topics have reached their limit.
+
+    ``refused`` has a remark for each of those. ``on_change`` is called when one came or went.
+    """
+
+    def __init__(self, queues: Queues, operation: Callable[[], BrokerOperationConfig]) -> None:
+        self._queues = queues
+        self._operation = operation
+        self.refused: dict[str, Overloaded] = {}
+        self.on_change: Callable[[], None] = lambda: None
+        self._known: dict[ConsumeQueue, tuple[int, int, int]] = {}  # from, upto, bytes
+
+    async def run(self) -> None:
+        """Look every second until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(SIZE_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Count what has come and gone since the last look."""
+        limits = self._operation().topic_limits()
+        found: dict[str, Overloaded] = {}
+        if limits:
+            for topic in self._queues.topics():
+                limit = limits.get(topic, -1 if is_system_topic(topic) else limits.get("*", -1))
+                if limit < 0:
+                    continue
+                size = sum([await self._size(queue) for queue in self._queues.of_topic(topic)])
+                if size >= limit:
+                    remark = f"[OVERLOAD]topic {topic} keeps {size} bytes and may keep {limit}"
+                    found[topic] = Overloaded(SIZE_SETTING, remark)
+        for topic in found.keys() - self.refused.keys():
+            log.warning("%s: messages to it are refused", found[topic])
+        for topic in self.refused.keys() - found.keys():
+            log.info("topic %s may be sent to again (%s)", topic, SIZE_SETTING)
+        changed = found.keys() != self.refused.keys()
+        self.refused.clear()
+        self.refused.update(found)
+        if changed:
+            self.on_change()
+
+    async def _size(self, queue: ConsumeQueue) -> int:
+        start, upto, size = self._known.get(queue, (queue.minimum, queue.minimum, 0))
+        if start != queue.minimum or upto > queue.readable:  # old messages have gone
+            start, upto, size = queue.minimum, queue.minimum, 0
+        while upto < queue.readable:
+            entries = queue.entries(upto, _ENTRIES_AT_ONCE)
+            if not entries:
+                upto = max(upto + 1, queue.next_file_index(upto))
+                continue
+            size += sum(s for _, s, _ in layout.ENTRY.iter_unpack(entries) if 0 < s < 0x7FFFFFFF)
+            upto += len(entries) // layout.ENTRY_SIZE
+            await asyncio.sleep(0)
+        self._known[queue] = start, min(upto, queue.readable), size
+        return size
+
+
+class FlushBacklog:
+    """Takes no more sends while too many wait for the disk (SYNC_FLUSH)."""
+
+    def __init__(
+        self, flusher: Flusher, appender: Appender, config: Callable[[], BrokerConfig]
+    ) -> None:
+        self._flusher = flusher
+        self._appender = appender
+        self._config = config
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_LOOK_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        """Refuse over the limit, and accept again at half of it."""
+        waiting = self._flusher.waiting_replies
+        limit = self._config().send_thread_pool_queue_capacity
+        if waiting > limit > 0:
+            self._appender.refuse(
+                "flush backlog",
+                StoreRefused(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"[OVERLOAD]{waiting} sends wait for the disk, over the limit of {limit} "
+                    f"({FLUSH_SETTING})",
+                ),
+            )
+        elif waiting <= limit // 2:
+            self._appender.accept("flush backlog")

@@ -1,0 +1,226 @@
+"""What a listener does when more comes than it can take: refuse early, in few words, and cheaply.
+
+What was read and cannot be served in this turn of the loop waits here, so that one busy connection
+does not hold up the others and TCP does not hide the queue from us. A send that has waited for too
+long is refused before it is looked at: its sender has given it up or soon will, and the time is
+better spent on those behind it. Java does the same with requests in the queues of its threads
+(BrokerFastFailure).
+"""
+
+import asyncio
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import orjson
+
+from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from mq.protocol.command import JSON, ONE_WAY, RESPONSE
+from mq.protocol.connection import check_length
+
+if TYPE_CHECKING:
+    from mq.daemons.channel import Channel
+
+LARGE = 8192  # bytes; a smaller read is served at once where nothing waits
+TURN_BYTES = 256 * 1024  # served in one turn of the loop, of large reads
+MOST_WAITING = 64 * 1024 * 1024  # bytes; more are left to TCP
+_STALE_COST = 8  # refusing takes so many times less than serving
+WAIT_SETTING = "waitTimeMillsInSendQueue"
+CONNECTIONS_SETTING = "maxConnections"
+# How long a connection that is one too many may take to say what it wants, in seconds, and how
+# many of those there may be; more are closed without a word.
+TURN_AWAY_SECONDS = 1.0
+MOST_TURNED_AWAY = 100
+
+_PREFIX = struct.Struct(">iI")
+_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+_HEADER_LENGTH = 0xFFFFFF
+# How headers of clients begin that write their fields in order, as Java's do.
+_COMMON_START = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
+_ANSWERED = b'"flag":0,'
+_OPAQUE = b'"opaque":'
+
+
+class BusyReply:
+    """The reply SYSTEM_BUSY with one remark, for any request."""
+
+    def __init__(self, remark: str) -> None:
+        code = int(ResponseCode.SYSTEM_BUSY)
+        self._start = b'{"code":%d,"flag":1,"language":"PYTHON","opaque":' % code
+        self._end = b',"remark":%s,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
+            orjson.dumps(remark),
+            CURRENT_VERSION,
+        )
+        self._size = len(self._start) + len(self._end)
+
+    def frame(self, opaque: bytes) -> bytes:
+        """The whole frame; `opaque` is the number of the request, in digits."""
+        size = self._size + len(opaque)
+        return _PREFIX.pack(size + 4, size) + self._start + opaque + self._end
+
+
+def refuse_sends(data: bytes, reply: BusyReply) -> tuple[list[bytes], int, bytes]:
+    """Refuse every send.
+
+    Returns the replies, how many sends there were, and the rest: other requests, and the beginning
+    of a frame that has not come whole. Raises RemoteProtocolError for a length that no frame has.
+    """
+    replies: list[bytes] = []
+    others: list[bytes] = []
+    refused = position = 0
+    end = len(data)
+    while end - position >= 8:
+        length, word = _PREFIX.unpack_from(data, position)
+        check_length(length)
+        stop = position + 4 + length
+        if stop > end:
+            break
+        start = position + 8
+        opaque = _opaque_of_send(data, start, min(start + (word & _HEADER_LENGTH), stop), word)
+        if opaque is None:
+            others.append(data[position:stop])
+        else:
+            refused += 1
+            if opaque:
+                replies.append(reply.frame(opaque))
+        position = stop
+    others.append(data[position:])
+    return replies, refused, b"".join(others)
+
+
+def _opaque_of_send(data: bytes, start: int, body: int, word: int) -> bytes | None:
+    """The number of a request that is a send; empty for a one-way one; None if it is no send."""
+    if word >> 24 != JSON:
+        return None
+    if data.startswith(_COMMON_START, start) and data.find(_ANSWERED, start, body) >= 0:
+        found = data.find(_OPAQUE, start, body) + len(_OPAQUE)
+        opaque = data[found : data.find(b",", found, body)]
+        if opaque.isdigit():
+            return opaque
+    try:
+        header = orjson.loads(data[start:body])
+        if header["code"] not in _SENDS or header["flag"] & RESPONSE:
+            return None
+        return b"" if header["flag"] & ONE_WAY else b"%d" % header["opaque"]
+    except (ValueError, TypeError, KeyError):
+        return None  # whoever reads it with care says what is wrong
+
+
+class Backlog:
+    """What a listener has read from its connections and not served yet.
+
+    ``longest_wait`` gives the seconds after which a send in it is refused; 0 never does.
+    """
+
+    def __init__(
+        self, longest_wait: Callable[[], float], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._longest_wait = longest_wait
+        self._clock = clock
+        self._waiting: dict[Channel, deque[tuple[bytes, float]]] = {}
+        self._held: set[Channel] = set()
+        self._left = TURN_BYTES
+        self._scheduled = False
+        self.size = 0  # bytes that wait
+
+    def keeps(self, channel: "Channel", data: bytes) -> bool:
+        """Whether what a connection has got is kept for later; else it is to be served now."""
+        pieces = self._waiting.get(channel)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+        if pieces is None:
+            if self._left > 0:
+                self._left -= len(data)
+                return False
+            pieces = self._waiting[channel] = deque()
+            channel.waits = True
+        pieces.append((data, self._clock()))
+        self.size += len(data)
+        if self.size > MOST_WAITING and channel not in self._held:
+            self._held.add(channel)
+            channel.hold_reading(True)
+        return True
+
+    def rest(self, channel: "Channel") -> list[bytes]:
+        """What waits of a connection that closes; it waits no more."""
+        pieces = self._waiting.pop(channel, ())
+        self._held.discard(channel)
+        channel.waits = False
+        self.size -= sum(len(data) for data, _ in pieces)
+        return [data for data, _ in pieces]
+
+    def _turn(self) -> None:
+        """Serve what waits, a piece of each connection in turn, until enough is done."""
+        self._scheduled = False
+        self._left = TURN_BYTES
+        limit = self._longest_wait()
+        oldest = self._clock() - limit if limit else float("-inf")
+        while self._waiting and self._left > 0:
+            channel, pieces = next(iter(self._waiting.items()))
+            del self._waiting[channel]
+            data, came = pieces.popleft()
+            self.size -= len(data)
+            if pieces:
+                self._waiting[channel] = pieces  # behind the others
+            else:
+                channel.waits = False
+            if came < oldest:
+                self._left -= len(data) // _STALE_COST
+                channel.read(data, stale=True)
+            else:
+                self._left -= len(data)
+                channel.read(data)
+        if self._waiting:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+        if self._held and self.size < MOST_WAITING // 2:
+            held, self._held = self._held, set()
+            for channel in held:
+                channel.hold_reading(False)
+
+
+class TurnedAway(asyncio.Protocol):
+    """A connection over the limit: its first request is answered SYSTEM_BUSY, then it is closed."""
+
+    waiting = 0  # of all listeners of this process
+
+    def __init__(self, limit: int) -> None:
+        self._reply = BusyReply(
+            f"[OVERLOAD]the broker has {limit} connections, which is the limit "
+            f"({CONNECTIONS_SETTING}); try again later"
+        )
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are not instances of it
+        TurnedAway.waiting += 1
+        if TurnedAway.waiting > MOST_TURNED_AWAY:
+            transport.close()
+        else:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(TURN_AWAY_SECONDS, transport.close)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        TurnedAway.waiting -= 1
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._data += data
+        head = self._data[8:4096]
+        found = head.find(_OPAQUE)
+        if found >= 0:
+            digits = head[found + len(_OPAQUE) :].lstrip()
+            opaque = digits[: len(digits) - len(digits.lstrip(b"-0123456789"))]
+            if opaque.lstrip(b"-").isdigit():
+                self._transport.write(self._reply.frame(opaque))
+                self._transport.close()
+                return
+        if len(self._data) > 4096:
+            self._transport.close()
