@@ -20,7 +20,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -109,6 +109,7 @@ class Reader:
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
         self._background: list[asyncio.Task[None]] = []
+        self._shares: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
@@ -233,29 +234,22 @@ class Reader:
         return await self._change(set(self._settings.strategy(client_id, queues, members)), had)
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
-        changed = False
+        counts = Counter(queue.topic for queue in mine)
+        self._shares.update(counts)
         for queue in had:
             if queue not in mine:
-                changed = True
                 await self._drop(queue)
+        for queue, held in self.held.items():
+            if queue.topic in counts:
+                held.limit(self._limits(queue))
         complete = True
         for queue in sorted(mine - self.held.keys()):
-            changed = True
             complete &= await self._take(queue)
-        if changed:
-            self._share_limits()
         return complete
 
-    def _share_limits(self) -> None:
-        """Give each queue its part of its topic's limits (messageQueueChanged in Java)."""
-        counts: dict[str, int] = defaultdict(int)
-        for queue in self.held:
-            counts[queue.topic] += 1
-        for queue, held in self.held.items():
-            held.limit(self._limits(counts[queue.topic]))
-
-    def _limits(self, queues: int) -> FlowLimits:
-        return self._settings.limits.of_queue(queues)
+    def _limits(self, queue: MessageQueue) -> FlowLimits:
+        """The queue's part of its topic's limits (RebalancePushImpl.messageQueueChanged)."""
+        return self._settings.limits.of_queue(self._shares[queue.topic])
 
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
@@ -274,7 +268,7 @@ class Reader:
         return True
 
     def _read(self, queue: MessageQueue, offset: int) -> ProcessQueue:
-        held = self.held[queue] = ProcessQueue(queue, offset, self._limits(1))
+        held = self.held[queue] = ProcessQueue(queue, offset, self._limits(queue))
         self._pulls[queue] = self._keep(self._pulling.run(held, self.figures[queue.topic]))
         return held
 

@@ -1,0 +1,178 @@
+"""Order and locks across many rebalances, against our own daemons."""
+
+import asyncio
+import random
+import threading
+from collections import defaultdict
+
+import pytest
+
+from mq.client import queue_locks, reader
+from mq.client.consumer import Consumer
+from mq.client.push import ordered
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import Message, StoredMessage
+from tests.client.clusters import GROUP, TOPIC, cluster
+from tests.client.scripted import until
+
+QUEUES = 4
+
+
+class Witness:
+    """Sees each message consumed, and that no queue is consumed by two at once."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, list[int]] = defaultdict(list)
+        self.inside: dict[int, str] = {}
+        self.overlaps: list[str] = []
+
+    def count(self) -> int:
+        return sum(map(len, self.seen.values()))
+
+    def listener(self, name: str) -> object:
+        async def listen(message: StoredMessage) -> None:
+            queue = message.queue_id
+            if queue in self.inside:
+                self.overlaps.append(f"{name} and {self.inside[queue]} in {queue}")
+            self.inside[queue] = name
+            await asyncio.sleep(random.random() / 200)
+            del self.inside[queue]
+            self.seen[queue].append(message.queue_offset)
+
+        return listen
+
+
+def firsts(offsets: list[int]) -> list[int]:
+    """The offsets in the order in which they came first."""
+    return list(dict.fromkeys(offsets))
+
+
+def test_two_members_keep_order_while_one_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.02)
+    per_queue = 150
+    witness = Witness()
+
+    async def scenario() -> None:
+        async with cluster(queues=QUEUES) as there:
+
+            def member(name: str) -> Consumer:
+                return there.consumer(
+                    listener=witness.listener(name), ordered=True, instance=name, pull_batch=8
+                )
+
+            def done() -> bool:
+                return all(len(firsts(witness.seen[q])) == per_queue for q in range(QUEUES))
+
+            async with member("first") as first:
+                for _ in range(per_queue):
+                    for queue in range(QUEUES):
+                        place = MessageQueue(TOPIC, "broker-a", queue)
+                        await there.producer.send(Message(TOPIC, b"x"), place)
+                changes = 0
+                while not done() and changes < 12:
+                    async with member("second") as second:
+                        await until(lambda member=second: len(member.assigned) >= 2)  # type: ignore[misc]
+                        wanted = witness.count() + 12
+                        await until(lambda wanted=wanted: done() or witness.count() >= wanted)  # type: ignore[misc]
+                    changes += 1
+                    await until(lambda: done() or len(first.assigned) >= QUEUES)
+                await until(done, 40)
+                assert changes >= 3
+            assert await there.lag() == 0
+
+    asyncio.run(scenario())
+    assert not witness.overlaps
+    for queue in range(QUEUES):
+        assert firsts(witness.seen[queue]) == list(range(per_queue))
+        # A queue is handed over between two messages, so none is consumed twice either.
+        assert witness.seen[queue] == list(range(per_queue))
+
+
+def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(reader, "RENEW_SECONDS", 0.05)
+    release = threading.Event()
+    inside = threading.Event()
+
+    def listen(message: StoredMessage) -> None:
+        inside.set()
+        assert release.wait(20)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            broker = there.pair.broker.address
+            await there.send(b"1", b"2")
+            async with there.consumer(listener=listen, ordered=True) as consumer:
+                await until(inside.is_set)
+                await consumer.reader.assign([])  # as a rebalance does that takes the queue away
+                assert consumer.assigned == []
+                assert await there.admin.lock_queues(broker, GROUP, "another", [queue]) == set()
+                assert not await consumer.reader._take(queue)  # not even we begin again
+                release.set()
+                async with asyncio.timeout(15):
+                    while queue not in await there.admin.lock_queues(  # noqa: ASYNC110
+                        broker, GROUP, "another", [queue]
+                    ):
+                        await asyncio.sleep(0.01)
+                committed = await consumer.reader.offsets.committed(queue)
+                assert committed == 1  # the message that was being consumed counts
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ordered, "LOCK_WAIT_SECONDS", 0.01)
+    got: list[bytes] = []
+    consumers: list[Consumer] = []
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(message.body)
+        if message.body == b"1":  # as if no renewal had succeeded for 30 s
+            (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
+            held.last_lock -= queue_locks.TRUSTED_SECONDS
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"1", b"2")
+            consumers.append(there.consumer(listener=listen, ordered=True))
+            async with consumers[0] as consumer:
+                await until(lambda: got == [b"1"])
+                (held,) = [h for q, h in consumer.reader.held.items() if q.topic == TOPIC]
+                await until(lambda: held.is_idle)
+                assert got == [b"1"]
+                await consumer.reader._locks.renew([held])
+                await until(lambda: got == [b"1", b"2"])
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_is_handed_on_by_a_member_that_closes_while_consuming() -> None:
+    began = asyncio.Event()
+    order: list[str] = []
+
+    async def scenario() -> None:
+        async def slow(message: StoredMessage) -> None:
+            began.set()
+            await asyncio.sleep(0.2)
+            order.append(f"first {message.body.decode()}")
+
+        async def listen(message: StoredMessage) -> None:
+            order.append(f"second {message.body.decode()}")
+
+        async with cluster(queues=1) as there:
+            await there.send(b"1", b"2")
+            first = there.consumer(listener=slow, ordered=True, instance="a")
+            async with first:
+                await began.wait()
+                async with there.consumer(listener=listen, ordered=True, instance="b"):
+                    await first.close()
+                    await until(lambda: len(order) == 2)
+
+    asyncio.run(scenario())
+    assert order == ["first 1", "second 2"]
