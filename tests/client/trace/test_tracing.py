@@ -1,0 +1,154 @@
+"""Traces of real sends and listeners, read back from the trace topic."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from mq.client.producer import Producer
+from mq.client.pull_consumer import PullConsumer
+from mq.client.push.listener import RetryLater
+from mq.client.session import Session
+from mq.client.trace import dispatcher as dispatcher_module
+from mq.client.trace.dispatcher import TraceDispatcher
+from mq.client.trace.records import MessageType, Pub, Record, SubAfter, SubBefore, decode
+from mq.protocol.message import Message, StoredMessage
+from mq.protocol.names import TRACE_TOPIC
+from tests.client.clusters import TOPIC, Cluster, cluster
+from tests.client.scripted import until
+
+
+async def traced(there: Cluster, enough: Callable[[list[Record]], bool]) -> list[Record]:
+    """What is in the trace topic, once it is enough."""
+    puller = PullConsumer(there.session)
+    async with asyncio.timeout(20):
+        while True:
+            found: list[Record] = []
+            for queue in await puller.queues(TRACE_TOPIC):
+                async for message in puller.read(queue):
+                    found += decode(message.body)
+            if enough(found):
+                return found
+            await asyncio.sleep(0.05)
+
+
+def test_sends_are_traced_with_what_the_broker_answered() -> None:
+    async def scenario() -> None:
+        async with cluster() as there:
+            async with Producer(there.address, "senders", trace=True) as producer:
+                first = await producer.send(Message(TOPIC, b"hello", "red", ["k1", "k2"]))
+                await producer.prepare(TOPIC)
+                later = await producer.submit(Message(TOPIC, b"later", delay_level=1))
+                batch = await producer.send_batch([Message(TOPIC, b"1"), Message(TOPIC, b"2")])
+            found = await traced(there, lambda records: len(records) == 3)
+            address = there.pair.broker.address
+        by_id = {record.message_id: record for record in found}
+        pub = by_id[first.message_id]
+        assert isinstance(pub, Pub)
+        assert (pub.group, pub.topic, pub.tags, pub.keys) == ("senders", TOPIC, "red", "k1 k2")
+        assert (pub.store_host, pub.body_length, pub.success) == (address, 5, True)
+        assert pub.offset_message_id == first.offset_message_id
+        delayed = by_id[later.message_id]
+        assert isinstance(delayed, Pub)
+        assert delayed.message_type is MessageType.DELAY
+        assert batch.message_id in by_id
+
+    asyncio.run(scenario())
+
+
+def test_a_trace_is_found_by_the_id_and_the_keys_of_its_message() -> None:
+    async def scenario() -> None:
+        async with cluster() as there:
+            async with Producer(there.address, "senders", trace=True) as producer:
+                sent = await producer.send(Message(TOPIC, b"hello", keys=["k1"]))
+            await traced(there, lambda records: len(records) == 1)
+            puller = PullConsumer(there.session)
+            keys = [
+                message.keys
+                for queue in await puller.queues(TRACE_TOPIC)
+                async for message in puller.read(queue)
+            ]
+        assert keys == [(sent.message_id, "k1")]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_what_a_listener_gets_is_traced_before_and_after(ordered: bool) -> None:
+    tries: list[bytes] = []
+
+    async def listen(message: StoredMessage) -> None:
+        tries.append(message.body)
+        if message.body == b"bad" and tries.count(b"bad") == 1:
+            raise ValueError if ordered else RetryLater(1)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"bad", b"good")
+            async with there.consumer(
+                listener=listen, ordered=ordered, trace=True, suspension=0.01
+            ):
+                await until(lambda: len(tries) == 3)
+            found = await traced(there, lambda records: len(records) == 6)
+        before = [record for record in found if isinstance(record, SubBefore)]
+        after = {r.request_id: r for r in found if isinstance(r, SubAfter)}
+        assert len(before) == len(after) == 3
+        assert {record.group for record in before} == {"group"}
+        outcomes = sorted(
+            (after[r.request_id].success, after[r.request_id].outcome) for r in before
+        )
+        assert outcomes == [(False, 2 if ordered else 4), (True, 0), (True, 0)]
+        for record in before:
+            assert after[record.request_id].message_id == record.message_id
+        if not ordered:
+            assert sorted(record.retry_times for record in before) == [0, 0, 1]
+
+    asyncio.run(scenario())
+
+
+def pub(number: int) -> Pub:
+    return Pub(timestamp=number, group="g", topic="t", message_id=f"{number:032d}", keys="k")
+
+
+def test_when_too_many_entries_wait_more_are_dropped_and_counted() -> None:
+    async def scenario() -> None:
+        async with Session("127.0.0.1:9") as session:
+            dispatcher = TraceDispatcher(session, "g", "PRODUCE")
+            taken = [dispatcher.append(pub(n)) for n in range(dispatcher_module.QUEUE_SIZE + 3)]
+        assert taken.count(True) == dispatcher_module.QUEUE_SIZE
+        assert dispatcher.dropped == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_thousand_entries_travel_in_few_messages_and_none_is_lost() -> None:
+    async def scenario() -> None:
+        async with cluster() as there:
+            dispatcher = TraceDispatcher(there.session, "g", "PRODUCE")
+            await dispatcher.open()
+            for number in range(1000):
+                assert dispatcher.append(pub(number))
+            await dispatcher.close()
+            found = await traced(there, lambda records: len(records) == 1000)
+            assert dispatcher.dropped == 0
+            store = there.pair.broker.store
+            assert store.max_offset(TRACE_TOPIC, 0) <= 20
+        assert {record.message_id for record in found} == {f"{n:032d}" for n in range(1000)}
+
+    asyncio.run(scenario())
+
+
+def test_sends_go_on_when_no_broker_takes_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with cluster() as there:
+            # Only the broker itself may write to this topic.
+            async with Producer(there.address, "senders", trace="SCHEDULE_TOPIC_XXXX") as producer:
+                for _ in range(3):
+                    await producer.send(Message(TOPIC, b"x"))
+                trace = producer.trace
+                assert trace is not None
+                await until(lambda: trace.dispatcher.dropped == 3)
+
+    asyncio.run(scenario())
