@@ -1,0 +1,119 @@
+"""Messages that are due later are taken back by their handle, and only by it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.recall import RecallHandle
+from tests.daemons.broker.test_delay import broker_on, pull, send
+from tests.daemons.broker.test_timer import now
+
+Recall = Callable[..., Awaitable[Command]]
+
+
+def run(
+    tmp_path: Path,
+    script: Callable[[Broker, Session, Recall], Awaitable[None]],
+    **settings: str,
+) -> None:
+    async def main() -> None:
+        given = {"recallMessageEnable": "true", "brokerName": "broker-a", **settings}
+        async with broker_on(tmp_path, **given) as broker, Session("127.0.0.1:1") as session:
+
+            async def recall(handle: str, topic: str = "Later") -> Command:
+                fields = {"topic": topic, "recallHandle": handle, "producerGroup": "P"}
+                return await session.invoke(
+                    broker.address, Command(RequestCode.RECALL_MESSAGE, fields)
+                )
+
+            await script(broker, session, recall)
+
+    asyncio.run(main())
+
+
+def test_a_message_that_is_recalled_never_comes(tmp_path: Path) -> None:
+    async def script(broker: Broker, session: Session, recall: Recall) -> None:
+        due = now() + 2200
+        handles = []
+        for unique in ("U", "V"):
+            properties = {"TIMER_DELIVER_MS": str(due), "UNIQ_KEY": unique}
+            reply = await send(session, broker.address, unique.encode(), properties)
+            handles.append(reply.fields["recallHandle"])
+        handle = RecallHandle.decode(handles[0])
+        assert handle[:2] == ("Later", "broker-a")
+        assert due - 1000 < handle.due <= due
+        assert handle.message_id == "U"
+        reply = await recall(handles[0])
+        assert (reply.code, reply.fields["msgId"]) == (0, "U")
+        assert reply.fields["MSG_REGION"] == "DefaultRegion"
+        (message,) = await pull(session, broker.address, "Later", 1)
+        assert message.body == b"V"
+        assert broker.store.max_offset("Later", 1) == 1
+
+    run(tmp_path, script)
+
+
+def test_only_messages_that_wait_in_the_timer_have_a_handle(tmp_path: Path) -> None:
+    async def script(broker: Broker, session: Session, recall: Recall) -> None:
+        later = str(now() + 5000)
+        for properties in (
+            {"UNIQ_KEY": "U", "DELAY": "2"},
+            {"UNIQ_KEY": "U", "TIMER_DELIVER_MS": "1"},
+            {"TIMER_DELIVER_MS": later},
+        ):
+            reply = await send(session, broker.address, b"x", properties)
+            assert (reply.code, reply.fields.get("recallHandle")) == (0, None)
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("handle", "topic", "code", "text"),
+    [
+        ("nonsense!", "Later", ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid"),
+        ("", "Later", ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid"),
+        (("Other", "broker-a", 5000), "Later", ResponseCode.ILLEGAL_OPERATION, "topic not match"),
+        (("Later", "broker-b", 5000), "Later", ResponseCode.ILLEGAL_OPERATION, "not available"),
+        (("Later", "broker-a", -1), "Later", ResponseCode.ILLEGAL_OPERATION, "timestamp invalid"),
+        (("Later", "broker-a", 1 << 50), "Later", ResponseCode.ILLEGAL_OPERATION, "timestamp"),
+        (("None", "broker-a", 5000), "None", ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+    ],
+)
+def test_a_handle_that_does_not_fit_is_refused(
+    tmp_path: Path, handle: str | tuple[str, str, int], topic: str, code: int, text: str
+) -> None:
+    async def script(broker: Broker, session: Session, recall: Recall) -> None:
+        await send(session, broker.address, b"x", {})
+        sent = handle
+        if isinstance(sent, tuple):
+            sent = RecallHandle(sent[0], sent[1], now() + sent[2], "U").encode()
+        reply = await recall(sent, topic)
+        assert reply.code == code
+        assert text in (reply.remark or "")
+
+    run(tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"recallMessageEnable": "false"}, ResponseCode.NO_PERMISSION),
+        (
+            {"brokerPermission": "4", "allowRecallWhenBrokerNotWriteable": "false"},
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+        ),
+        ({"brokerPermission": "4"}, ResponseCode.TOPIC_NOT_EXIST),
+    ],
+)
+def test_a_broker_may_recall_nothing(tmp_path: Path, settings: dict[str, str], code: int) -> None:
+    async def script(broker: Broker, session: Session, recall: Recall) -> None:
+        handle = RecallHandle("Later", "broker-a", now() + 5000, "U").encode()
+        assert (await recall(handle)).code == code
+
+    run(tmp_path, script, **settings)
