@@ -11,6 +11,7 @@ Entry n (layout.ENTRY) is the message with queue offset n. New entries are kept 
 readable ≤ written ≤ appended; readable lags behind written while a sync flush is awaited.
 """
 
+import contextlib
 import logging
 import os
 import shutil
@@ -31,6 +32,7 @@ MOST_FILLED = 1_000_000
 
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _FILLER_SIZE = 0x7FFFFFFF  # the size in a filler entry (layout.FILLER_ENTRY)
+_FIRST_ENTRIES = 200  # 4 kB, a page
 _SKIPPED_AT_ONCE = 4096  # entries read in one go while a gap is passed over
 
 
@@ -49,11 +51,13 @@ class ConsumeQueue:
     """
 
     __slots__ = (
+        "_base",
         "_deleted",
         "_descriptors",
         "_file_size",
         "_files",
-        "_folder",
+        "_kept",
+        "_kept_index",
         "_persisted",
         "_tail",
         "appended",
@@ -95,13 +99,16 @@ class ConsumeQueue:
         # thousand leaves as fast as the only one.
         self.waiting: dict[Waiting, None] = {}
         self.extension: QueueExtension | None = None  # most have none
-        self._folder = folder
+        self._base = f"{folder}/"  # a start opens each file of ten thousand queues: no Path
         self._file_size = file_size
         self._descriptors = descriptors
         self._files: list[int] = []  # byte offsets of the files there are, sorted
         self._persisted = 0  # entries before it are in files, the others in _tail
         self._tail = bytearray()
         self._deleted = False
+        # The last entry that `load` has found: a start asks for it several times.
+        self._kept_index = -1
+        self._kept = b""
 
     def __repr__(self) -> str:
         return f"<queue {self.topic}-{self.queue_id} {self.minimum}..{self.readable}>"
@@ -115,7 +122,7 @@ class ConsumeQueue:
         """
         self._files = sorted(
             offset
-            for name in os.listdir(self._folder)
+            for name in os.listdir(self._base)
             if (offset := layout.file_offset(name)) is not None and offset % _ENTRY_SIZE == 0
         )
         for start in self._files:
@@ -126,8 +133,8 @@ class ConsumeQueue:
 
     def _check_size(self, start: int) -> None:
         # A shorter file is damage, or grows: what it holds is where it is looked for.
-        path = self._folder / layout.file_name(start)
-        size = path.stat().st_size
+        path = self._path(start)
+        size = os.stat(path).st_size
         if size > self._file_size or start % self._file_size:
             raise StoreLoadError(
                 f"{path} of {size} bytes does not fit mappedFileSizeConsumeQueue, which is "
@@ -135,34 +142,56 @@ class ConsumeQueue:
             )
 
     def _find_end(self) -> int:
-        """One past the last entry: in the last file that begins with one, found by halving."""
+        """One past the last entry: in the last file that begins with one.
+
+        Most queues end among the first entries of their last file, which are read at once; the end
+        of the others is found by halving.
+        """
         while self._files:
             start = self._files[-1] // _ENTRY_SIZE
-            low, high = start, start + self._file_size // _ENTRY_SIZE
-            while low < high:
-                middle = (low + high) // 2
-                if self._is_entry(middle):
-                    low = middle + 1
-                else:
-                    high = middle
+            high = start + self._file_size // _ENTRY_SIZE
+            low = self._last_of_first(start)
+            if low == start + _FIRST_ENTRIES:
+                while low < high:
+                    middle = (low + high) // 2
+                    if self._is_entry(middle):
+                        low = middle + 1
+                    else:
+                        high = middle
             if low > start:
                 return low
             self._remove_file(self._files[-1])
         return 0
+
+    def _last_of_first(self, start: int) -> int:
+        """One past the last that is an entry among the first of a file."""
+        raw = self._read_file(start, _FIRST_ENTRIES).rstrip(b"\0")
+        end = start + (len(raw) + _ENTRY_SIZE - 1) // _ENTRY_SIZE
+        while end > start and not self._is_entry(end - 1):
+            end -= 1
+        return end
 
     def _is_entry(self, index: int) -> bool:
         raw = self._read_file(index, 1)
         if len(raw) < _ENTRY_SIZE:
             return False
         physical, size, _ = layout.ENTRY.unpack(raw)
-        return bool(physical >= 0 and size > 0)
+        if physical < 0 or size <= 0:
+            return False
+        self._kept_index, self._kept = index, raw
+        return True
 
     def _set_end(self, index: int) -> None:
         self.appended = self.written = self.readable = self._persisted = self.trusted = index
+        if self._kept_index >= index:
+            self._kept_index = -1
         self._tail.clear()
 
     def set_minimum(self, physical_minimum: int) -> None:
         """Let the queue begin with the first entry that the log still has."""
+        first = self._peek(self.minimum) if self.minimum < self.readable else None
+        if first is not None and first[0] >= physical_minimum and 0 < first[1] != _FILLER_SIZE:
+            return
         self.minimum = self.first_at_or_after(physical_minimum)
 
     # reading --------------------------------------------------------------------------------
@@ -187,6 +216,8 @@ class ConsumeQueue:
 
     def entry(self, index: int) -> tuple[int, int, int] | None:
         """(physical offset, size, tags code) of one entry, or None if it cannot be read."""
+        if index == self._kept_index and self.minimum <= index < self.readable:
+            return layout.ENTRY.unpack(self._kept)
         raw = self.entries(index, 1)
         return layout.ENTRY.unpack(raw) if raw else None
 
@@ -260,7 +291,7 @@ class ConsumeQueue:
         if size <= 0:
             return b""
         try:
-            descriptor = self._descriptors.open(self._folder / layout.file_name(start))
+            descriptor = self._descriptors.open(self._path(start))
         except FileNotFoundError:
             return b""
         data = os.pread(descriptor, size, within)
@@ -307,13 +338,14 @@ class ConsumeQueue:
 
     def mend(self, index: int, entry: bytes) -> None:
         """Replace a damaged entry. Raises OSError."""
+        self._kept_index = -1
         if index >= self._persisted:
             start = (index - self._persisted) * _ENTRY_SIZE
             self._tail[start : start + _ENTRY_SIZE] = entry
             return
         position = index * _ENTRY_SIZE
         start = self._files[bisect_right(self._files, position) - 1]
-        descriptor = self._descriptors.open(self._folder / layout.file_name(start))
+        descriptor = self._descriptors.open(self._path(start))
         os.pwrite(descriptor, entry, position - start)
 
     @property
@@ -338,10 +370,10 @@ class ConsumeQueue:
             room = (start + self._file_size - position) // _ENTRY_SIZE
             count = min(room, self.written - self._persisted)
             if not self._files or self._files[-1] != start:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                self.folder.mkdir(parents=True, exist_ok=True)
                 self._files.append(start)
                 begun = True
-            path = self._folder / layout.file_name(start)
+            path = self._path(start)
             descriptor = self._descriptors.open(path, self._file_size)
             data = bytes(self._tail[: count * _ENTRY_SIZE])
             written = os.pwrite(descriptor, data, position - start) // _ENTRY_SIZE
@@ -354,14 +386,17 @@ class ConsumeQueue:
     @property
     def folder(self) -> Path:
         """Where its files are."""
-        return self._folder
+        return Path(self._base)
+
+    def _path(self, start: int) -> str:
+        return self._base + layout.file_name(start)
 
     def sync_paths(self, since: int) -> list[Path]:
         """The files that hold entries from an index on: what a checkpoint has to fsync."""
         first = since * _ENTRY_SIZE - since * _ENTRY_SIZE % self._file_size
         more = [] if self.extension is None else self.extension.sync_paths()
         return [
-            *(self._folder / layout.file_name(start) for start in self._files if start >= first),
+            *(Path(self._path(start)) for start in self._files if start >= first),
             *more,
         ]
 
@@ -369,6 +404,11 @@ class ConsumeQueue:
 
     def cut(self, physical: int) -> int:
         """Drop the entries of records at a physical offset or behind it; say how many."""
+        last = (
+            self.entry(self.appended - 1) if self.minimum < self.appended == self.readable else None
+        )
+        if last is not None and last[1] != _FILLER_SIZE and last[0] + last[1] <= physical:
+            return 0
         end = self.first_at_or_after(physical)
         dropped = self.appended - end
         if dropped == 0:
@@ -384,7 +424,7 @@ class ConsumeQueue:
             self._remove_file(self._files[-1])
         if self._files:
             # A hole again: entries that are left behind would be found by the next start.
-            path = self._folder / layout.file_name(self._files[-1])
+            path = self._path(self._files[-1])
             descriptor = self._descriptors.open(path)
             os.ftruncate(descriptor, end * _ENTRY_SIZE - self._files[-1])
             os.ftruncate(descriptor, self._file_size)
@@ -420,16 +460,17 @@ class ConsumeQueue:
                 return
 
     def _remove_file(self, start: int) -> None:
-        path = self._folder / layout.file_name(start)
+        path = self._path(start)
         self._descriptors.forget(path)
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         self._files.remove(start)
 
     def clear(self) -> None:
         """Take the queue's files off the disk: it is empty now."""
         for start in list(self._files):
             self._remove_file(start)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._base, ignore_errors=True)
         if self.extension is not None:
             self.extension.clear()
         self.minimum = 0

@@ -102,13 +102,14 @@ class DescriptorCache:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._open: dict[Path, int] = {}  # in the order of use, the newest last
+        self._open: dict[str, int] = {}  # in the order of use, the newest last
 
-    def open(self, path: Path, size: int | None = None) -> int:
+    def open(self, path: str | Path, size: int | None = None) -> int:
         """The descriptor of a file, good until the next call.
 
         ``size`` creates a missing file with that length; without it FileNotFoundError is raised.
         """
+        path = os.fspath(path)
         descriptor = self._open.pop(path, None)
         if descriptor is None:
             if size is None:
@@ -120,9 +121,9 @@ class DescriptorCache:
         self._open[path] = descriptor
         return descriptor
 
-    def forget(self, path: Path) -> None:
+    def forget(self, path: str | Path) -> None:
         """Close a file that is about to be deleted."""
-        descriptor = self._open.pop(path, None)
+        descriptor = self._open.pop(os.fspath(path), None)
         if descriptor is not None:
             os.close(descriptor)
 
@@ -132,7 +133,7 @@ class DescriptorCache:
         self._open.clear()
 
 
-def _open_sized(path: Path, size: int) -> int:
+def _open_sized(path: str | Path, size: int) -> int:
     """Open a file, made if there is none, that has a size. Raises OSError with nothing open."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
     try:

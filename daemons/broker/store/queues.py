@@ -1,6 +1,7 @@
 """All consume queues of a store, by topic and queue id."""
 
 import logging
+import os
 import resource
 import shutil
 from collections.abc import Iterator
@@ -49,11 +50,15 @@ class Queues:
         Raises StoreLoadError if one has files of another size than configured.
         """
         self._root.mkdir(parents=True, exist_ok=True)
-        for folder in self._root.iterdir():
-            if not folder.is_dir() or not _is_topic(folder):
+        with os.scandir(self._root) as entries:
+            folders = [entry for entry in entries if entry.is_dir()]
+        for folder in folders:
+            if not _is_topic(folder):
                 continue
-            for child in folder.iterdir():
-                if child.name.isascii() and child.name.isdigit() and child.is_dir():
+            with os.scandir(folder) as entries:
+                children = [entry for entry in entries if entry.is_dir()]
+            for child in children:
+                if child.name.isascii() and child.name.isdigit():
                     queue = self.get_or_make(folder.name, int(child.name))
                     queue.load()
                     self._load_extension(queue)
@@ -117,7 +122,7 @@ class Queues:
         self.descriptors.close()
 
 
-def _is_topic(folder: Path) -> bool:
+def _is_topic(folder: os.DirEntry[str]) -> bool:
     try:
         check_folder_name(folder.name)
     except IllegalName as error:
