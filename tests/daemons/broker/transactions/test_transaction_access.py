@@ -1,0 +1,86 @@
+"""Who may end a transaction, where access control is on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.client.credentials import AccessKey
+from mq.client.session import Session
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from tests.daemons.broker.transactions.producers import (
+    COMMIT,
+    ROLLBACK,
+    TransactionPeer,
+    broker_on,
+)
+
+ACCOUNTS = """\
+accounts:
+  - accessKey: owner-key
+    secretKey: owner-secret
+    defaultTopicPerm: DENY
+    topicPerms:
+      - Orders=PUB|SUB
+  - accessKey: other-key
+    secretKey: other-secret
+    defaultTopicPerm: DENY
+    defaultGroupPerm: SUB
+    topicPerms:
+      - Orders=SUB
+      - Others=PUB
+"""
+
+
+def session(who: str) -> Session:
+    key = AccessKey(f"{who}-key", f"{who}-secret")
+    return Session("127.0.0.1:1", credentials=key)
+
+
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+def test_only_who_may_send_to_the_topic_of_a_half_ends_it(tmp_path: Path, how: int) -> None:
+    async def script() -> None:
+        broker = broker_on(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path))
+        async with broker, session("owner") as own, session("other") as foreign:
+            owner = TransactionPeer(own, broker.address)
+            other = TransactionPeer(foreign, broker.address)
+            half = await owner.prepare(b"x")
+            refused = await other.end(half, how)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "Orders" in (refused.remark or "")
+            assert broker.transactions.ledger.offsets() == [0]
+            assert (await owner.end(half, COMMIT)).code == 0
+            assert broker.store.max_offset("Orders", 2) == 1
+
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize(
+    ("code", "field"),
+    [(RequestCode.SEND_REPLY_MESSAGE, "topic"), (RequestCode.SEND_REPLY_MESSAGE_V2, "b")],
+)
+def test_a_reply_needs_the_right_to_its_topic(tmp_path: Path, code: int, field: str) -> None:
+    async def script() -> None:
+        broker = broker_on(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path))
+        async with broker, session("other") as foreign:
+            reply = await foreign.invoke(broker.address, Command(code, {field: "Orders"}, b"x"))
+            assert reply.code == ResponseCode.NO_PERMISSION
+
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    asyncio.run(script())
+
+
+def test_only_an_administrator_resumes_checks(tmp_path: Path) -> None:
+    async def script() -> None:
+        broker = broker_on(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path))
+        async with broker, session("owner") as own:
+            resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": "00"})
+            assert (await own.invoke(broker.address, resume)).code == ResponseCode.NO_PERMISSION
+
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    asyncio.run(script())
