@@ -126,7 +126,7 @@ def _is_topic(folder: os.DirEntry[str]) -> bool:
     try:
         check_folder_name(folder.name)
     except IllegalName as error:
-        log.warning("%s is not the folder of a topic and is left alone: %s", folder, error)
+        log.warning("%s is not the folder of a topic and is left alone: %s", folder.path, error)
         return False
     return True
 
