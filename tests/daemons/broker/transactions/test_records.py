@@ -1,0 +1,76 @@
+"""The records of transactions, and what is open by them."""
+
+import pytest
+
+from mq.daemons.broker.transactions.ledger import Ledger, Operations
+from mq.daemons.broker.transactions.records import ended_offsets, transaction_key
+from mq.protocol.message import StoredMessage
+
+
+def half(offset: int, unique: str | None = None, topic: str = "T") -> StoredMessage:
+    properties = {"PGROUP": "P", "REAL_TOPIC": topic}
+    if unique is not None:
+        properties["UNIQ_KEY"] = unique
+    return StoredMessage("RMQ_SYS_TRANS_HALF_TOPIC", b"x", properties, queue_offset=offset)
+
+
+@pytest.mark.parametrize(
+    ("body", "tag", "offsets"),
+    [
+        (b"12", "d", [12]),  # 4.9
+        (b"12,15,", "d", [12, 15]),  # 5.x
+        (b"", "d", []),
+        (b",,", "d", []),
+        (b"12,x,", "d", []),
+        (b"-1", "d", []),
+        (b"99999999999999999999", "d", []),
+        (b"12", "x", []),
+    ],
+)
+def test_an_operation_names_the_halves_that_it_ends(
+    body: bytes, tag: str, offsets: list[int]
+) -> None:
+    assert ended_offsets(StoredMessage("op", body, {"TAGS": tag})) == offsets
+
+
+def test_transactions_differ_by_id_topic_and_without_an_id_by_offset() -> None:
+    keys = [transaction_key(message) for message in (
+        half(1, "U"), half(2, "V"), half(1, "U", "Other"), half(1), half(2)
+    )]  # fmt: skip
+    assert len(set(keys)) == 5
+    assert transaction_key(half(7, "U")) == keys[0]
+
+
+def test_a_half_without_an_id_is_found_after_it_was_put_again() -> None:
+    ledger = Ledger()
+    ledger.add(half(3), 3)
+    ledger.replace(3, 8)
+    assert ledger.find(half(3)) == 8
+    assert ledger.find(half(8)) == 8
+    ledger.remove(8)
+    assert ledger.find(half(3)) is None
+    assert len(ledger) == 0
+
+
+def test_only_so_many_transactions_that_were_given_up_are_remembered() -> None:
+    ledger = Ledger()
+    for offset in range(10_001):
+        message = half(offset, f"U{offset}")
+        ledger.add(message, offset)
+        ledger.give_up(offset)
+    assert ledger.offsets() == []
+    assert ledger.find(half(0, "U0")) is None
+    assert ledger.find(half(1, "U1")) == 1
+
+
+def test_operations_are_passed_in_order_and_only_if_all_their_halves_are() -> None:
+    operations = Operations()
+    assert operations.passed(100, 7) == 7  # none: the end of the queue
+    operations.add(7, [10])
+    operations.add(8, [11, 30])
+    operations.add(11, [12])  # two between them could not be read
+    assert operations.passed(10, 12) == 7
+    assert operations.passed(11, 12) == 8
+    assert operations.passed(31, 12) == 12
+    operations.add(12, [50])
+    assert operations.passed(31, 13) == 12

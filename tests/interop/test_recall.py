@@ -1,0 +1,70 @@
+"""Messages that are due later, taken back by the Java client 5.5.0 and at its broker."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.client.producer import Producer
+from mq.client.session import Session
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.message import Message
+from mq.protocol.recall import RecallHandle
+from tests.interop import peers
+from tests.interop.test_commands import our_daemons
+from tests.interop.test_transactions import read
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+
+def test_the_java_client_takes_back_a_message_at_our_broker(tmp_path: Path) -> None:
+    peers.require_java()
+
+    async def enable(namesrv: str, broker: str) -> None:
+        async with Session(namesrv) as session:
+            body = b"recallMessageEnable=true\n"
+            await session.call(broker, Command(RequestCode.UPDATE_BROKER_CONFIG, None, body))
+
+    async def scenario(namesrv: str) -> None:
+        async with Session(namesrv) as session:
+            (left,) = await read(session, "recalled", 1)
+            assert left.body == b"left"
+            await asyncio.sleep(1)  # what is of the same time would be there by now
+            assert len(await read(session, "recalled", 1)) == 1
+
+    with our_daemons(tmp_path) as (namesrv, broker):
+        asyncio.run(enable(namesrv, broker))
+        done = peers.run_java("5.5.0", "Recall.java", namesrv, "recalled")
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = done.stdout.splitlines()
+        sent = [line.split()[1] for line in lines if line.startswith("SENT")]
+        assert f"RECALLED {sent[0]}" in lines
+        asyncio.run(scenario(namesrv))
+
+
+def test_we_take_back_a_message_at_the_java_broker(tmp_path: Path) -> None:
+    peers.require_java()
+
+    async def scenario(namesrv: str, broker: str) -> None:
+        async with Session(namesrv) as session, Producer(session, "recallers") as producer:
+            due = int(time.time() * 1000) + 4000
+            taken, _ = [
+                await producer.send(Message("recalled", body, deliver_at=due), timeout=10)
+                for body in (b"taken", b"left")
+            ]
+            assert taken.recall_handle is not None
+            assert RecallHandle.decode(taken.recall_handle)[:2] == ("recalled", broker)
+            assert await producer.recall(taken.recall_handle) == taken.message_id
+            (left,) = await read(session, "recalled", 1)
+            assert left.body == b"left"
+            await asyncio.sleep(2)  # Java's slots are of a second
+            assert len(await read(session, "recalled", 1)) == 1
+
+    config = {"recallMessageEnable": "true"}
+    with (
+        peers.JavaNameServer("5.5.0", tmp_path) as server,
+        peers.JavaBroker("5.5.0", tmp_path, server.address, config) as broker,
+    ):
+        asyncio.run(scenario(server.address, broker.name))
