@@ -63,10 +63,13 @@ class Puller:
     """Pulls for one group, each queue from the replica that the broker has suggested last."""
 
     def __init__(self, session: Caller, group: str, *, lite: bool = False) -> None:
-        """With `lite` as Java's lite pull consumers do, with a request code of their own."""
+        """With `lite` pulls are marked as Java marks those of its lite pull consumers.
+
+        5.x clients have a request code of their own for them, which 4.9 brokers do not know; all
+        brokers take these.
+        """
         self._session = session
         self.group = group
-        self._code = RequestCode.LITE_PULL_MESSAGE if lite else RequestCode.PULL_MESSAGE
         self._flags = int(PullSysFlag.LITE_PULL) if lite else 0
         self._suggested: dict[MessageQueue, int] = {}
 
@@ -118,7 +121,7 @@ class Puller:
             sub_version=sub_version,
             expression_type=expression_type,
         )
-        command = Command(self._code, header.encode())
+        command = Command(RequestCode.PULL_MESSAGE, header.encode())
         seconds = self._session.timeout + (wait + POLL_MARGIN if wait > 0 else 0)
         response = await self._session.invoke(address, command, seconds)
         result = _read_result(response, queue, tags, address)

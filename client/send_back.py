@@ -67,6 +67,8 @@ async def send_dead_letter(
     """
     times = message.reconsume_times
     copy = retry_copy(group, message, max_reconsume_times, tries=times, namespace=namespace)
+    # With it, as Java's consumers send it, brokers of 4.9 hold the dead letter back as well.
+    del copy.system[PropertyKey.DELAY_LEVEL]
     await _send(session, copy)
 
 

@@ -86,9 +86,9 @@ class ConcurrentConsumption:
                 del self._running[number]
             for message in messages[:consumed]:
                 held.finish(message)
-            # What took too long was sent back meanwhile, and is held no more.
-            failed = [message for message in messages[consumed:] if held.holds(message)]
-            if failed:
+            if consumed < len(messages):
+                # What took too long was sent back meanwhile, and is held no more.
+                failed = [message for message in messages[consumed:] if held.holds(message)]
                 await self._return(held, failed, delay_level)
 
     async def _consume(

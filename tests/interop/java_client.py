@@ -91,7 +91,7 @@ class JavaClient(peers.JavaProgram):
     def consume(
         self, name: str, group: str, topic: str, expression: str = "*", mode: str = "clustering"
     ) -> None:
-        """Start a push consumer; `mode` is clustering, broadcasting or orderly."""
+        """Start a push consumer; `mode` is clustering, broadcasting, orderly, circle or hash."""
         self("consume", name, group, topic, expression, mode)
 
     def commit(self, name: str, until: Callable[[], bool]) -> None:

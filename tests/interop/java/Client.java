@@ -11,6 +11,8 @@ import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -154,7 +156,7 @@ public class Client {
             : MessageSelector.byTag(expression);
     }
 
-    /** A push consumer; MODE is clustering, broadcasting or orderly. */
+    /** A push consumer; MODE is clustering, broadcasting, orderly, or the strategy: circle or hash. */
     private void consume(String name, String group, String topic, String expression, String mode) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
@@ -167,6 +169,12 @@ public class Client {
         if (mode.equals("broadcasting")) {
             // Not by its name: the package of MessageModel differs between 4.9 and 5.
             consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
+        }
+        if (mode.equals("circle")) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueAveragelyByCircle());
+        }
+        if (mode.equals("hash")) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueConsistentHash());
         }
         if (mode.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
