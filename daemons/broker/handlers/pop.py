@@ -1,6 +1,7 @@
 """POP_MESSAGE and its relatives: messages handed out, looked at and waited for (5.x)."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 
@@ -26,6 +27,7 @@ from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 from mq.protocol.flags import Permission, PullSysFlag
 from mq.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -38,6 +40,8 @@ from mq.protocol.headers.pop import (
 )
 from mq.protocol.message import decode_records, encode_record
 from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
 
 MOST_MESSAGES = 32  # of one pop
 LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
@@ -172,15 +176,20 @@ class PopHandlers:
         revive_queue: int,
         outcomes: Outcomes,
     ) -> None:
-        bodies = [
-            await self._records(want, part, pop_time, want.invisible_time, revive_queue)
-            for part in parts
-        ]
         await outcomes.wait()
         if not outcomes.all_well:
             refusal = outcomes.refusal
             assert refusal is not None
             channel.reply(command, refusal.code, remark=refusal.remark)
+            return
+        try:
+            bodies = [
+                await self._records(want, part, pop_time, want.invisible_time, revive_queue)
+                for part in parts
+            ]
+        except (LocalProtocolError, RemoteProtocolError) as error:
+            log.error("popped messages of %s cannot be given out: %s", want.topic, error)
+            channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
             return
         if channel.closed:  # they come again when their invisible time is over
             return

@@ -66,7 +66,7 @@ class _Bell:
         self.group = group
         self.topic = topic
         self.held: dict[Held, None] = {}
-        self._queues: set[ConsumeQueue] = set()
+        self.queues: set[ConsumeQueue] = set()
 
     def wake(self) -> None:
         """One of the queues has got messages."""
@@ -74,11 +74,11 @@ class _Bell:
 
     def hang(self, queues: set[ConsumeQueue]) -> None:
         """Be rung by these queues, and no others."""
-        for queue in self._queues - queues:
+        for queue in self.queues - queues:
             queue.waiting.pop(self, None)
-        for queue in queues - self._queues:
+        for queue in queues - self.queues:
             queue.waiting[self] = None
-        self._queues = queues
+        self.queues = queues
 
     def remove(self, held: Held) -> None:
         self.held.pop(held, None)
@@ -120,7 +120,7 @@ class Holds:
         of_channel[held] = None
         bell.held[held] = None
         held.bell = bell
-        bell.hang(self._queues_of(bell))
+        bell.hang(bell.queues.union(self._pops.queues(want)))
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(min(seconds, LONGEST_HOLD), held.over)
         return True

@@ -29,6 +29,8 @@ ALL_QUEUES = -1
 
 # Looks into one queue by one request; each passes over 800 entries that do not match.
 _MOST_LOOKS = 8
+# A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
+_MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +145,9 @@ class Pops:
         pop_time = time.time_ns() // 1_000_000
         revive_queue = ORDER_QUEUE if want.is_ordered else self._points.next_queue_id()
         parts: list[Part] = []
-        left = want.maximum
+        left, size = want.maximum, 0
         for queue in self._in_turn(want):
-            if left <= 0:
+            if left <= 0 or size >= _MOST_BYTES:
                 break
             if want.is_ordered and self._order.is_blocked(
                 want.attempt_id, queue.topic, want.group, queue.queue_id
@@ -162,6 +164,7 @@ class Pops:
                 raise
             parts.append(part)
             left -= len(part.offsets)
+            size += part.found[4]
         return parts, pop_time, revive_queue
 
     def peek(self, want: Want) -> list[Part]:

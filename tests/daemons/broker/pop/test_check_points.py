@@ -1,0 +1,136 @@
+"""The revive topic: how far it has to be read at a start, and records that are none."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.pop import check_points
+from mq.daemons.broker.pop.records import REVIVE_GROUP
+from mq.protocol.codes import ResponseCode
+from mq.protocol.message import StoredMessage
+from tests.daemons.broker.harness import send
+from tests.daemons.broker.pop.consumers import GROUP, TOPIC, PopConsumer, bodies, broker_on, fill
+from tests.daemons.peer import Peer
+
+ONE_QUEUE = {"reviveQueueNum": "1"}
+
+
+def revive_offset(broker: Broker) -> int:
+    return broker.offsets.query(REVIVE_GROUP, broker.pop.points.topic, 0)
+
+
+def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_points, "_MOST_BEHIND", 4)
+
+    async def before() -> None:
+        async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 2)
+            lasting, acked = await consumer.pop(invisibleTime="3600000")
+            assert (await consumer.ack(acked)).code == ResponseCode.SUCCESS
+            for number in range(6):
+                await send(peer, TOPIC, b"more-%d" % number)
+                (more,) = await consumer.pop()
+                assert (await consumer.ack(more)).code == ResponseCode.SUCCESS
+            assert lasting.offset == 0
+            assert revive_offset(broker) == -1  # nothing before its check point is done with
+            deadline = time.monotonic() + 10
+            while revive_offset(broker) < 13:
+                assert time.monotonic() < deadline
+                broker.pop.points._changed.set()
+                await asyncio.sleep(0.01)
+
+    async def after() -> None:
+        async with broker_on(tmp_path, **ONE_QUEUE) as broker:
+            (point,) = broker.pop.points._table.values()
+            assert (point.offsets, point.missing) == ((0, 1), [0])
+
+    asyncio.run(before())
+    asyncio.run(after())
+
+
+def test_groups_are_where_they_popped_to_although_the_offsets_file_is_older(
+    tmp_path: Path,
+) -> None:
+    offsets = tmp_path / "config" / "consumerOffset.json"
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 4)
+            await broker.offsets.save()
+            saved = offsets.read_bytes() if offsets.exists() else b'{"offsetTable":{}}'
+            popped = await consumer.pop(maxMsgNums="3")
+            assert (await consumer.ack_all(popped)).code == ResponseCode.SUCCESS
+            old.append(saved)
+
+    async def after() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            assert broker.offsets.query(GROUP, TOPIC, 0) == 3
+            assert bodies(await PopConsumer(peer, broker).pop()) == [b"3"]
+
+    old: list[bytes] = []
+    asyncio.run(before())
+    offsets.write_bytes(old[0])
+    asyncio.run(after())
+
+
+def test_a_group_that_was_set_back_pops_again_what_was_acknowledged(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 3)
+            popped = await consumer.pop()
+            assert (await consumer.ack_all(popped)).code == ResponseCode.SUCCESS
+            broker.offsets.commit(GROUP, TOPIC, 0, 1)
+            assert bodies(await consumer.pop()) == [b"1", b"2"]
+
+    async def after() -> None:
+        async with broker_on(tmp_path) as broker:
+            assert broker.offsets.query(GROUP, TOPIC, 0) == 3
+
+    asyncio.run(script())
+    asyncio.run(after())
+
+
+def test_records_that_are_none_are_passed_over(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 1)
+            (popped,) = await consumer.pop()
+            for tag, body in (
+                ("ck", b"{"),
+                ("ack", b"[]"),
+                ("bAck", b""),
+                ("x", b"y"),
+                ("ck", b"{}"),
+            ):
+                message = StoredMessage(broker.pop.points.topic, body, {"TAGS": tag})
+                broker._writer.put(message)
+            assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
+            assert len(broker.pop.points) == 0
+            assert revive_offset(broker) == 6
+
+    asyncio.run(script())
+
+
+def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 1)
+            assert len(await consumer.pop(invisibleTime="200")) == 1
+            assert (await peer.ask(207, {"groupName": GROUP})).code == ResponseCode.SUCCESS
+            async with asyncio.timeout(10):
+                while len(broker.pop.points):
+                    await peer.ask(28)
+            assert broker.pop.points.revived == 0
+            assert broker.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
+
+    asyncio.run(script())
