@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 
@@ -34,7 +35,8 @@ from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 64  # halves put again in one turn of the loop
+_AT_ONCE = 64  # halves put again in one turn of the loop, and their bytes
+_BYTES_AT_ONCE = 4 * 1024 * 1024
 _MOST_SECONDS = 60.0  # of a round (MAX_PROCESS_TIME_LIMIT)
 _DISCARD_QUEUES = 1
 
@@ -99,18 +101,22 @@ class TransactionChecks:
         clock = asyncio.get_running_loop().time
         latest = clock() + _MOST_SECONDS
         started = _now()
-        offsets = self._ledger.offsets()
-        for begin in range(0, len(offsets), _AT_ONCE):
+        offsets = deque(self._ledger.offsets())
+        while offsets and clock() < latest:
             outcomes = Outcomes()
-            go_on = self._check(offsets[begin : begin + _AT_ONCE], started, outcomes)
+            go_on = self._check(offsets, started, outcomes)
             await outcomes.wait()
-            if not go_on or not outcomes.all_well or clock() > latest:
+            if not go_on or not outcomes.all_well:
                 break
         self._transactions.save_progress()
 
-    def _check(self, offsets: list[int], started: int, outcomes: Outcomes) -> bool:
-        """Look at some halves; returns whether the round goes on behind them."""
-        for offset in offsets:
+    def _check(self, offsets: deque[int], started: int, outcomes: Outcomes) -> bool:
+        """Take some halves and look at them; returns whether the round goes on behind them."""
+        size = 0
+        for _ in range(min(_AT_ONCE, len(offsets))):
+            if size > _BYTES_AT_ONCE:
+                break
+            offset = offsets.popleft()
             if not self._ledger.is_open(offset):
                 continue  # it has ended meanwhile
             half = self._transactions.read_half(offset)
@@ -118,6 +124,7 @@ class TransactionChecks:
                 log.error("open transaction %d: its message is gone", offset)
                 self._ledger.remove(offset)
                 continue
+            size += half.store_size
             verdict = self._judge(half, started)
             if verdict is _Verdict.TOO_YOUNG:
                 return False

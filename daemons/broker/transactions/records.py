@@ -42,6 +42,14 @@ def make_final(half: StoredMessage) -> bool:
     return True
 
 
+def is_final_of(message: StoredMessage, half: StoredMessage) -> bool:
+    """Whether a message is what became of a half. Any sender may set the commit bit of his."""
+    same = (PropertyKey.TRANSACTION_PREPARED, PropertyKey.UNIQUE_KEY, PropertyKey.PRODUCER_GROUP)
+    return message.body == half.body and all(
+        message.properties.get(name) == half.properties.get(name) for name in same
+    )
+
+
 def operation(half_offset: int, host: tuple[str, int], now: int) -> StoredMessage:
     """The message that says that the half with this queue offset has ended; `now` in ms."""
     return StoredMessage(

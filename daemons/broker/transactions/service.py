@@ -22,6 +22,7 @@ from mq.daemons.broker.transactions.ledger import Ledger, Operations
 from mq.daemons.broker.transactions.records import (
     HALF_QUEUE,
     ended_offsets,
+    is_final_of,
     make_final,
     make_half,
     number_property,
@@ -197,7 +198,9 @@ class Transactions:
         if final is None or final.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_COMMIT:
             return
         half = self.find_half(final.prepared_transaction_offset)
-        offset = None if half is None else self.ledger.find(half)
+        if half is None or not is_final_of(final, half):
+            return
+        offset = self.ledger.find(half)
         if offset is None:
             return
         log.warning("the commit at %d was cut in two by the end of the broker: finished", last)

@@ -3,7 +3,7 @@
 import pytest
 
 from mq.daemons.broker.transactions.ledger import Ledger, Operations
-from mq.daemons.broker.transactions.records import ended_offsets, transaction_key
+from mq.daemons.broker.transactions.records import ended_offsets, is_final_of, transaction_key
 from mq.protocol.message import StoredMessage
 
 
@@ -39,6 +39,14 @@ def test_transactions_differ_by_id_topic_and_without_an_id_by_offset() -> None:
     )]  # fmt: skip
     assert len(set(keys)) == 5
     assert transaction_key(half(7, "U")) == keys[0]
+
+
+def test_a_message_with_another_body_or_id_is_not_what_became_of_a_half() -> None:
+    message = half(1, "U")
+    assert is_final_of(half(9, "U"), message)
+    assert not is_final_of(half(9, "V"), message)
+    assert not is_final_of(StoredMessage("T", b"y", message.properties), message)
+    assert not is_final_of(StoredMessage("T", b"x", {"UNIQ_KEY": "U"}), message)
 
 
 def test_a_half_without_an_id_is_found_after_it_was_put_again() -> None:

@@ -327,6 +327,19 @@ def test_without_a_producer_to_ask_the_checks_go_on_counting(tmp_path: Path) -> 
     run(tmp_path, script)
 
 
+def test_large_halves_are_put_again_a_few_at_a_time(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        bodies = [bytes([number]) * 1_500_000 for number in range(7)]
+        for number, body in enumerate(bodies):
+            await peer.prepare(body, now() - OLD, UNIQ_KEY=f"U{number}")
+        await asyncio.sleep(0.002)
+        await broker.transaction_checks.round()
+        asked = [(await asyncio.wait_for(peer.checks.get(), 30))[1].body for _ in bodies]
+        assert asked == bodies
+
+    run(tmp_path, script)
+
+
 # starts ------------------------------------------------------------------------------------------
 
 
