@@ -129,6 +129,8 @@ class StatsdReporter:
                         stream = await asyncio_dgram.connect((host.strip("[]"), int(port)))
                     for datagram in datagrams(self.lines()):
                         await stream.send(datagram)
+                except asyncio_dgram.TransportClosed:
+                    stream = None
                 except OSError as error:
                     log.warning(
                         "StatsD at %s: %s", self._address, error, extra={"failure": "StatsD"}

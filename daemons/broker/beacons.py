@@ -57,13 +57,17 @@ class Beacons:
         if not link.session.is_connected(link.address):
             self._registration.register_again(link)
             return
+        from asyncio_dgram import TransportClosed
+
         try:
             stream = await self._stream(link.address)
             if stream is not None:
                 await stream.send(data)
-        except (OSError, RuntimeError) as error:
+        except OSError as error:
             # Nobody listens there: a name server without beacons, such as Java's.
             log.debug("no beacon to %s: %s", link.address, error)
+        except TransportClosed:
+            self._streams.pop(link.address, None)  # another is made for the next one
 
     async def _stream(self, address: str) -> "DatagramClient | None":
         import asyncio_dgram  # only where beacons are sent

@@ -52,12 +52,16 @@ class BeaconListener:
             self._stream.close()
 
     async def hear(self) -> None:
-        """Take datagrams until cancelled."""
+        """Take datagrams until cancelled, or the port is closed."""
+        from asyncio_dgram import TransportClosed
+
         stream = self._stream
         assert stream is not None
         while True:
             try:
                 data, source = await stream.recv()
+            except TransportClosed:
+                return
             except OSError:
                 continue  # an ICMP message about a datagram: none was sent from here
             self.take(data, str(source[0]) if isinstance(source, tuple) else "")

@@ -79,6 +79,7 @@ def test_a_signal_stops_a_daemon_with_status_0(tmp_path: Path, number: signal.Si
         child.process.send_signal(number)
         assert child.status() == 0
         assert f"{number.name}: stopping" in "".join(child.lines)
+        assert "failed" not in "".join(child.lines)
 
 
 def test_a_hangup_stops_nothing(tmp_path: Path) -> None:

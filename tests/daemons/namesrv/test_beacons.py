@@ -158,6 +158,18 @@ def test_a_taken_udp_port_is_warned_about_and_the_name_server_serves(
     assert "beacons of brokers are not heard: UDP port" in caplog.text
 
 
+def test_a_name_server_stops_without_a_complaint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        overrides = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
+        async with NameServer(NamesrvSettings.load(None, overrides)):
+            await asyncio.sleep(0)  # its tasks begin
+
+    asyncio.run(main())
+    assert "failed" not in caplog.text
+
+
 def test_a_flood_of_datagrams_registers_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         overrides = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
