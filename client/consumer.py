@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Consumption = ConcurrentConsumption | OrderedConsumption
-
 MAX_RECONSUME_TIMES = 16  # then the broker puts a message among the dead letters
 _BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
 
@@ -164,7 +162,7 @@ class Consumer:
             on_failure=self._fail,
         )
         self.trace = make_trace(self.session, self.group, trace, namespace) if trace else None
-        self._consumption: Consumption
+        self._consumption: ConcurrentConsumption | OrderedConsumption
         if ordered:
             self._consumption = OrderedConsumption(
                 self.group,
@@ -332,14 +330,8 @@ class Consumer:
 
     def _describe(self) -> HeartbeatData:
         model = MessageModel.BROADCASTING if self.broadcasting else MessageModel.CLUSTERING
-        return describe_member(
-            self.session,
-            self.group,
-            self.subscriptions,
-            self.consume_type,
-            model,
-            self._consume_from,
-        )
+        member = (self.session, self.group, self.subscriptions)
+        return describe_member(*member, self.consume_type, model, self._consume_from)
 
     def _watched(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self.session.keep_task(coroutine)

@@ -44,6 +44,13 @@ class TransactionState(Enum):
     UNKNOWN = SysFlag.TRANSACTION_NOT  # not yet known: the broker asks again
 
 
+_JAVA_NAMES = {  # of LocalTransactionState, as traces have them
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
+
+
 class TransactionResult(NamedTuple):
     """What became of a message that was sent in a transaction."""
 
@@ -170,13 +177,15 @@ class TransactionProducer(Producer):
             try:
                 state = await execute(prepared)
             except Exception as error:
-                await self._end(sent, TransactionState.UNKNOWN, timeout, f"execute: {error!r}")
+                remark = f"execute: {error!r}"
+                await self._end(prepared, sent, TransactionState.UNKNOWN, timeout, remark)
                 raise
-        confirmed = await self._end(sent, state, timeout)
+        confirmed = await self._end(prepared, sent, state, timeout)
         return TransactionResult(state, confirmed, sent.message_id, sent)
 
     async def _end(
         self,
+        message: Message,
         sent: SendResult,
         state: TransactionState,
         timeout: float | None,
@@ -196,6 +205,9 @@ class TransactionProducer(Producer):
         command = Command(RequestCode.END_TRANSACTION, header.encode(), remark=remark)
         try:
             address = await self.address_of(sent.queue)
+            if self.trace is not None:
+                ids = (sent.message_id, header.transaction_id or "")
+                self.trace.ended(message, *ids, _JAVA_NAMES[state], address, from_check=False)
             if state is TransactionState.UNKNOWN:  # nobody answers that
                 await self.session.invoke_oneway(address, command)
                 return False
@@ -237,6 +249,9 @@ class TransactionProducer(Producer):
             broker=header.broker,
         )
         command = Command(RequestCode.END_TRANSACTION, end.encode(), remark=remark)
+        if self.trace is not None:
+            ids = (message.message_id, transaction_id)
+            self.trace.ended(message, *ids, _JAVA_NAMES[state], address, from_check=True)
         await self.session.invoke_oneway(address, command)
 
 

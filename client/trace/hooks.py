@@ -11,13 +11,14 @@ from mq.client.trace.dispatcher import TraceDispatcher
 from mq.client.trace.records import (
     DEFAULT_REGION,
     ConsumeOutcome,
+    EndTransaction,
     MessageType,
     Pub,
     SubAfter,
     SubBefore,
 )
 from mq.protocol.command import Command
-from mq.protocol.message import StoredMessage
+from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import TRACE_TOPIC
 from mq.protocol.properties import PropertyKey
@@ -77,6 +78,34 @@ class SendTrace:
                 offset_message_id=result.offset_message_id,
                 success=result.status == "SEND_OK",
                 region=response.fields.get(PropertyKey.MSG_REGION, DEFAULT_REGION),
+            )
+        )
+
+    def ended(
+        self,
+        message: Message | StoredMessage,
+        message_id: str,
+        transaction_id: str,
+        state: str,
+        address: str,
+        *,
+        from_check: bool,
+    ) -> None:
+        """A broker is told how a transaction ends: `state` is Java's LocalTransactionState."""
+        properties = message.properties
+        self.dispatcher.append(
+            EndTransaction(
+                timestamp=int(time.time() * 1000),
+                group=self._group,
+                topic=without_namespace(self._namespace, message.topic),
+                message_id=message_id,
+                transaction_id=transaction_id,
+                state=state,
+                from_check=from_check,
+                tags=message.tags or "",
+                keys=" ".join(message.keys),
+                store_host=address,
+                region=properties.get(PropertyKey.MSG_REGION, DEFAULT_REGION),
             )
         )
 
