@@ -62,7 +62,7 @@ def test_sends_are_traced_with_what_the_broker_answered() -> None:
         assert (pub.group, pub.topic, pub.tags, pub.keys) == ("senders", TOPIC, "red", "k1 k2")
         assert (pub.store_host, pub.body_length, pub.success) == (address, 5, True)
         assert pub.offset_message_id == first.offset_message_id
-        delayed = by_id[later.sent.message_id]
+        delayed = by_id[later.message_id]
         assert isinstance(delayed, Pub)
         assert delayed.message_type is MessageType.DELAY
         assert batch.message_id in by_id
