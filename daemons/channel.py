@@ -49,6 +49,7 @@ class Channel(asyncio.Protocol):
         self.born_host = b""  # address and port as a commit-log record holds them
         self.closed = False
         self.active_at = 0  # the listener's clock, in its ticks
+        self._ended = False  # by us
         self.waits = False  # some of what came lies in the listener's backlog
         self._holds = [False, False]  # reading: for the sake of writing, for the backlog
         self._listener = listener
@@ -120,7 +121,9 @@ class Channel(asyncio.Protocol):
         self.read(data)
 
     def read(self, data: bytes, stale: bool = False) -> None:
-        """Serve what came; of what is `stale`, sends are refused."""
+        """Serve what came, unless we have closed; of what is `stale`, sends are refused."""
+        if self._ended:
+            return
         self._reading = True
         try:
             self._read_frames(self._without_sends(data) if stale else data)
@@ -218,6 +221,7 @@ class Channel(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once what was sent has left. Calling it again does nothing."""
+        self._ended = True
         if self._transport is not None and not self._transport.is_closing():
             self.flush()
             self._transport.close()

@@ -158,28 +158,33 @@ class Backlog:
         self._left = TURN_BYTES
         limit = self._longest_wait()
         oldest = self._clock() - limit if limit else float("-inf")
-        while self._waiting and self._left > 0:
-            channel, pieces = next(iter(self._waiting.items()))
-            del self._waiting[channel]
-            data, came = pieces.popleft()
-            self.size -= len(data)
-            if pieces:
-                self._waiting[channel] = pieces  # behind the others
-            else:
-                channel.waits = False
-            if came < oldest:
-                self._left -= len(data) // _STALE_COST
-                channel.read(data, stale=True)
-            else:
-                self._left -= len(data)
-                channel.read(data)
-        if self._waiting:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+        try:
+            while self._waiting and self._left > 0:
+                self._serve_next(oldest)
+        finally:
+            if self._waiting and not self._scheduled:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self._turn)
         if self._held and self.size < MOST_WAITING // 2:
             held, self._held = self._held, set()
             for channel in held:
                 channel.hold_reading(False)
+
+    def _serve_next(self, oldest: float) -> None:
+        channel, pieces = next(iter(self._waiting.items()))
+        del self._waiting[channel]
+        data, came = pieces.popleft()
+        self.size -= len(data)
+        if pieces:
+            self._waiting[channel] = pieces  # behind the others
+        else:
+            channel.waits = False
+        if came < oldest:
+            self._left -= len(data) // _STALE_COST
+            channel.read(data, stale=True)
+        else:
+            self._left -= len(data)
+            channel.read(data)
 
 
 class TurnedAway(asyncio.Protocol):

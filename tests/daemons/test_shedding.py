@@ -141,6 +141,26 @@ def test_what_waits_of_a_connection_that_closes_is_served() -> None:
     assert served == list(range(4000))
 
 
+def test_nothing_is_served_behind_what_is_no_frame() -> None:
+    served = []
+
+    def send(header: dict[str, object], body: bytes, channel: Channel) -> None:
+        served.append(header["opaque"])
+
+    direct: dict[int, DirectHandler] = {RequestCode.SEND_MESSAGE_V2: send}
+
+    async def main() -> None:
+        async with Listener({}, "127.0.0.1", 0, direct=direct) as listener:
+            async with Peer(listener.port) as peer:
+                peer.writer.write(numbered(0, 1000) + b"\xff" * 8 + numbered(1000, 1000))
+                await peer.closed_by_daemon()
+            assert (listener.bad_requests, listener.backlog.size) == (1, 0)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert served == list(range(1000))
+
+
 def test_a_backlog_that_is_too_large_is_left_to_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shedding, "MOST_WAITING", 200_000)
     monkeypatch.setattr(shedding, "TURN_BYTES", 50_000)
