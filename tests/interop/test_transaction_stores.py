@@ -31,7 +31,7 @@ SETTINGS = {
     "diskMaxUsedSpaceRatio": "95",
     "brokerName": "broker-a",
     "transactionCheckInterval": "500",
-    "transactionTimeOut": "500",
+    "transactionTimeOut": "3600000",  # no checks at first
     "transactionCheckMax": "1000",
 }
 NEVER = {"transactionCheckInterval": "3600000"}
@@ -89,11 +89,14 @@ async def second_turn(address: str, halves: list[Half]) -> None:
     async with Session("127.0.0.1:1", timeout=10) as session:
         peer = TransactionPeer(session, address)
         assert await seen(peer, 1) == [b"0"]
-        # Before a check moves them: by the offsets that the other broker gave.
+        # Before a check moves them, for Java would commit twice then: by the offsets that the
+        # other broker gave.
         for half, how in ((halves[2], COMMIT), (halves[3], ROLLBACK)):
             assert (await peer.end(half, how)).code == 0
         assert await seen(peer, 2) == [b"0", b"2"]
         await peer.beat()
+        update = Command(RequestCode.UPDATE_BROKER_CONFIG, None, b"transactionTimeOut=500\n")
+        assert (await session.invoke(address, update)).code == 0
         header, message = await asyncio.wait_for(peer.checks.get(), 60)
         asked = {message.body}
         assert (message.body, message.topic, message.tags) == (b"4", TOPIC, "t")
@@ -116,7 +119,7 @@ def test_transactions_go_on_with_the_other_broker(tmp_path: Path, order: tuple[s
         asyncio.run(second_turn(process.address, halves))
 
 
-@pytest.mark.parametrize("order", [("4.9.7", "ours", "4.9.7")])
+@pytest.mark.parametrize("order", [("4.9.7", "ours")])
 def test_both_brokers_store_a_transaction_alike(tmp_path: Path, order: tuple[str, ...]) -> None:
     async def turn(address: str) -> tuple[StoredMessage, StoredMessage]:
         async with Session("127.0.0.1:1", timeout=10) as session:
