@@ -129,7 +129,7 @@ def test_a_java_producer_commits_rolls_back_and_is_asked(
     assert {words[5] for words in checks} == {f"{topic}-later-yes", f"{topic}-later-no"}
     assert all(words[2] == topic for words in checks)
     first = next(words for words in checks if words[5].endswith("later-yes"))
-    assert first[3] == "1"
+    assert int(first[3]) >= 1
 
 
 def test_our_producer_commits_rolls_back_and_is_asked(namesrv: str) -> None:
