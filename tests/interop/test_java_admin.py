@@ -28,7 +28,7 @@ MOVING = [
     (r"127\.0\.0\.1:\d+", "<peer>"),
     (r"\brt=\d+ms", "<rt>"),
     (r" +\d+\.\d\d (\d\.\d{4})$", r" <hours> \1"),
-    # statsAll: messages in and out, as of the last sample, which brokers take at times of their own.
+    # statsAll: messages in and out as of the last sample, which each broker takes at its own time.
     (r"( +\d+) +\d+\.\d\d +\d+\.\d\d +\d+ +\d+$", r"\1 <rates>"),
     # consumerProgress: messages a second, which fall as time passes.
     (r"((?:PUSH|PULL|<none>) +(?:CLUSTERING|BROADCASTING)) +\d+( +\d+)$", r"\1 <tps>\2"),
