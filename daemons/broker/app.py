@@ -325,8 +325,7 @@ class Broker:
             self.transactions.host,
         )
         self.listener.serve(
-            merge(admin, send.handlers(), self._pull.handlers(), self.pop.handlers()),
-            {**send.direct(), **self._pull.direct()},
+            merge(admin, self._pull.handlers(), self.pop.handlers()), self._pull.direct()
         )
         self.listener.serve(indirect.handlers())
         # The fast listener answers what must not wait behind pulls (Java: listenPort - 2).
