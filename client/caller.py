@@ -186,7 +186,8 @@ class Caller(ABC):
         response = await self.invoke_name_server(request)
         address = self.name_servers[self._chosen_name_server]
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._routes.pop(topic, None)
+            # Its brokers may be about to come back: it is asked for again, as Java's clients do.
+            self.outdate_route(topic)
             raise RouteNotFound(topic)
         if response.code != ResponseCode.SUCCESS:
             raise for_code(response.code, response.remark, address)

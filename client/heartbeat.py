@@ -19,6 +19,9 @@ from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
 
 HEARTBEAT_SECONDS = 30.0  # as Java's clients; a broker forgets a client after 120 s of silence
+# A broker that was restarted knows nobody: it is told this soon, so that consumers may pull from it
+# and transactions of producers be checked.
+LOOK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +61,8 @@ class Heartbeats:
         self._session = session
         self._describe = describe
         self._replicas = replicas
-        self._greeted: set[str] = set()
+        # On which connection each broker was told; none if it did not answer.
+        self._greeted: dict[str, object | None] = {}
 
     async def beat(self) -> None:
         """Send one heartbeat to each broker; one that fails is logged and tried the next time."""
@@ -67,30 +71,55 @@ class Heartbeats:
 
     async def greet_new(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet."""
-        addresses = self._session.known_brokers(replicas=self._replicas) - self._greeted
+        addresses = self._session.known_brokers(replicas=self._replicas) - self._greeted.keys()
         await asyncio.gather(*(self._greet(address) for address in addresses))
 
     async def _greet(self, address: str) -> None:
         command = Command(RequestCode.HEART_BEAT, None, self._describe().encode())
-        self._greeted.add(address)  # before it answers: it may have heard us even if it never does
+        # Before it answers: it may have heard us even if it never does.
+        failed_before = self._greeted.get(address, address) is None
+        self._greeted[address] = None
         try:
             await self._session.call(address, command)
         except MQError as error:
-            self._greeted.discard(address)
-            log.warning("heartbeat failed: %s", error)
+            if not failed_before:
+                log.warning("heartbeat failed: %s", error)
+        else:
+            self._greeted[address] = self._session.connection(address)
 
     async def run(self) -> None:
-        """Beat every 30 seconds until cancelled."""
+        """Beat every 30 seconds, and at once on a connection that is new, until cancelled."""
+        clock = asyncio.get_running_loop().time
+        last = clock()
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            await self.beat()
+            await asyncio.sleep(LOOK_SECONDS)
+            if clock() - last >= HEARTBEAT_SECONDS:
+                last = clock()
+                await self.beat()
+            else:
+                await self._greet_again()
+
+    async def _greet_again(self) -> None:
+        """Tell the brokers whose connection has gone since they were told."""
+        lost = {
+            address
+            for address, connection in self._greeted.items()
+            if connection is None or self._session.connection(address) is not connection
+        }
+        if lost:
+            lost &= self._session.known_brokers(replicas=self._replicas)
+        await asyncio.gather(*(self._greet(address) for address in lost))
 
     async def unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
         """Tell the brokers that have heard of us that this group has lost this client."""
-        greeted = self._greeted
-        self._greeted = set()
+        greeted = [
+            address
+            for address, connection in self._greeted.items()
+            if connection is not None or self._session.is_connected(address)
+        ]
+        self._greeted = {}
         header = UnregisterClientRequestHeader(
             client_id=self._session.client_id,
             producer_group=producer_group,

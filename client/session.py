@@ -403,6 +403,10 @@ class Session(Caller):
             peer = self._peers[address] = _Peer(self, address, self._loop)
         return peer
 
+    def connection(self, address: str) -> object | None:
+        """Stands for the connection there is to an address: another one is another object."""
+        return self._peers.get(address)
+
     def drop_peer(self, peer: _Peer) -> None:
         """Forget a connection that has ended. For the connections of this session."""
         if self._peers.get(peer.address) is peer:

@@ -194,7 +194,7 @@ def test_a_known_route_stays_good_while_no_name_server_answers() -> None:
     asyncio.run(scenario())
 
 
-def test_an_outdated_route_is_fetched_again_and_an_unknown_topic_forgotten() -> None:
+def test_an_outdated_route_is_fetched_again_and_one_that_is_gone_comes_back() -> None:
     async def scenario() -> None:
         brokers = {"b": "1.2.3.4:5"}
         answer = routes(brokers)
@@ -213,7 +213,13 @@ def test_an_outdated_route_is_fetched_again_and_an_unknown_topic_forgotten() -> 
                 brokers.clear()
                 with pytest.raises(RouteNotFound, match="topic topic: no name server knows it"):
                     await Admin(session).topic_route("topic")
-                assert session.known_route("topic") is None
+                with pytest.raises(RouteNotFound):
+                    await session.route("topic")
+                # A broker that is dead for a while leaves the routes, and comes back into them.
+                assert session.known_brokers() == {"1.2.3.4:5"}
+                brokers["b"] = "1.2.3.4:6"
+                await session.route("topic")
+                assert session.known_brokers() == {"1.2.3.4:6"}
 
     asyncio.run(scenario())
 

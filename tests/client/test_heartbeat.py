@@ -1,0 +1,64 @@
+"""Heartbeats: a broker that was restarted learns at once who is there."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from mq.client.consumer import Consumer
+from mq.client.producer import Producer
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.namesrv.app import NameServer
+from mq.daemons.namesrv.config import NamesrvSettings
+from mq.protocol.message import Message, StoredMessage
+
+PATIENCE = 20.0
+
+
+def broker_on(root: Path, name_server: str, port: int = 0) -> Broker:
+    settings = {
+        "listenPort": str(port),
+        "brokerIP1": "127.0.0.1",
+        "namesrvAddr": name_server,
+        "storePathRootDir": str(root / "store"),
+    }
+    return Broker(BrokerSettings.load(None, settings))
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.01)
+
+
+def test_a_restarted_broker_is_told_of_producers_and_consumers_without_waiting_for_their_next_beat(
+    tmp_path: Path,
+) -> None:
+    got: list[bytes] = []
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(bytes(message.body))
+
+    async def script() -> None:
+        files = {"kvConfigPath": str(tmp_path / "kv.json"), "listenPort": "0"}
+        async with NameServer(NamesrvSettings.load(None, files)) as name_server:
+            where = name_server.address
+            async with AsyncExitStack() as first, Producer(where, "senders") as producer:
+                broker = await first.enter_async_context(broker_on(tmp_path, where))
+                port = broker.port
+                await producer.send(Message("orders", b"one"))
+                await until(lambda: "senders" in broker.producers.groups, "the producer is unknown")
+                async with Consumer(where, "readers", {"orders": "*"}, listener=listen):
+                    await first.aclose()
+                    async with broker_on(tmp_path, where, port) as again:
+                        began = time.monotonic()
+                        await until(lambda: "senders" in again.producers.groups, "producer")
+                        await until(lambda: "readers" in again.consumers.groups, "consumer")
+                        assert time.monotonic() - began < PATIENCE
+                        await producer.send(Message("orders", b"two"))
+                        await until(lambda: b"two" in got, "the message is not delivered")
+
+    asyncio.run(script())
