@@ -48,7 +48,7 @@ def stored(broker: Broker, topic: str, queue_id: int) -> list[StoredMessage]:
     for index in range(broker.store.max_offset(topic, queue_id)):
         entry = broker.store.consume_queue_entry(topic, queue_id, index)
         assert entry is not None
-        message = broker._writer.read(entry[0])
+        message = broker.writer.read(entry[0])
         assert message is not None
         found.append(message)
     return found

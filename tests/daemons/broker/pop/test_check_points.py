@@ -112,7 +112,7 @@ def test_records_that_are_none_are_passed_over(tmp_path: Path) -> None:
                 ("ck", b"{}"),
             ):
                 message = StoredMessage(broker.pop.points.topic, body, {"TAGS": tag})
-                broker._writer.put(message)
+                broker.writer.put(message)
             assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
             assert len(broker.pop.points) == 0
             assert revive_offset(broker) == 6
