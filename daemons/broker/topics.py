@@ -3,9 +3,9 @@
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
 of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
-the disk before it can be seen. A topic that is made by the way, for a send, is saved a little
-later, together with others: with thousands of topics the file is large. If the broker is killed
-before that, the topic's queues tell of it (`adopt`).
+the disk before it can be seen. So is a topic that is made by the way, for a send; but of many that
+are made in a row most are saved a little later, together: with thousands of topics the file is
+large. If the broker is killed before that, the topic's queues tell of it (`adopt`).
 """
 
 import asyncio
@@ -30,6 +30,8 @@ READ_WRITE = Permission.READ | Permission.WRITE
 DEFAULT_QUEUES = 16  # of a topic made without a number (TopicConfig.defaultReadQueueNums)
 BENCHMARK_QUEUES = 1024
 SCHEDULE_QUEUES = 18  # one for each delay level
+# After a save at once, for so many times its duration further topics wait to be saved together.
+_SAVE_PAUSE = 10
 
 
 def new_topic(name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
@@ -78,6 +80,7 @@ class Topics:
         self._unsaved = False
         self._writing = threading.Lock()
         self._written = -1  # the counter of the data version in the file
+        self._next_save = 0.0  # when a topic made by the way is saved at once again
         born = system_topics(config())
         self.system_names = names.SYSTEM_TOPICS | {topic.topic_name for topic in born}
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in born}
@@ -243,10 +246,19 @@ class Topics:
             raise
 
     def _put_soon(self, topic: TopicConfig) -> None:
+        """Put a topic, and save it now unless that takes too much of the time at this rate."""
         self._texts.pop(topic.topic_name, None)
         self.table = {**self.table, topic.topic_name: topic}
         self.data_version = self._next_version()
         self._unsaved = True
+        if time.monotonic() >= self._next_save:
+            began = time.monotonic()
+            try:
+                self.save()
+            except OSError as error:
+                log.error("%s cannot be saved now: %s", self._path, error)
+            cost = time.monotonic() - began
+            self._next_save = began + cost * (1 + _SAVE_PAUSE)
         self._tell(topic.topic_name)
 
     def _save(self, table: dict[str, TopicConfig]) -> None:

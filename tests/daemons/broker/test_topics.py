@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker import topics as topics_module
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.topics import Topics, new_topic
 from mq.protocol.flags import TopicSysFlag
@@ -182,22 +183,36 @@ def test_a_deleted_topic_is_gone_after_a_restart_too(tmp_path: Path) -> None:
     assert "a" not in Topics(path, Config()).table
 
 
-def test_a_topic_made_for_a_send_is_saved_with_the_next_save(tmp_path: Path) -> None:
+def test_a_topic_made_for_a_send_is_saved_at_once(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics = Topics(path, Config())
     topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
-    assert not path.exists()
-    asyncio.run(topics.save_pending())
     again = Topics(path, Config())
     assert shape(again)["orders"] == (4, 6)
+    assert again.data_version == topics.data_version
+
+
+def test_many_topics_in_a_row_are_saved_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics_module, "_SAVE_PAUSE", 1e9)
+    path = tmp_path / "topics.json"
+    topics = Topics(path, Config())
+    names = [f"orders-{number}" for number in range(50)]
+    for name in names:
+        topics.create_for_send(name, "TBW102", 4, 0, "127.0.0.1:1")
+    assert not shape(Topics(path, Config())).keys() >= set(names)
+    asyncio.run(topics.save_pending())
+    again = Topics(path, Config())
+    assert shape(again).keys() >= set(names)
     assert again.data_version == topics.data_version
 
 
 def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:
     path = tmp_path / "file" / "topics.json"
     topics = Topics(path, Config())
-    topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
     (tmp_path / "file").write_bytes(b"in the way")
+    topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
     with pytest.raises(OSError):
         asyncio.run(topics.save_pending())
     (tmp_path / "file").unlink()
