@@ -1,10 +1,10 @@
 """Every command of `mq`: its name, the module that holds it, and one line that says what it does.
 
 This table is all that `mq --help`, the look-up of a name and its near misses need, so that only
-the called command's module is imported. The group is the module in `mq.cli.commands`; the function
-is the command's name in snake_case (`updateTopic`: `topic.update_topic`, `context add`:
-`context.context_add`). Summaries repeat the first line of the function's docstring; a test holds
-them together.
+the called command's module is imported. The group is the module in `mq.cli.commands`, unless
+`MODULES` names another; the function is the command's name in snake_case (`updateTopic`:
+`topic.update_topic`, `context add`: `context.context_add`). Summaries repeat the first line of the
+function's docstring; a test holds them together.
 """
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -61,6 +61,10 @@ TITLES = {
 }
 
 
+# The commands that do not lie in the module of their group.
+MODULES: dict[str, str] = {}
+
+
 def fold(name: str) -> str:
     """The form in which names are compared: `update-topic`, `updatetopic` and `updateTopic`.
 
@@ -101,6 +105,11 @@ def near_misses(word: str) -> list[str]:
 def kebab(name: str) -> str:
     """The name in kebab-case: `update-topic`."""
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def module_name(group: str, name: str) -> str:
+    """The module in `mq.cli.commands` that holds a command."""
+    return MODULES.get(name, group)
 
 
 def function_name(name: str) -> str:

@@ -84,7 +84,7 @@ def load(group: str, name: str) -> "Declared":
     """Import the module of a command and build its options."""
     from importlib import import_module
 
-    module = import_module(f"mq.cli.commands.{group}")
+    module = import_module(f"mq.cli.commands.{catalog.module_name(group, name)}")
     function = getattr(module, catalog.function_name(name))
     from mq.cli.options import Declared
 
