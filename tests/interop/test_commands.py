@@ -4,13 +4,9 @@ The Java tool and ours run one after the other on the same cluster: a Java one o
 ours. Masked are durations, rates of the moment, and the ids of messages that each tool sends.
 """
 
-import base64
 import json
 import re
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,109 +14,17 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
-from tests.cli.support import Finished, Mq
+from tests.cli.support import Mq
 from tests.interop import peers
+from tests.interop.tools import BROKER, Cluster, JavaTool, java_daemons, our_daemons
 
 pytestmark = pytest.mark.java
 
-BROKER = "broker-a"
 TOPIC = "CommandTopic"
 ORDERED = "OrderedCommandTopic"
 GROUP = "CommandGroup"
 IDLE_GROUP = "IdleCommandGroup"
 MESSAGES = 9
-
-MOVING = (
-    re.compile(r"\[ \d+ days, \d+ hours, \d+ minutes, \d+ seconds \]"),  # brokerStatus: runtime
-    re.compile(r"\d+\.\d\d(?= \d\.\d{4}$)", re.M),  # clusterList: hours
-    re.compile(r"(?<=spentTimeMills=)\d+"),
-    # Messages in a span of time that ends at the call: they move with each call.
-    re.compile(r"\d+\.\d\d(?=\(\d+,\d+ms\))"),  # clusterList: what is in and out in a second
-    re.compile(r"(?<=Consume TPS: )\d+\.\d+"),  # consumerProgress
-    re.compile(r"(?<=Tps)( +: )[\d.E-]+ [\d.E-]+ [\d.E-]+$", re.M),
-)
-
-
-def masked(text: str) -> str:
-    for pattern in MOVING:
-        text = pattern.sub("<moving>", text)
-    return text
-
-
-class JavaTool(peers.Process):
-    """The Java mqadmin of `version`, ready to run commands."""
-
-    def __init__(self, tmp: Path, version: str = "4.9.7") -> None:
-        release = f"server-{version}"
-        folder = peers.jars(release)
-        home = tmp / f"mqadmin-{version}"
-        peers.write_home(home)
-        source = Path(__file__).parent / "java" / "Mqadmin.java"
-        classes = peers._compiled(release, folder, source)
-        command = peers._java(folder, home, "256m", "Mqadmin", classes, home / "conf")
-        super().__init__(command, home, "READY")
-        self._done = 0
-        self._turn = threading.Lock()
-
-    def __call__(self, *arguments: str) -> str:
-        with self._turn:
-            self._done += 1
-            self.write_line("\t".join(arguments))
-            results = self.wait_for_line("RESULT ", 60, self._done)
-        return base64.b64decode(results[self._done - 1].removeprefix("RESULT ")).decode()
-
-
-class Cluster:
-    """A Java cluster with a topic, messages and groups; the two tools that look at it."""
-
-    def __init__(self, java: JavaTool, mq: Mq, namesrv: str, broker: str) -> None:
-        self.java = java
-        self.mq = mq
-        self.namesrv = namesrv
-        self.broker = broker
-        self.release = ""
-
-    def ours(self, *arguments: str) -> Finished:
-        return self.mq(*arguments, "-n", self.namesrv)
-
-    def theirs(self, *arguments: str) -> str:
-        return self.java(*arguments, "-n", self.namesrv)
-
-    def assert_same(self, *arguments: str, nonempty: bool = True) -> str:
-        """Both tools print the same.
-
-        Rates and counters of the broker may move between two calls: then they are made again.
-        """
-        for _ in range(4):
-            java = self.theirs(*arguments)
-            ours = self.ours(*arguments)
-            if masked(ours.out) == masked(java):
-                break
-        assert masked(ours.out) == masked(java)
-        assert ours.err == ""
-        assert ours.status == 0
-        assert bool(java) or not nonempty
-        return ours.out
-
-
-@contextmanager
-def java_daemons(tmp: Path, release: str) -> Iterator[tuple[str, str]]:
-    """A Java name server and broker; their addresses."""
-    with (
-        peers.JavaNameServer(release, tmp) as namesrv,
-        peers.JavaBroker(release, tmp, namesrv.address, {"brokerName": BROKER}) as broker,
-    ):
-        yield namesrv.address, broker.address
-
-
-@contextmanager
-def our_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
-    """Our name server and broker in a process of their own; their addresses."""
-    port, broker_port = peers.free_port(), peers.free_port()
-    command = [sys.executable, "-m", "mq", "standalone", "--store", str(tmp / "store")]
-    ports = ["--namesrv-port", str(port), "--broker-port", str(broker_port)]
-    with peers.Process([*command, *ports], tmp / "home", "registered with name server"):
-        yield f"127.0.0.1:{port}", f"127.0.0.1:{broker_port}"
 
 
 @pytest.fixture(scope="module", params=["java-4.9.7", "java-5.5.0", "ours"])
