@@ -3,13 +3,14 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.env import Environment
 from mq.cli.errors import CommandError, UsageError
 from mq.cli.output import Format
 from mq.cli.status import Status
+from mq.cli.view import View, parse
 
 if TYPE_CHECKING:
     import ssl
@@ -27,7 +28,10 @@ class Call:
     """What a command is given.
 
     `name_servers` are `host:port`; `name_servers_from` says where they come from, for messages.
-    `timeout` is in seconds and counts for each answer.
+    `timeout` is in seconds and counts for each answer. `view` chooses among columns and rows,
+    `watch` is the seconds between the rounds of a command that is repeated. With `dry_run` what a
+    session would change is recorded and not sent; a command that writes files says with `would`
+    what it does not write.
     """
 
     environment: Environment
@@ -43,6 +47,10 @@ class Call:
     acl_file_chosen: bool = True  # False: it is just where Java's tools look
     tls_config: str | None = None
     concurrent: bool = False
+    view: View = field(default_factory=View)
+    watch: float | None = None
+    dry_run: bool = False
+    yes: bool = False
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator["Caller"]:
@@ -117,6 +125,15 @@ def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call
         tls_config=_chosen(
             environment, values, context, ("tls_config", "MQ_TLS_CONFIG", "tlsFile")
         ),
+        view=parse(
+            values.get("columns"),
+            values.get("sort"),
+            no_header=bool(values.get("no_header")),
+            utc=bool(values.get("utc")),
+        ),
+        watch=_period(values.get("watch")),
+        dry_run=bool(values.get("dry_run")),
+        yes=bool(values.get("yes")),
     )
 
 
@@ -216,4 +233,10 @@ def _timeout(environment: Environment, given: float | None) -> float:
             ) from None
     if not 0 < given < 86_400:
         raise UsageError(f"a timeout of {given:g} s; 0 to 86400 are accepted")
+    return given
+
+
+def _period(given: float | None) -> float | None:
+    if given is not None and not 0.1 <= given <= 86_400:
+        raise UsageError(f"--watch {given:g}: 0.1 to 86400 seconds are accepted")
     return given

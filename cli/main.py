@@ -62,7 +62,7 @@ def _command(group: str, name: str, arguments: list[str], environment: Environme
     if values is None:
         environment.stdout.write(declared.help())
         return Status.DONE
-    own = {key: values[key] for key in declared.own_names}
+    own, shared = declared.split(values)
     if not declared.needs_call:
         _collect_again()
         return int(declared.function(environment, **own) or 0)
@@ -70,7 +70,7 @@ def _command(group: str, name: str, arguments: list[str], environment: Environme
     from mq.cli.runner import run_command
 
     _collect_again()
-    return run_command(declared.function, resolve(environment, name, values), own)
+    return run_command(declared.function, resolve(environment, name, shared), own)
 
 
 def _collect_again() -> None:

@@ -3,7 +3,8 @@
 A command is a function; its parameters after the first, declared as typer declares them, are its
 options and arguments. The first parameter says what the command needs:
 
-- `call: Call`: it talks to a cluster or prints a result, and also takes the options of `shared`;
+- `call: Call`: it talks to a cluster or prints a result, and also takes those of the options in
+  `mq.cli.shared_options` that go with what it does;
 - `environment: Environment`: it takes only its own (the daemons).
 
 The rule for flags that meet: **the command's own flag wins**. `-o` is `--output` wherever the
@@ -18,15 +19,16 @@ converts.
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from mq.cli import shared_options
 from mq.cli.call import Call
+from mq.cli.effects import effect_of
 from mq.cli.errors import UsageError
-from mq.cli.output import Format
 
 
 class Truth(Enum):
@@ -39,58 +41,9 @@ class Truth(Enum):
         return self is Truth.TRUE
 
 
-def shared(
-    namesrv_addr: Annotated[
-        str | None,
-        typer.Option(
-            "-n",
-            "--namesrvAddr",
-            metavar="HOST:PORT[;…]",
-            help="Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.",
-        ),
-    ] = None,
-    output: Annotated[
-        Format | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.",
-        ),
-    ] = None,
-    context: Annotated[
-        str | None,
-        typer.Option("--context", metavar="NAME", help="Context to use. Default: MQ_CONTEXT."),
-    ] = None,
-    acl_file: Annotated[
-        str | None,
-        typer.Option(
-            "--acl-file",
-            metavar="FILE",
-            help="YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, "
-            "$ROCKETMQ_HOME/conf/tools.yml.",
-        ),
-    ] = None,
-    tls_config: Annotated[
-        str | None,
-        typer.Option(
-            "--tls-config",
-            metavar="FILE",
-            help="Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.",
-        ),
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            metavar="SECONDS",
-            help="How long to wait for each answer. Default: MQ_TIMEOUT, 5.",
-        ),
-    ] = None,
-) -> None:
-    """The options of every command that talks to a cluster or prints a result."""
-
-
 Function = Callable[..., Any]
+
+SHARED = "shared_"  # before the names of the shared options among all parameters of a command
 
 
 # click's UsageError, which typer has inside and does not export.
@@ -122,17 +75,24 @@ class Declared:
         merged = [item.replace(annotation=hints[item.name]) for item in parameters[1:]]
         self.own_names = [item.name for item in merged]
         if self.needs_call:
-            merged += _free(shared, merged)
+            for source in _sources(function):
+                merged += _free(source, merged)
         self._parameters = {item.name: item for item in merged}
         self._one_of: tuple[str, ...] = function.__dict__.get("one_of", ())
         self.command = self._build(merged)
         self.context = typer.Context(
             self.command, info_name=f"mq {name}", help_option_names=["-h", "--help"]
         )
+        options = self.command.get_params(self.context)
         self._flags: dict[str, list[str]] = {
-            name: [*option.opts]
-            for option in self.command.get_params(self.context)
-            if (name := option.name)
+            name: [*option.opts] for option in options if (name := option.name)
+        }
+        self._takes_value = {
+            flag
+            for option in options
+            if not getattr(option, "is_flag", False)
+            for flag in option.opts
+            if flag.startswith("-")
         }
 
     def _build(self, merged: list[inspect.Parameter]) -> Any:
@@ -173,14 +133,32 @@ class Declared:
             for name, parameter in self._parameters.items()
         }
 
+    def split(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The command's own values, and those of the shared options, each by name."""
+        own = {name: values[name] for name in self.own_names}
+        shared = {
+            name.removeprefix(SHARED): value
+            for name, value in values.items()
+            if name.startswith(SHARED)
+        }
+        return own, shared
+
     def _split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         parser = self.command.make_parser(self.context)
         try:
-            given, rest, _ = parser.parse_args([self._normal(word) for word in arguments])
+            given, rest, _ = parser.parse_args(list(self._normalized(arguments)))
         except _ClickError as error:
             message = error.format_message().rstrip(".")
             raise self._wrong(message[:1].lower() + message[1:]) from None
         return given, rest
+
+    def _normalized(self, words: Sequence[str]) -> Iterator[str]:
+        """The words with options as declared; what follows an option that takes a value is one."""
+        is_value = False
+        for word in words:
+            given = word if is_value else self._normal(word)
+            is_value = not is_value and given in self._takes_value
+            yield given
 
     def _normal(self, word: str) -> str:
         """Write an option as declared: Java takes `-topic` too, and we take `--broker-addr`."""
@@ -220,20 +198,34 @@ class Declared:
         return UsageError(message, hint=f"see: mq {self.name} --help")
 
 
+def _sources(function: Function) -> list[Function]:
+    """The shared options of a command: which ones goes by what it does to the cluster."""
+    effect = effect_of(function)
+    sources: list[Function] = [shared_options.cluster, shared_options.layout]
+    if not effect.writes:
+        return sources if effect.endless else [*sources, shared_options.reads]
+    sources.append(shared_options.writes)
+    return [*sources, shared_options.destroys] if effect.destroys else sources
+
+
 def _free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Parameter]:
-    """The options of `source` without the flags that `taken` declare."""
+    """The options of `source` without the flags that `taken` declare.
+
+    Their names begin with SHARED, so that none meets a parameter of the command.
+    """
     used = {flag for parameter in taken for flag in _declarations(parameter)}
-    names = {parameter.name for parameter in taken}
     hints = typing.get_type_hints(source, include_extras=True)
     free = []
     for parameter in inspect.signature(source).parameters.values():
         parameter = parameter.replace(annotation=hints[parameter.name])
         flags = [flag for flag in _declarations(parameter) if flag not in used]
-        if not flags or parameter.name in names:
+        if not flags:
             continue
         kind, option = typing.get_args(parameter.annotation)
         declared = typer.Option(*flags, metavar=option.metavar, help=option.help)
-        free.append(parameter.replace(annotation=Annotated[kind, declared]))
+        free.append(
+            parameter.replace(name=SHARED + parameter.name, annotation=Annotated[kind, declared])
+        )
     return free
 
 

@@ -6,7 +6,8 @@ json    {"version": 1, "command": …, "status": …, "data": [{…}], "totals":
         a command that goes on prints one such object per line
 yaml    the same as json; a command that goes on prints one document each
 csv     a line of column names, then the rows
-Times are local in table, UTC in ISO 8601 elsewhere; null where not known.
+Times are local in table and plain, unless UTC is asked for, and UTC in ISO 8601 elsewhere; null
+where not known.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from mq.cli.env import Environment
 from mq.cli.result import Column, Kind, Result, Row
+from mq.cli.view import View
 
 JSON_VERSION = 1
 
@@ -32,16 +34,26 @@ class Format(Enum):
 class Printer:
     """Prints the results of one command to the standard output of `environment`.
 
-    `ongoing` says that more results than one may come.
+    `ongoing` says that more results than one may come; with `every` also those are shown that
+    hold nothing. `view` chooses among columns and rows.
     """
 
     def __init__(
-        self, environment: Environment, command: str, format: Format, *, ongoing: bool = False
+        self,
+        environment: Environment,
+        command: str,
+        format: Format,
+        *,
+        view: View | None = None,
+        ongoing: bool = False,
+        every: bool = False,
     ) -> None:
         self._environment = environment
         self._command = command
         self._format = format
+        self._view = view or View()
         self._ongoing = ongoing
+        self._every = every
         self._csv_columns: tuple[Column, ...] = ()
 
     def show(self, result: Result) -> None:
@@ -49,14 +61,16 @@ class Printer:
         write = self._environment.stdout.write
         if self._is_silent(result):
             return
+        result = self._view.apply(result)
         if self._format is Format.PLAIN:
-            write(_plain(result))
+            write(_plain(result, self._view))
         elif self._format is Format.JSON:
             write(_json(self._document(result), indent=not self._ongoing))
         elif self._format is Format.YAML:
             write(_yaml(self._document(result), explicit=self._ongoing))
         elif self._format is Format.CSV:
-            write(_csv(result, header=self._csv_columns != result.columns))
+            header = self._view.header and self._csv_columns != result.columns
+            write(_csv(result, header=header))
             self._csv_columns = result.columns
         else:
             self._table(result)
@@ -67,7 +81,8 @@ class Printer:
     def _is_silent(self, result: Result) -> bool:
         """Between the messages of a command that goes on, plain has lines that others have not."""
         people = self._format in (Format.PLAIN, Format.CSV)
-        return self._ongoing and not (people or result.rows or result.failures)
+        empty = not (people or result.rows or result.failures)
+        return self._ongoing and empty and not self._every
 
     def _document(self, result: Result) -> dict[str, Any]:
         """The JSON and YAML form. Its shape is a contract: add fields, never change one."""
@@ -103,7 +118,12 @@ class Printer:
             emoji=False,
         )
         if result.columns:
-            table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+            table = Table(
+                box=SIMPLE_HEAD,
+                pad_edge=False,
+                padding=(0, 1, 0, 0),
+                show_header=self._view.header,
+            )
             shown = [index for index, column in enumerate(result.columns) if column.title]
             for index in shown:
                 right = result.columns[index].kind is Kind.NUMBER
@@ -113,7 +133,7 @@ class Printer:
                     overflow="fold",
                 )
             for row in result.rows:
-                texts = _texts(result.columns, row)
+                texts = _texts(result.columns, row, utc=self._view.utc)
                 table.add_row(*(texts[index] for index in shown))
             console.print(table)
         elif result.plain:
@@ -124,18 +144,20 @@ class Printer:
             console.print(note, soft_wrap=True)
 
 
-def _plain(result: Result) -> str:
+def _plain(result: Result, view: View) -> str:
     if result.plain is not None:
         return result.plain
     if not result.columns:
         return ""
     from tabulate import tabulate
 
-    rows = [_texts(result.columns, row) for row in result.rows]
+    rows = [_texts(result.columns, row, utc=view.utc) for row in result.rows]
     align = ["right" if column.kind is Kind.NUMBER else "left" for column in result.columns]
+    if not (rows or view.header):
+        return ""
     text = tabulate(
         rows,
-        headers=[f"#{column.title}" for column in result.columns],
+        headers=[f"#{column.title}" for column in result.columns] if view.header else (),
         tablefmt="plain",
         disable_numparse=True,
         colalign=align if rows else None,
@@ -181,14 +203,15 @@ def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> Iterable[list[Any]
         yield cells
 
 
-def _texts(columns: Sequence[Column], row: Row) -> list[str]:
+def _texts(columns: Sequence[Column], row: Row, *, utc: bool) -> list[str]:
     """A row as people read it."""
-    return [_text(column.kind, value) for column, value in zip(columns, row, strict=True)]
+    pairs = zip(columns, row, strict=True)
+    return [_text(column.kind, value, utc=utc) for column, value in pairs]
 
 
-def _text(kind: Kind, value: Any) -> str:
+def _text(kind: Kind, value: Any, *, utc: bool) -> str:
     if kind is Kind.TIME:
-        return local(value)
+        return (iso(value) or "") if utc else local(value)
     if kind is Kind.FLAG:
         return "*" if value else ""
     return "" if value is None else str(value)

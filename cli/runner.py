@@ -40,12 +40,12 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
 
 
 def _show(result: Result, call: Call) -> int:
-    Printer(call.environment, call.name, call.output).show(result)
+    Printer(call.environment, call.name, call.output, view=call.view).show(result)
     return int(result.final_status)
 
 
 def _show_all(results: Any, drive: Drive, call: Call) -> int:
-    printer = Printer(call.environment, call.name, call.output, ongoing=True)
+    printer = Printer(call.environment, call.name, call.output, view=call.view, ongoing=True)
     status = 0
     try:
         while True:
