@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import TextIO
 
@@ -14,7 +15,8 @@ from typing import TextIO
 class Environment:
     """Streams, variables and clock of one run of `mq`.
 
-    `clock` returns seconds since the epoch. `columns` is the width of the terminal.
+    `clock` returns seconds since the epoch. `terminal` says that stdout is one; `columns` and
+    `lines` are its size now. `error_terminal` says that stderr is one, `input_terminal` stdin.
     """
 
     def __init__(
@@ -25,7 +27,10 @@ class Environment:
         stderr: TextIO,
         variables: Mapping[str, str],
         terminal: bool = False,
+        error_terminal: bool = False,
+        input_terminal: bool = False,
         columns: int = 80,
+        lines: int = 24,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.stdin = stdin
@@ -33,21 +38,59 @@ class Environment:
         self.stderr = stderr
         self.variables = variables
         self.terminal = terminal
-        self.columns = columns
+        self.error_terminal = error_terminal
+        self.input_terminal = input_terminal
         self.clock = clock
+        self._size = (columns, lines)
+        self._measured: TextIO | None = None
 
     @classmethod
     def of_process(cls) -> "Environment":
         """The surroundings of this process."""
-        terminal = sys.stdout.isatty()
-        return cls(
+        found = cls(
             stdin=sys.stdin,
             stdout=sys.stdout,
             stderr=sys.stderr,
             variables=os.environ,
-            terminal=terminal,
-            columns=os.get_terminal_size(sys.stdout.fileno()).columns if terminal else 80,
+            terminal=sys.stdout.isatty(),
+            error_terminal=sys.stderr.isatty(),
+            input_terminal=sys.stdin.isatty(),
         )
+        if found.terminal or found.error_terminal:
+            found._measured = sys.stdout if found.terminal else sys.stderr
+        return found
+
+    def writing_to(self, stdout: TextIO, stderr: TextIO) -> "Environment":
+        """The same surroundings, but for where output goes."""
+        other = copy(self)
+        other.stdout, other.stderr = stdout, stderr
+        return other
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines of the terminal, as they are now."""
+        if self._measured is not None:
+            try:
+                size = os.get_terminal_size(self._measured.fileno())
+                return size.columns, size.lines
+            except OSError:  # it has gone meanwhile
+                pass
+        return self._size
+
+    @property
+    def columns(self) -> int:
+        """The width of the terminal, 80 where there is none."""
+        return self.size[0] or 80
+
+    @property
+    def lines(self) -> int:
+        """The height of the terminal, 24 where there is none."""
+        return self.size[1] or 24
+
+    @property
+    def interactive(self) -> bool:
+        """Whether somebody is there who can be asked: a script never is."""
+        return self.input_terminal and self.terminal and self.error_terminal
 
     @property
     def color(self) -> bool:
@@ -63,6 +106,16 @@ class Environment:
         base = self.variables.get("XDG_CONFIG_HOME")
         home = self.variables.get("HOME")
         return (Path(base) if base else (Path(home) if home else Path.home()) / ".config") / "mq"
+
+    @property
+    def cache_directory(self) -> Path:
+        """Where mq keeps what it can ask for again: MQ_CACHE_DIR, or `mq` in XDG_CACHE_HOME."""
+        chosen = self.variables.get("MQ_CACHE_DIR")
+        if chosen:
+            return Path(chosen)
+        base = self.variables.get("XDG_CACHE_HOME")
+        home = self.variables.get("HOME")
+        return (Path(base) if base else (Path(home) if home else Path.home()) / ".cache") / "mq"
 
     @property
     def state_directory(self) -> Path:

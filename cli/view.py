@@ -72,9 +72,9 @@ def parse(columns: str | None, sort: str | None, *, no_header: bool, utc: bool) 
 def find(columns: Sequence[Column], name: str) -> int:
     """The index of the column called `name`, in JSON or as a title, in any case. UsageError."""
     wanted = _fold(name)
-    for spelling in (lambda column: column.name, lambda column: column.title):
-        for index, column in enumerate(columns):
-            if _fold(spelling(column)) == wanted:
+    for spellings in ([column.name for column in columns], [column.title for column in columns]):
+        for index, spelling in enumerate(spellings):
+            if _fold(spelling) == wanted:
                 return index
     known = ", ".join(column.name for column in columns)
     raise UsageError(f"no column {name!r}", hint=f"its columns are {known}")

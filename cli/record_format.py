@@ -1,0 +1,164 @@
+r"""Formats for messages, as kcat has them: `--format '%T %q %o %k %s\n'`.
+
+%t  topic                     %q %p  queue id           %o  offset in the queue
+%k  keys, blanks between      %g     tags               %i  message id (unique, else offset id)
+%b %s  body, see --body       %S     size of the body   %K  size of the keys, -1 without
+%T  store time, milliseconds  %D     store time, ISO    %B  born time, milliseconds
+%h  properties, k=v, commas   %P     property: %P{name} %n  broker name
+%I  offset id                 %H     born host          %r  times it was retried
+%%  a percent sign            \n \t \r \0 \\ \xHH      as in C
+
+As in kcat, messages end with a line only where the format says \n.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mq.protocol.message import StoredMessage
+
+Part = Callable[["StoredMessage"], str]
+
+
+class Body(Enum):
+    """How `--body` writes a body: auto is text where it is UTF-8, else base64."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class RecordFormat:
+    """A format, compiled once to a list of functions.
+
+    Raises UsageError for a format that has an unknown letter or escape.
+    """
+
+    def __init__(self, text: str, body: Body = Body.AUTO, *, charset: str = "utf-8") -> None:
+        self._parts: list[str | Part] = list(_compile(text, decoder(body, charset)))
+
+    def __call__(self, message: "StoredMessage") -> str:
+        """The message as the format says."""
+        return "".join([part if isinstance(part, str) else part(message) for part in self._parts])
+
+
+def decoder(body: Body, charset: str = "utf-8") -> Callable[[bytes | memoryview], str]:
+    """What turns a body into text; bytes that are not of `charset` become � in text and JSON."""
+    if body is Body.HEX:
+        return lambda data: bytes(data).hex()
+    if body is Body.BASE64:
+        return _base64
+    if body is Body.TEXT:
+        return lambda data: bytes(data).decode(charset, "replace")
+    if body is Body.JSON:
+        return lambda data: _json(data, charset)
+    return lambda data: _auto(data, charset)
+
+
+def _auto(data: bytes | memoryview, charset: str) -> str:
+    try:
+        return bytes(data).decode(charset)
+    except UnicodeDecodeError:
+        return _base64(data)
+
+
+def _base64(data: bytes | memoryview) -> str:
+    from base64 import b64encode
+
+    return b64encode(data).decode()
+
+
+def _json(data: bytes | memoryview, charset: str) -> str:
+    """JSON in one line, whatever its layout; a body that is none as a JSON string."""
+    import json
+
+    text = bytes(data).decode(charset, "replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_LETTERS: dict[str, Part] = {
+    "t": lambda message: message.topic,
+    "q": lambda message: str(message.queue_id),
+    "p": lambda message: str(message.queue_id),
+    "o": lambda message: str(message.queue_offset),
+    "k": lambda message: message.properties.get("KEYS", ""),
+    "K": lambda message: _size(message.properties.get("KEYS")),
+    "g": lambda message: message.properties.get("TAGS", ""),
+    "i": lambda message: message.message_id,
+    "I": lambda message: message.offset_id,
+    "S": lambda message: str(len(message.body)),
+    "T": lambda message: str(message.store_timestamp),
+    "B": lambda message: str(message.born_timestamp),
+    "D": lambda message: _iso(message.store_timestamp),
+    "h": lambda message: ",".join(f"{key}={value}" for key, value in message.properties.items()),
+    "H": lambda message: _host(message.born_host),
+    "n": lambda message: message.broker_name,
+    "r": lambda message: str(message.reconsume_times),
+}
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+_TOKEN = re.compile(
+    r"%P\{(?P<property>[^}]*)\}|%(?P<letter>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)"
+    r"|(?P<text>[^%\\]+)",
+    re.DOTALL,
+)
+
+
+def _compile(text: str, body: Callable[[bytes | memoryview], str]) -> list[str | Part]:
+    parts: list[str | Part] = []
+    for token in _TOKEN.finditer(text):
+        kind, value = token.lastgroup, token.group(token.lastgroup or 0)
+        if kind == "text":
+            parts.append(value)
+        elif kind == "property":
+            parts.append(_property(value))
+        elif kind == "hex":
+            parts.append(chr(int(value, 16)))
+        elif kind == "escape":
+            parts.append(_known(_ESCAPES, value, f"\\{value}"))
+        elif value in ("b", "s"):
+            parts.append(lambda message: body(message.body))
+        else:
+            parts.append("%" if value == "%" else _known(_LETTERS, value, f"%{value}"))
+    return parts
+
+
+def _known(table: dict[str, Any], key: str, shown: str) -> Any:
+    try:
+        return table[key]
+    except KeyError:
+        raise UsageError(
+            f"--format: {shown!r} means nothing",
+            hint="letters: " + " ".join(f"%{letter}" for letter in [*_LETTERS, "b", "P{name}"]),
+        ) from None
+
+
+def _property(name: str) -> Part:
+    return lambda message: message.properties.get(name, "")
+
+
+def _size(text: str | None) -> str:
+    return "-1" if text is None else str(len(text.encode()))
+
+
+def _iso(milliseconds: int) -> str:
+    from mq.cli.output import iso
+
+    return iso(milliseconds) or ""
+
+
+def _host(address: tuple[str, int]) -> str:
+    from mq.cli.message_text import host
+
+    return host(address)
