@@ -15,10 +15,21 @@ GROUPS: dict[str, dict[str, str]] = {
         "topicRoute": "Show which brokers hold a topic.",
         "topicStatus": "Show the offsets of a topic's queues.",
         "topicClusterList": "List the clusters that hold a topic.",
+        "updateTopicPerm": "Change the permission of a topic.",
+        "updateOrderConf": "Set, show or delete the order configuration of a topic.",
+        "updateTopicList": "Create or change many topics at once, from a file (5.x brokers).",
+        "allocateMQ": "Show how the queues of a topic would be shared among consumers.",
     },
     "broker": {
         "brokerStatus": "Show what a broker, or each one of a cluster, says of itself.",
         "getBrokerConfig": "Show the settings of a broker, or of each one of a cluster.",
+        "updateBrokerConfig": "Change a setting of a running broker, or of each master of a "
+        "cluster.",
+        "brokerConsumeStats": "Show how far every consumer group is behind on a broker.",
+        "cleanExpiredCQ": "Delete queue files whose messages are gone.",
+        "cleanUnusedTopic": "Delete queue files of topics that a broker has no settings of.",
+        "deleteExpiredCommitLog": "Delete log files that are past their time, without waiting for "
+        "the hour of `deleteWhen`.",
     },
     "cluster": {
         "clusterList": "List clusters with their brokers, versions and rates.",
@@ -62,7 +73,18 @@ TITLES = {
 
 
 # The commands that do not lie in the module of their group.
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {
+    "allocateMQ": "queue",
+    "updateTopicList": "topic_settings",
+    "updateOrderConf": "topic_settings",
+    "updateTopicPerm": "topic_settings",
+    "sendMessage": "sending",
+    "consumeMessage": "message_reading",
+    "printMsg": "message_reading",
+    "cleanExpiredCQ": "cleaning",
+    "cleanUnusedTopic": "cleaning",
+    "deleteExpiredCommitLog": "cleaning",
+}
 
 
 def fold(name: str) -> str:
@@ -103,8 +125,15 @@ def near_misses(word: str) -> list[str]:
 
 
 def kebab(name: str) -> str:
-    """The name in kebab-case: `update-topic`."""
-    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+    """The name in kebab-case: `update-topic`; `clean-expired-cq` of `cleanExpiredCQ`."""
+    words = ""
+    for index, letter in enumerate(name):
+        before, after = name[index - 1 : index], name[index + 1 : index + 2]
+        # Of several capitals, one that a small letter follows begins the next word.
+        if letter.isupper() and (before.islower() or (before.isupper() and after.islower())):
+            words += "-"
+        words += letter.lower()
+    return words
 
 
 def module_name(group: str, name: str) -> str:

@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, java_text
+from mq.cli import cluster, java_text, where
 from mq.cli.call import Call
-from mq.cli.options import one_of
-from mq.cli.result import Result, Row, text
+from mq.cli.effects import writes
+from mq.cli.errors import UsageError
+from mq.cli.options import Truth, one_of
+from mq.cli.result import Result, Row, number, text, time
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
@@ -82,3 +84,99 @@ async def _heads(admin: "Admin", name: str) -> dict[str, str]:
         for replica in groups[master]:
             heads[replica] = f"============My Master: {master}=====Slave: {replica}============\n"
     return heads
+
+
+@writes
+async def update_broker_config(
+    call: Call,
+    key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Setting.")],
+    value: Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+    update_all_broker: Annotated[
+        Truth,
+        typer.Option("-a", "--updateAllBroker", help="With -c: at the replicas too."),
+    ] = Truth.FALSE,
+) -> Result:
+    """Change a setting of a running broker, or of each master of a cluster.
+
+    A broker keeps it in its configuration file. What it may not change while it runs it refuses.
+    """
+    where.require(broker_addr, cluster_name)
+    if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
+        raise UsageError("-k/--key and -v/--value must be of one line, the key without '='")
+    async with call.admin() as admin:
+        targets = await where.targets(
+            admin, broker_addr, cluster_name, replicas=bool(update_all_broker)
+        )
+        done, failures = await cluster.at_each(
+            admin, targets, lambda each, address: each.update_broker_config(address, {key: value})
+        )
+    rows: list[Row] = [(address, key, value) for address in done]
+    plain = "".join(f"update broker config success, {address}\n" for address in done)
+    return Result(_COLUMNS, rows, plain, failures=failures)
+
+
+_STATS_COLUMNS = (
+    text("topic", "Topic"),
+    text("group", "Consumer group"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("brokerOffset", "Broker offset"),
+    number("consumerOffset", "Consumer offset"),
+    number("diff", "Behind"),
+    time("lastConsumed", "Last consumed"),
+)
+_STATS_LINE = "{:<64}  {:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20}  {}\n"
+_STATS_HEADS = "Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff"
+
+
+async def broker_consume_stats(
+    call: Call,
+    broker_addr: Annotated[
+        str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Of this broker.")
+    ],
+    timeout_millis: Annotated[
+        int, typer.Option("-t", "--timeoutMillis", metavar="MS", help="How long it may take.")
+    ] = 50_000,
+    level: Annotated[
+        int, typer.Option("-l", "--level", metavar="N", help="Only queues this far behind.")
+    ] = 0,
+    order: Annotated[
+        Truth, typer.Option("-o", "--order", help="Of ordered topics, instead of the others.")
+    ] = Truth.FALSE,
+) -> Result:
+    """Show how far every consumer group is behind on a broker.
+
+    Plain leaves out queues of which nothing was consumed yet, as mqadmin does; `Diff Total` counts
+    every queue, shown or not.
+    """
+    if timeout_millis <= 0:
+        raise UsageError("-t/--timeoutMillis must be positive")
+    async with call.admin() as admin:
+        stats = await admin.broker_consume_stats(
+            broker_addr, ordered=bool(order), timeout=timeout_millis / 1000
+        )
+    plain = _STATS_LINE.format(*(f"#{head}" for head in _STATS_HEADS), "#LastTime")
+    rows: list[Row] = []
+    parts = [
+        (group, part)
+        for table in stats.consume_stats_list
+        for group, found in table.items()
+        for part in found
+    ]
+    for group, part in parts:
+        for queue in sorted(part.offset_table):
+            item = part.offset_table[queue]
+            behind = item.broker_offset - item.consumer_offset
+            if behind < level:
+                continue
+            offsets = item.broker_offset, item.consumer_offset, behind
+            last = item.last_timestamp
+            rows.append((queue.topic, group, queue.broker_name, queue.queue_id, *offsets, last))
+            if last > 0:
+                names = java_text.cut(queue.topic, 64), group, java_text.cut(queue.broker_name, 32)
+                when = java_text.seconds_text(last)
+                plain += _STATS_LINE.format(*names, queue.queue_id, *offsets, when)
+    plain += f"\nDiff Total: {stats.total_diff}\n"
+    return Result(_STATS_COLUMNS, rows, plain, totals={"diffTotal": stats.total_diff})

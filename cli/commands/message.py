@@ -1,6 +1,8 @@
-"""The message commands of mqadmin. Formats: org.apache.rocketmq.tools.command.message."""
+"""The commands of mqadmin that find messages.
 
-from collections.abc import AsyncIterator
+Formats: org.apache.rocketmq.tools.command.message.
+"""
+
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +18,6 @@ from mq.cli.runner import concurrently
 if TYPE_CHECKING:
     from mq.cli.track import Track
     from mq.client.admin import Admin
-    from mq.client.producer import SendResult
     from mq.protocol.message import StoredMessage
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
@@ -31,82 +32,6 @@ BodyFormat = Annotated[
     str | None,
     typer.Option("-f", "--bodyFormat", metavar="CHARSET", help="Show the body, as such text."),
 ]
-Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
-
-
-@concurrently
-async def send_message(
-    call: Call,
-    topic: Topic,
-    body: Annotated[str, typer.Option("-p", "--body", metavar="TEXT", help="Body, as UTF-8.")],
-    key: Annotated[
-        str | None, typer.Option("-k", "--key", metavar="KEYS", help="Keys, blanks between them.")
-    ] = None,
-    tags: Annotated[str | None, typer.Option("-c", "--tags", metavar="TAG", help="Tag.")] = None,
-    broker: Annotated[
-        str | None, typer.Option("-b", "--broker", metavar="NAME", help="To this broker.")
-    ] = None,
-    qid: Annotated[
-        int | None, typer.Option("-i", "--qid", metavar="ID", help="To this queue of the broker.")
-    ] = None,
-    msg_trace_enable: Annotated[
-        Truth, typer.Option("-m", "--msgTraceEnable", help="Also write a trace of it.")
-    ] = Truth.FALSE,
-) -> Result:
-    """Send a message."""
-    from mq.client.producer import Producer
-    from mq.protocol.bodies import MessageQueue
-    from mq.protocol.message import Message
-
-    if qid is not None and broker is None:
-        raise UsageError(
-            "-i/--qid needs -b/--broker", hint="say which broker has the queue: mq topicRoute"
-        )
-    if qid is not None and qid < 0:
-        raise UsageError(f"a queue id of {qid}")
-    message = Message(topic, body.encode(), tags=tags, keys=(key or "").split())
-    group = str(int(call.environment.clock() * 1000))
-    async with Producer(
-        call.name_servers,
-        group,
-        timeout=call.timeout,
-        credentials=call.credentials(),
-        tls=call.tls(),
-    ) as producer:
-        queue: MessageQueue | None = None
-        if broker is not None:
-            queues = [item for item in await producer.prepare(topic) if item.broker_name == broker]
-            if not queues:
-                raise NotFound(
-                    f"broker {broker} has no queue of topic {topic} that can be written to",
-                    hint=f"see: mq topicRoute -t {topic}",
-                )
-            queue = queues[0] if qid is None else MessageQueue(topic, broker, qid)
-        clock = call.environment.clock
-        began = clock()
-        result = await producer.send(message, queue)
-        if msg_trace_enable:
-            from mq.cli.trace import send_trace
-
-            await send_trace(producer, message, result, began, clock())
-    return _sent(result)
-
-
-def _sent(result: "SendResult") -> Result:
-    line = "{:<32}  {:<4}  {:<20}    {}\n"
-    queue, status = result.queue, str(result.status)
-    plain = line.format("#Broker Name", "#QID", "#Send Result", "#MsgId")
-    plain += line.format(queue.broker_name, queue.queue_id, status, result.message_id)
-    columns = (
-        text("brokerName", "Broker"),
-        number("queueId", "Queue"),
-        text("sendStatus", "Result"),
-        text("messageId", "Message id"),
-        text("offsetId", "Offset id"),
-        number("queueOffset", "Offset"),
-    )
-    ids = result.message_id, result.offset_message_id, result.queue_offset
-    return Result(columns, [(queue.broker_name, queue.queue_id, status, *ids)], plain)
 
 
 @concurrently
@@ -362,127 +287,6 @@ async def query_msg_by_offset(
         extra = message_text.pulled_properties(result.min_offset, result.max_offset)
         found = result.messages[:1]
         return await _details(call, admin, found, offset_id=True, extra=extra, charset=charset)
-
-
-async def print_msg(
-    call: Call,
-    topic: Topic,
-    charset_name: Annotated[
-        str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
-    ] = "UTF-8",
-    sub_expression: Annotated[
-        str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
-    ] = "*",
-    begin_timestamp: Annotated[
-        str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
-    ] = None,
-    end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
-    ] = None,
-    print_body: Annotated[
-        Truth, typer.Option("-d", "--printBody", help="Whether to show the bodies.")
-    ] = Truth.TRUE,
-) -> AsyncIterator[Result]:
-    """Print the messages of a topic."""
-    from mq.cli import reading
-    from mq.client.pull_consumer import PullConsumer
-
-    begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
-    page = reading.Page(_codec(charset_name), with_body=bool(print_body))
-    async with call.session() as session:
-        consumer = PullConsumer(session)
-        queues = await consumer.queues(topic)
-        for queue in java_text.hash_order(queues, java_text.queue_hash):
-            low, high = await reading.bounds(consumer, queue, begin, end)
-            head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"
-            yield page.result(head, [])
-            span = (low, high)
-            async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
-                yield result
-            yield page.result("-" * 56 + "\n", [])
-
-
-async def consume_message(
-    call: Call,
-    topic: Topic,
-    broker_name: Annotated[
-        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this broker.")
-    ] = None,
-    queue_id: Annotated[
-        int | None, typer.Option("-i", "--queueId", metavar="ID", help="Of this queue of it.")
-    ] = None,
-    offset: Annotated[
-        int | None, typer.Option("-o", "--offset", metavar="N", help="From this offset of it.")
-    ] = None,
-    consumer_group: Annotated[
-        str | None, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="As this group.")
-    ] = None,
-    begin_timestamp: Annotated[
-        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
-    ] = None,
-    end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
-    ] = None,
-    message_number: Annotated[
-        int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most this many.")
-    ] = 128,
-) -> AsyncIterator[Result]:
-    """Read messages of a topic, a queue or from an offset."""
-    from mq.cli import reading
-    from mq.client.pull_consumer import PullConsumer
-    from mq.protocol.bodies import MessageQueue
-    from mq.protocol.names import TOOLS_CONSUMER_GROUP
-
-    if message_number <= 0:
-        raise UsageError("-c/--MessageNumber must be positive")
-    if queue_id is not None and broker_name is None:
-        raise UsageError("-i/--queueId needs -b/--brokerName")
-    if offset is not None and queue_id is None:
-        raise UsageError("-o/--offset needs -i/--queueId")
-    span = _span(call, begin_timestamp, end_timestamp)
-    page = reading.Page()
-    async with call.session() as session:
-        consumer = PullConsumer(session, consumer_group or TOOLS_CONSUMER_GROUP)
-        if queue_id is None:
-            async for result in reading.read_topic(consumer, topic, span, message_number, page):
-                yield result
-            return
-        assert broker_name is not None
-        queue = MessageQueue(topic, broker_name, queue_id)
-        low, high = await reading.bounds(consumer, queue, *span)
-        first = offset or 0
-        if first > high:
-            name = message_text.queue_text(queue)
-            yield page.result(f"{name} no matched msg, offset={first}\n", [])
-            return
-        low = max(low, first)
-        if high - low > message_number:
-            yield page.result(f"The oldler {message_number} message will be provided\n", [])
-            high = low + message_number - 1
-        async for result in reading.read_queue(consumer, queue, low, high, page):
-            yield result
-
-
-def _moment(text: str | None, flag: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return java_text.parse_time(text)
-    except ValueError as error:
-        raise UsageError(f"{flag}: {error}") from None
-
-
-def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, int | None]:
-    """The times of -s and -e, checked as Java checks them."""
-    first, last = _moment(begin, "-s"), _moment(end, "-e")
-    now = int(call.environment.clock() * 1000)
-    if first is not None and first > now:
-        raise UsageError("-s/--beginTimestamp is in the future")
-    if last is not None and last > now:
-        raise UsageError("-e/--endTimestamp is in the future")
-    if last is not None and (first or 0) > last:
-        raise UsageError("-s/--beginTimestamp is after -e/--endTimestamp")
-    return first, last
 
 
 def _codec(name: str) -> str:

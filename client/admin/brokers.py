@@ -60,6 +60,17 @@ class BrokerAdmin(AdminBase):
             return bodies.QueryConsumeQueueResponseBody()
         return read(bodies.QueryConsumeQueueResponseBody.decode, response.body, address)
 
+    async def broker_consume_stats(
+        self, address: str, *, ordered: bool = False, timeout: float | None = None
+    ) -> bodies.ConsumeStatsList:
+        """How far every group has come at the broker at `address`; of ordered topics if asked.
+
+        The broker goes through all topics of all groups, which may take it a while.
+        """
+        header = headers.GetConsumeStatsInBrokerHeader(is_order=ordered)
+        response = await self._ask(address, header, timeout=timeout)
+        return read(bodies.ConsumeStatsList.decode, response.body, address)
+
     async def clean_expired_consume_queues(self, address: str) -> None:
         """Let the broker at `address` delete queue files whose messages are gone."""
         await self._ask(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)

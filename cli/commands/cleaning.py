@@ -1,0 +1,86 @@
+"""What lets brokers clean up now. Formats: org.apache.rocketmq.tools.command.broker."""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text
+from mq.cli.call import Call
+from mq.cli.effects import destroys
+from mq.cli.errors import NotFound
+from mq.cli.result import Result, Row, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+BrokerAddr = Annotated[
+    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this broker.")
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each broker of it. Default: all."),
+]
+
+
+@destroys("delete queue files whose messages are gone")
+async def clean_expired_cq(
+    call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
+) -> Result:
+    """Delete queue files whose messages are gone.
+
+    Brokers do so by themselves once a day, at the hour of their `deleteWhen`.
+    """
+    return await _everywhere(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.clean_expired_consume_queues(address),
+    )
+
+
+@destroys("delete queue files of topics that brokers have no settings of")
+async def clean_unused_topic(
+    call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
+) -> Result:
+    """Delete queue files of topics that a broker has no settings of."""
+    return await _everywhere(
+        call, broker_addr, cluster_name, lambda admin, address: admin.clean_unused_topics(address)
+    )
+
+
+@destroys("delete log files that are past their time")
+async def delete_expired_commit_log(
+    call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
+) -> Result:
+    """Delete log files that are past their time, without waiting for the hour of `deleteWhen`."""
+    return await _everywhere(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.delete_expired_commit_log(address),
+    )
+
+
+async def _everywhere(
+    call: Call,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    act: Callable[["Admin", str], Coroutine[Any, Any, None]],
+) -> Result:
+    """At the broker given, else at each of the cluster with its replicas, else at each there is."""
+    async with call.admin() as admin:
+        targets = [broker_addr] if broker_addr else await _addresses(admin, cluster_name)
+        done, failures = await cluster.at_each(admin, targets, act)
+    rows: list[Row] = [(address,) for address in done]
+    plain = "false" if failures else "success"  # and no line end, as in Java
+    return Result((text("brokerAddr", "Done at"),), rows, plain, failures=failures)
+
+
+async def _addresses(admin: "Admin", cluster_name: str | None) -> list[str]:
+    info = await cluster.clusters(admin.session)
+    names = [cluster_name] if cluster_name else java_text.hash_order(info.cluster_addr_table)
+    found = [address for name in names for address in cluster.addresses(info, name)]
+    if not found:
+        raise NotFound("no broker is registered", hint="see: mq clusterList")
+    return found

@@ -1,0 +1,145 @@
+"""The commands of mqadmin that read queues. Formats: org.apache.rocketmq.tools.command.message."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import typer
+
+from mq.cli import java_text, message_text
+from mq.cli.call import Call
+from mq.cli.errors import UsageError
+from mq.cli.options import Truth
+from mq.cli.result import Result
+
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
+Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
+
+
+async def print_msg(
+    call: Call,
+    topic: Topic,
+    charset_name: Annotated[
+        str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
+    ] = "UTF-8",
+    sub_expression: Annotated[
+        str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
+    ] = "*",
+    begin_timestamp: Annotated[
+        str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
+    ] = None,
+    end_timestamp: Annotated[
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
+    ] = None,
+    print_body: Annotated[
+        Truth, typer.Option("-d", "--printBody", help="Whether to show the bodies.")
+    ] = Truth.TRUE,
+) -> AsyncIterator[Result]:
+    """Print the messages of a topic."""
+    from mq.cli import reading
+    from mq.client.pull_consumer import PullConsumer
+
+    begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
+    page = reading.Page(_codec(charset_name), with_body=bool(print_body))
+    async with call.session() as session:
+        consumer = PullConsumer(session)
+        queues = await consumer.queues(topic)
+        for queue in java_text.hash_order(queues, java_text.queue_hash):
+            low, high = await reading.bounds(consumer, queue, begin, end)
+            head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"
+            yield page.result(head, [])
+            span = (low, high)
+            async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
+                yield result
+            yield page.result("-" * 56 + "\n", [])
+
+
+async def consume_message(
+    call: Call,
+    topic: Topic,
+    broker_name: Annotated[
+        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this broker.")
+    ] = None,
+    queue_id: Annotated[
+        int | None, typer.Option("-i", "--queueId", metavar="ID", help="Of this queue of it.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("-o", "--offset", metavar="N", help="From this offset of it.")
+    ] = None,
+    consumer_group: Annotated[
+        str | None, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="As this group.")
+    ] = None,
+    begin_timestamp: Annotated[
+        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
+    ] = None,
+    end_timestamp: Annotated[
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
+    ] = None,
+    message_number: Annotated[
+        int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most this many.")
+    ] = 128,
+) -> AsyncIterator[Result]:
+    """Read messages of a topic, a queue or from an offset."""
+    from mq.cli import reading
+    from mq.client.pull_consumer import PullConsumer
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.names import TOOLS_CONSUMER_GROUP
+
+    if message_number <= 0:
+        raise UsageError("-c/--MessageNumber must be positive")
+    if queue_id is not None and broker_name is None:
+        raise UsageError("-i/--queueId needs -b/--brokerName")
+    if offset is not None and queue_id is None:
+        raise UsageError("-o/--offset needs -i/--queueId")
+    span = _span(call, begin_timestamp, end_timestamp)
+    page = reading.Page()
+    async with call.session() as session:
+        consumer = PullConsumer(session, consumer_group or TOOLS_CONSUMER_GROUP)
+        if queue_id is None:
+            async for result in reading.read_topic(consumer, topic, span, message_number, page):
+                yield result
+            return
+        assert broker_name is not None
+        queue = MessageQueue(topic, broker_name, queue_id)
+        low, high = await reading.bounds(consumer, queue, *span)
+        first = offset or 0
+        if first > high:
+            name = message_text.queue_text(queue)
+            yield page.result(f"{name} no matched msg, offset={first}\n", [])
+            return
+        low = max(low, first)
+        if high - low > message_number:
+            yield page.result(f"The oldler {message_number} message will be provided\n", [])
+            high = low + message_number - 1
+        async for result in reading.read_queue(consumer, queue, low, high, page):
+            yield result
+
+
+def _moment(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return java_text.parse_time(text)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from None
+
+
+def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, int | None]:
+    """The times of -s and -e, checked as Java checks them."""
+    first, last = _moment(begin, "-s"), _moment(end, "-e")
+    now = int(call.environment.clock() * 1000)
+    if first is not None and first > now:
+        raise UsageError("-s/--beginTimestamp is in the future")
+    if last is not None and last > now:
+        raise UsageError("-e/--endTimestamp is in the future")
+    if last is not None and (first or 0) > last:
+        raise UsageError("-s/--beginTimestamp is after -e/--endTimestamp")
+    return first, last
+
+
+def _codec(name: str) -> str:
+    import codecs
+
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise UsageError(f"no character set {name!r}") from None

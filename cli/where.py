@@ -1,0 +1,46 @@
+"""The options that say at which brokers a command acts, and what they come to."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli import cluster
+from mq.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+BrokerAddr = Annotated[
+    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this broker.")
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each master of it."),
+]
+EachOfCluster = Annotated[
+    str | None,
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each broker of it."),
+]
+
+
+def require(broker_addr: str | None, cluster_name: str | None) -> None:
+    """Raise UsageError unless one of them is given. As in Java, -b wins where both are."""
+    if not broker_addr and not cluster_name:
+        raise UsageError("one of -b/--brokerAddr or -c/--clusterName is required")
+
+
+async def targets(
+    admin: "Admin", broker_addr: str | None, cluster_name: str | None, *, replicas: bool = False
+) -> list[str]:
+    """The addresses that are meant: the one given, or the cluster's masters, or all of it.
+
+    Raises UsageError when neither is given, NotFound for a cluster without brokers.
+    """
+    require(broker_addr, cluster_name)
+    if broker_addr:
+        return [broker_addr]
+    assert cluster_name is not None
+    info = await cluster.clusters(admin.session)
+    return (
+        cluster.addresses(info, cluster_name) if replicas else cluster.masters(info, cluster_name)
+    )
