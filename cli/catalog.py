@@ -47,6 +47,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "queryMsgByOffset": "Find the message at an offset of a queue.",
         "printMsg": "Print the messages of a topic.",
     },
+    "offset": {
+        "offset export": "Write the offsets of consumer groups to a file.",
+        "offset import": "Set the offsets of consumer groups as a file has them.",
+        "offset diff": "Compare the offsets in a file with those in another, or in the cluster.",
+    },
     "context": {
         "context add": "Name a cluster, so that commands need no address.",
         "context use": "Choose the context that commands use by default.",
@@ -67,6 +72,7 @@ TITLES = {
     "cluster": "Clusters",
     "consumer": "Consumer groups",
     "message": "Messages",
+    "offset": "Offsets",
     "context": "Contexts",
     "daemon": "Daemons",
 }
@@ -84,6 +90,9 @@ MODULES: dict[str, str] = {
     "cleanExpiredCQ": "cleaning",
     "cleanUnusedTopic": "cleaning",
     "deleteExpiredCommitLog": "cleaning",
+    "offset export": "offset_files",
+    "offset import": "offset_files",
+    "offset diff": "offset_files",
 }
 
 

@@ -6,6 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
+from mq.cli.effects import destroys, writes
 from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, flag, number, text, time
@@ -27,6 +28,7 @@ _CONFIG_COLUMNS = (
 )
 
 
+@writes
 @one_of("broker_addr", "cluster_name")
 async def update_topic(
     call: Call,
@@ -117,7 +119,7 @@ async def _update_on_broker(admin: "Admin", address: str, config: "TopicConfig")
         mine = f"{name}:{config.write_queue_nums}"
         await _merge_order_conf(admin, config.topic_name, mine)
         plain = f"set broker orderConf. isOrder=true, orderConf=[{mine}]"
-    plain += f"create topic to {address} success.\n{_config_text(config)}"
+    plain += f"create topic to {address} success.\n{config_text(config)}"
     return Result(_CONFIG_COLUMNS, [_config_row(address, config)], plain)
 
 
@@ -135,7 +137,7 @@ async def _update_on_cluster(admin: "Admin", name: str, config: "TopicConfig") -
         order = ";".join(f"{broker}:{config.write_queue_nums}" for broker in names)
         await admin.put_kv(ORDER_TOPICS, config.topic_name, order)
         plain += f"set cluster orderConf. isOrder=true, orderConf=[{order}]"
-    plain += _config_text(config)
+    plain += config_text(config)
     rows = [_config_row(address, config) for address in done]
     return Result(_CONFIG_COLUMNS, rows, plain, failures=failures)
 
@@ -152,7 +154,7 @@ async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
     await admin.put_kv(ORDER_TOPICS, topic, order)
 
 
-def _config_text(config: "TopicConfig") -> str:
+def config_text(config: "TopicConfig") -> str:
     """TopicConfig.toString."""
     from mq.protocol.flags import permission_text
 
@@ -164,6 +166,7 @@ def _config_text(config: "TopicConfig") -> str:
     )
 
 
+@destroys("delete topic {topic} and its messages from cluster {cluster_name}")
 async def delete_topic(
     call: Call,
     topic: Topic,
@@ -299,10 +302,19 @@ def _route_json(route: "TopicRouteData") -> str:
 async def topic_status(
     call: Call,
     topic: Topic,
+    route_topic: Annotated[
+        str | None,
+        typer.Option(
+            "-c",
+            "--cluster",
+            metavar="CLUSTER",
+            help="Ask the brokers of this cluster, or of this parent of a light topic.",
+        ),
+    ] = None,
 ) -> Result:
     """Show the offsets of a topic's queues."""
     async with call.admin() as admin:
-        offsets = (await admin.whole_topic_stats(topic)).offset_table
+        offsets = (await admin.whole_topic_stats(topic, route_topic)).offset_table
     if not offsets:
         raise NotFound(f"no broker has offsets of topic {topic}")
     rows: list[Row] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mq.client.admin.base import AdminBase, read
 from mq.protocol import bodies, headers
@@ -27,6 +27,11 @@ class TopicAdmin(AdminBase):
             attributes=_attributes_text(config.attributes or {}),
         )
         await self._ask(address, header)
+
+    async def create_topics(self, address: str, configs: Sequence[bodies.TopicConfig]) -> None:
+        """Create or change many topics on the broker at `address` (5.x): all or none."""
+        body = bodies.CreateTopicListRequestBody(topic_config_list=list(configs))
+        await self._ask(address, headers.CreateTopicListRequestHeader(), body.encode())
 
     async def delete_topic_in_broker(self, address: str, topic: str) -> None:
         """Delete a topic from the broker at `address`."""
@@ -71,9 +76,11 @@ class TopicAdmin(AdminBase):
         response = await self._ask(address, headers.GetTopicStatsInfoRequestHeader(topic=topic))
         return read(bodies.TopicStatsTable.decode, response.body, address)
 
-    async def whole_topic_stats(self, topic: str) -> bodies.TopicStatsTable:
-        """`topic_stats` of all brokers of the topic in one table."""
-        addresses = await self._brokers_of(topic)
+    async def whole_topic_stats(
+        self, topic: str, route_topic: str | None = None
+    ) -> bodies.TopicStatsTable:
+        """`topic_stats` of all brokers of the topic (or of `route_topic`) in one table."""
+        addresses = await self._brokers_of(route_topic or topic)
         tables = await self.session.all([self.topic_stats(a, topic) for a in addresses])
         whole = tables[0]
         for table in tables[1:]:

@@ -1,0 +1,265 @@
+"""Commands that change topics: permission, order, many at once.
+
+Formats: org.apache.rocketmq.tools.command.topic.
+"""
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, where
+from mq.cli.call import Call
+from mq.cli.commands.topic import Topic, config_text
+from mq.cli.effects import gives, writes
+from mq.cli.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.options import one_of
+from mq.cli.result import Result, Row, flag, number, text
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import QueueData, TopicConfig, TopicRouteData
+
+_PERM_COLUMNS = (
+    text("brokerName", "Broker"),
+    text("brokerAddr", "Address"),
+    text("topic", "Topic"),
+    number("oldPerm", "Old permission"),
+    number("perm", "Permission"),
+)
+
+
+@writes
+@gives(_PERM_COLUMNS)
+async def update_topic_perm(
+    call: Call,
+    topic: Topic,
+    perm: Annotated[
+        int, typer.Option("-p", "--perm", metavar="2|4|6", help="2: write, 4: read, 6: both.")
+    ],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Change the permission of a topic.
+
+    Queues, order and unit flags of each broker stay as they are. mqadmin gives every broker the
+    queues of the first one, and takes the order away.
+    """
+    where.require(broker_addr, cluster_name)
+    if perm not in (2, 4, 6):
+        raise UsageError(f"-p/--perm: {perm}", hint="2: write, 4: read, 6: both")
+    async with call.admin() as admin:
+        route = await admin.topic_route(topic)
+        masters = _masters(route)
+        if broker_addr is not None:
+            if broker_addr not in masters:
+                raise NotFound(
+                    f"{broker_addr} is not the address of a master that has topic {topic}",
+                    hint=f"see: mq topicRoute -t {topic}",
+                )
+            targets = [broker_addr]
+        else:
+            assert cluster_name is not None
+            wanted = cluster.masters(await cluster.clusters(admin.session), cluster_name)
+            targets = [address for address in wanted if address in masters]
+            if not targets:
+                raise NotFound(f"no master of cluster {cluster_name} has topic {topic}")
+        before = {address: masters[address] for address in targets}
+        if broker_addr is not None and before[broker_addr].perm == perm:
+            return Result(_PERM_COLUMNS, plain="new perm equals to the old one!\n")
+        configs = {
+            address: _config(topic, queues, perm, bool(route.order_topic_conf))
+            for address, queues in before.items()
+        }
+
+        async def change(each: "Admin", address: str) -> None:
+            await each.create_topic(address, configs[address])
+
+        done, failures = await cluster.at_each(admin, targets, change)
+    rows: list[Row] = []
+    plain = ""
+    for address in done:
+        old = before[address]
+        rows.append((old.broker_name, address, topic, old.perm, perm))
+        plain += f"update topic perm from {old.perm} to {perm} in {address} success.\n"
+    if broker_addr is not None:
+        plain += f"{config_text(configs[broker_addr])}.\n"
+    return Result(_PERM_COLUMNS, rows, plain, failures=failures)
+
+
+def _masters(route: "TopicRouteData") -> dict[str, "QueueData"]:
+    """The queues at each master of a route, by the master's address."""
+    from mq.protocol.names import MASTER_ID
+
+    queues = {item.broker_name: item for item in route.queue_datas}
+    return {
+        broker.broker_addrs[MASTER_ID]: queues[broker.broker_name]
+        for broker in route.broker_datas
+        if MASTER_ID in broker.broker_addrs and broker.broker_name in queues
+    }
+
+
+def _config(topic: str, queues: "QueueData", perm: int, order: bool) -> "TopicConfig":
+    from mq.protocol.bodies import TopicConfig
+
+    return TopicConfig(
+        topic_name=topic,
+        read_queue_nums=queues.read_queue_nums,
+        write_queue_nums=queues.write_queue_nums,
+        perm=perm,
+        topic_sys_flag=queues.topic_sys_flag,
+        order=order,
+    )
+
+
+_ORDER_COLUMNS = (text("topic", "Topic"), text("orderConf", "Order configuration"))
+
+
+class OrderMethod(Enum):
+    """What `updateOrderConf -m` does."""
+
+    GET = "get"
+    PUT = "put"
+    DELETE = "delete"
+
+
+@writes
+@gives(_ORDER_COLUMNS)
+async def update_order_conf(
+    call: Call,
+    topic: Topic,
+    method: Annotated[
+        OrderMethod, typer.Option("-m", "--method", help="Show it, set it or delete it.")
+    ],
+    order_conf: Annotated[
+        str | None,
+        typer.Option("-v", "--orderConf", metavar="BROKER:N[;…]", help="Queues of each broker."),
+    ] = None,
+) -> Result:
+    """Set, show or delete the order configuration of a topic.
+
+    It says how many queues of which brokers an ordered topic has, so that its queues stay even
+    while a broker is away. Every name server is told.
+    """
+    from mq.client.admin.name_servers import ORDER_TOPICS
+
+    if method is OrderMethod.PUT:
+        _check_order(order_conf)
+    async with call.admin() as admin:
+        if method is OrderMethod.GET:
+            first = admin.session.name_servers[0]
+            found = await admin.get_kv(first, ORDER_TOPICS, topic)
+            if found is None:
+                raise NotFound(f"topic {topic} has no order configuration")
+            value = found
+            plain = f"get orderConf success. topic=[{topic}], orderConf=[{value}] "
+        elif method is OrderMethod.PUT:
+            value = order_conf or ""
+            await admin.put_kv(ORDER_TOPICS, topic, value)
+            plain = f"update orderConf success. topic=[{topic}], orderConf=[{value}]"
+        else:
+            value = ""
+            await admin.delete_kv(ORDER_TOPICS, topic)
+            plain = f"delete orderConf success. topic=[{topic}]"
+    return Result(_ORDER_COLUMNS, [(topic, value)], plain)
+
+
+def _check_order(order: str | None) -> None:
+    """Raise UsageError unless `order` is `broker:count;broker:count`."""
+    hint = "write BROKER:QUEUES, several with semicolons: -v 'broker-a:4;broker-b:4'"
+    if not order:
+        raise UsageError("-m put needs -v/--orderConf", hint=hint)
+    for part in order.split(";"):
+        name, colon, count = part.partition(":")
+        if not (name and colon and count.isdecimal()):
+            raise UsageError(f"-v/--orderConf: {part!r}", hint=hint)
+
+
+_LIST_COLUMNS = (
+    text("brokerAddr", "Broker"),
+    text("topic", "Topic"),
+    number("readQueueNums", "Read queues"),
+    number("writeQueueNums", "Write queues"),
+    number("perm", "Permission"),
+    flag("order", "Ordered"),
+)
+
+
+@writes
+@one_of("broker_addr", "cluster_name")
+@gives(_LIST_COLUMNS)
+async def update_topic_list(
+    call: Call,
+    filename: Annotated[
+        str,
+        typer.Option("-f", "--filename", metavar="FILE", help="JSON: a list of topics."),
+    ],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Create or change many topics at once, from a file (5.x brokers).
+
+    The file is a JSON list of objects with topicName and, as wanted, readQueueNums, writeQueueNums,
+    perm, order, topicSysFlag, topicFilterType and attributes. A broker takes all of them or none.
+    """
+    from mq.cli.release import since_5
+
+    configs = _read_topics(filename)
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def send(each: "Admin", address: str) -> None:
+            await each.create_topics(address, configs)
+
+        done, failures = await cluster.at_each(admin, targets, since_5(call.name, send))
+    plain = "".join(
+        f"submit batch of topic config to {address} success, please check the result later.\n"
+        for address in done
+    )
+    rows: list[Row] = [
+        (
+            address,
+            item.topic_name,
+            item.read_queue_nums,
+            item.write_queue_nums,
+            item.perm,
+            item.order,
+        )
+        for address in done
+        for item in configs
+    ]
+    return Result(_LIST_COLUMNS, rows, plain, failures=failures)
+
+
+def read_list(filename: str, what: str) -> list[Any]:
+    """The JSON list in a file. Raises CommandError when it cannot be read or is no such list."""
+    from mq.protocol import fastjson
+
+    try:
+        document = fastjson.loads(Path(filename).read_bytes())
+    except FileNotFoundError:
+        raise NotFound(f"no file {filename}") from None
+    except fastjson.MalformedJson as error:
+        raise CommandError(f"{filename}: not JSON: {error}", status=Status.BAD_DATA) from None
+    if not isinstance(document, list) or not document:
+        raise CommandError(f"{filename}: not a list of {what}", status=Status.BAD_DATA)
+    return document
+
+
+def _read_topics(filename: str) -> list["TopicConfig"]:
+    from mq.protocol.bodies import TopicConfig
+    from mq.protocol.errors import RemoteProtocolError
+    from mq.protocol.names import check_topic
+
+    configs = []
+    for number_, item in enumerate(read_list(filename, "topics"), 1):
+        try:
+            config = TopicConfig.from_plain(item)
+        except RemoteProtocolError as error:
+            message = f"{filename}: topic {number_}: {error}"
+            raise CommandError(message, status=Status.BAD_DATA) from None
+        legal(check_topic, config.topic_name)
+        configs.append(config)
+    return configs

@@ -1,0 +1,36 @@
+"""What only brokers of RocketMQ 5 can do, and how a broker that is older is told of."""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mq.client.errors import RequestNotSupported
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+T = TypeVar("T")
+
+
+class OlderBroker(RequestNotSupported):
+    """The broker at `address` does not know a request that came with RocketMQ 5."""
+
+    def __init__(self, address: str, command: str) -> None:
+        super().__init__(None, address)
+        self.command = command
+
+    def __str__(self) -> str:
+        return f"{self.address}: the broker is older than RocketMQ 5, which {self.command} needs"
+
+
+def since_5(
+    command: str, act: Callable[["Admin", str], Coroutine[Any, Any, T]]
+) -> Callable[["Admin", str], Coroutine[Any, Any, T]]:
+    """`act`, for `mq.cli.cluster.at_each`, raising OlderBroker where the request is not known."""
+
+    async def guarded(admin: "Admin", address: str) -> T:
+        try:
+            return await act(admin, address)
+        except RequestNotSupported:
+            raise OlderBroker(address, command) from None
+
+    return guarded
