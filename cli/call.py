@@ -4,7 +4,8 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from mq.cli.env import Environment
 from mq.cli.errors import CommandError, UsageError
@@ -14,10 +15,15 @@ from mq.cli.view import View, parse
 
 if TYPE_CHECKING:
     import ssl
+    from pathlib import Path
 
+    from mq.cli.changes import Changes
     from mq.client.admin import Admin
+    from mq.client.blocking import BlockingSession
     from mq.client.caller import Caller
     from mq.client.credentials import AccessKey
+    from mq.client.producer import Producer
+    from mq.client.session import Session
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 DEFAULT_TIMEOUT = 5.0  # seconds
@@ -55,26 +61,59 @@ class Call:
     @asynccontextmanager
     async def session(self) -> AsyncIterator["Caller"]:
         """A session with the cluster; connections close when the block ends."""
+        options = {
+            "timeout": self.timeout,
+            "credentials": self.credentials(),
+            "tls": self.tls(),
+        }
         if self.concurrent:
-            from mq.client.session import Session
-
-            async with Session(
-                self.name_servers,
-                timeout=self.timeout,
-                credentials=self.credentials(),
-                tls=self.tls(),
-            ) as session:
+            async with self._concurrent_session(options) as session:
                 yield session
             return
+        with self._blocking_session(options) as blocking:
+            yield blocking
+
+    def _concurrent_session(self, options: dict[str, Any]) -> "Session":
+        if self.dry_run:
+            from mq.cli.dry_run import dry_session
+
+            return cast("Session", dry_session(self.changes, self.name_servers, **options))
+        from mq.client.session import Session
+
+        return Session(self.name_servers, **options)
+
+    def _blocking_session(self, options: dict[str, Any]) -> "BlockingSession":
+        if self.dry_run:
+            from mq.cli.dry_run import DryBlockingSession
+
+            return DryBlockingSession(self.changes, self.name_servers, **options)
         from mq.client.blocking import BlockingSession
 
-        with BlockingSession(
-            self.name_servers,
-            timeout=self.timeout,
-            credentials=self.credentials(),
-            tls=self.tls(),
-        ) as blocking:
-            yield blocking
+        return BlockingSession(self.name_servers, **options)
+
+    @asynccontextmanager
+    async def producer(self, group: str, **options: Any) -> AsyncIterator["Producer"]:
+        """A producer over a session of its own; only in a command marked `concurrently`.
+
+        `options` are those of `mq.client.Producer`.
+        """
+        from mq.client.producer import Producer
+
+        async with self.session() as session:
+            options = {"timeout": self.timeout, **options}
+            async with Producer(cast("Session", session), group, **options) as producer:
+                yield producer
+
+    @cached_property
+    def changes(self) -> "Changes":
+        """What this call would change: see `dry_run`."""
+        from mq.cli.changes import Changes
+
+        return Changes()
+
+    def would(self, what: str, path: "str | Path", detail: str = "") -> None:
+        """Record what is not done to a file because of `dry_run`: `would("write", path, …)`."""
+        self.changes.local(str(path), what, detail)
 
     def credentials(self) -> "AccessKey | None":
         """What requests are signed with. Raises CommandError for a file that has no access key."""

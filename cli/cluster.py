@@ -138,17 +138,11 @@ def _in_threads(
     import threading
 
     from mq.client.admin import Admin
-    from mq.client.blocking import BlockingSession, run
+    from mq.client.blocking import run
 
     def work(address: str) -> None:
-        session = admin.session
         try:
-            with BlockingSession(
-                session.name_servers,
-                timeout=session.timeout,
-                credentials=session.credentials,
-                tls=session.tls,
-            ) as own:
+            with admin.session.blocking() as own:
                 outcomes[address] = run(act(Admin(own), address))
         except BaseException as error:  # raised again below, where there is somebody to see it
             outcomes[address] = error

@@ -1,4 +1,4 @@
-"""Runs the coroutine of a command and prints what it returns or yields.
+"""Runs a command and prints what it returns or yields.
 
 Most commands ask one question and wait for the answer. They run on plain blocking sockets
 (`mq.client.blocking`), without an event loop: importing asyncio costs 30 ms, a third of such a
@@ -7,11 +7,12 @@ Commands that do several things at once say so with `concurrently` and run under
 """
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from mq.cli.call import Call
+from mq.cli.effects import effect_of, given_by
 from mq.cli.output import Printer
 from mq.cli.result import Result
 
@@ -29,33 +30,112 @@ def concurrently(function: F) -> F:
 
 def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
     """Call the command with its options, print its results, return its exit status."""
+    given = given_by(function)
+    if given is not None and given.tables:
+        call.view.check(given.tables)
+    question = effect_of(function).destroys
+    if question and not (call.yes or call.dry_run):
+        from mq.cli.confirm import confirm
+
+        confirm(call, question, own)
     call.concurrent = function.__dict__.get("concurrent", False)
-    outcome = function(call, **own)
-    if isinstance(outcome, Result):
-        return _show(outcome, call)
-    with _driver(call.concurrent) as drive:
-        if inspect.isasyncgen(outcome):
-            return _show_all(outcome, drive, call)
-        return _show(drive(outcome), call)
+    if call.dry_run:
+        return _run_dry(function, call, own)
+    if call.watch is not None:
+        from mq.cli.watching import watch
+
+        return watch(lambda: Outcome(function, call, own), call)
+    with Outcome(function, call, own) as outcome:
+        printer = Printer(
+            call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
+        )
+        return show_all(outcome, printer)
 
 
-def _show(result: Result, call: Call) -> int:
-    Printer(call.environment, call.name, call.output, view=call.view).show(result)
-    return int(result.final_status)
-
-
-def _show_all(results: Any, drive: Drive, call: Call) -> int:
-    printer = Printer(call.environment, call.name, call.output, view=call.view, ongoing=True)
+def show_all(outcome: "Outcome", printer: Printer) -> int:
+    """Print every result as it comes; the status is the worst of them."""
     status = 0
-    try:
-        while True:
-            result: Result = drive(anext(results))
-            printer.show(result)
-            status = max(status, int(result.final_status))
-    except StopAsyncIteration:
-        return status
-    finally:
-        drive(results.aclose())
+    for result in outcome.results():
+        printer.show(result)
+        status = max(status, int(result.final_status))
+    return status
+
+
+class Outcome:
+    """What calling a command gave: a result, or something that gives results when it is driven.
+
+    Use it in a `with` block: it ends what the command has begun, also after Ctrl-C.
+    """
+
+    def __init__(self, function: Callable[..., Any], call: Call, own: dict[str, Any]) -> None:
+        self._given = function(call, **own)
+        self._driver = _driver(call.concurrent and not isinstance(self._given, Result))
+        self._drive: Drive = self._driver.__enter__()
+
+    @property
+    def ongoing(self) -> bool:
+        """Whether there may be more results than one."""
+        return inspect.isasyncgen(self._given)
+
+    def results(self) -> Iterator[Result]:
+        """The results, each as soon as it is there."""
+        if isinstance(self._given, Result):
+            yield self._given
+        elif not self.ongoing:
+            yield self._drive(self._given)
+        else:
+            while True:
+                try:
+                    result: Result = self._drive(anext(self._given))
+                except StopAsyncIteration:
+                    return
+                yield result
+
+    def __enter__(self) -> "Outcome":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            if self.ongoing:
+                self._drive(self._given.aclose())
+        finally:
+            self._driver.__exit__(None, None, None)
+
+
+def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
+    """Let the command go on as if it changed things, and print what it would have changed.
+
+    Its own results tell of what was not done: they are shown only where it would change nothing.
+    """
+    from mq.cli.errors import CommandError
+
+    results: list[Result] = []
+    failed: Exception | None = None
+    with Outcome(function, call, own) as outcome:
+        ongoing = outcome.ongoing
+        try:
+            for result in outcome.results():
+                if not call.changes:
+                    results.append(result)
+        except Exception as error:
+            if not call.changes:
+                raise
+            failed = error
+    if call.changes:
+        results, ongoing = [call.changes.result()], False
+    printer = Printer(call.environment, call.name, call.output, view=call.view, ongoing=ongoing)
+    for result in results:
+        printer.show(result)
+    if failed is None:
+        return max((int(result.final_status) for result in results), default=0)
+    from mq.cli.explain import explain
+
+    shown = failed if isinstance(failed, CommandError) else explain(failed, call.environment)
+    raise CommandError(
+        f"the dry run ends here: {shown.message}",
+        hint="the changes above came before; what follows may need the answer to one of them",
+        status=shown.status,
+    ) from failed
 
 
 def _driver(concurrent: bool) -> AbstractContextManager[Drive]:

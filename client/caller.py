@@ -27,6 +27,7 @@ from mq.protocol.names import MASTER_ID
 if TYPE_CHECKING:
     import ssl
 
+    from mq.client.blocking import BlockingSession
     from mq.client.credentials import AccessKey
     from mq.protocol.bodies import TopicRouteData
 
@@ -113,6 +114,14 @@ class Caller(ABC):
 
         Raises the first error of any of them.
         """
+
+    def blocking(self) -> "BlockingSession":
+        """A session to the same cluster for another thread, without an event loop."""
+        from mq.client.blocking import BlockingSession
+
+        return BlockingSession(
+            self.name_servers, timeout=self.timeout, credentials=self.credentials, tls=self.tls
+        )
 
     async def call(
         self,
