@@ -6,6 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
+from mq.cli.effects import writes
 from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, number, text, time
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from mq.protocol.bodies import GroupRetryPolicy, MessageQueue, SubscriptionGroupConfig
 
 
+@writes
 @one_of("broker_addr", "cluster_name")
 async def update_sub_group(
     call: Call,
