@@ -36,15 +36,23 @@ class Mq:
         return Mq(Path(self.variables["MQ_CONFIG_DIR"]), {**self.variables, **variables})
 
     def __call__(
-        self, *arguments: str, terminal: bool = False, columns: int = 80, **variables: str
+        self,
+        *arguments: str,
+        terminal: bool = False,
+        columns: int = 80,
+        typed: str | None = None,
+        **variables: str,
     ) -> Finished:
+        """Run a command. With `typed` somebody sits at a terminal and types that."""
         out, err = io.StringIO(), io.StringIO()
         environment = Environment(
-            stdin=io.StringIO(),
+            stdin=io.StringIO(typed),
             stdout=out,
             stderr=err,
             variables={**self.variables, **variables},
-            terminal=terminal,
+            terminal=terminal or typed is not None,
+            error_terminal=typed is not None,
+            input_terminal=typed is not None,
             columns=columns,
         )
         return Finished(run(list(arguments), environment), out.getvalue(), err.getvalue())
