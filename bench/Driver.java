@@ -251,7 +251,8 @@ public final class Driver {
             free = new int[window];
             for (int slot = 0; slot < window; slot++) {
                 String text = options.get("properties") == 0 ? ""
-                    : "number\\u0001" + slot % 10 + "\\u0002word\\u0001x\\u0002WAIT\\u0001true";
+                    : "number\\u0001" + slot % 10 + "\\u0002word\\u0001x\\u0002UNIQ_KEY\\u0001"
+                    + String.format("%032X", ((long) number << 32) + slot) + "\\u0002WAIT\\u0001true";
                 frames[slot] = frame(310, slot, start + text + "\"", body);
                 free[freed++] = slot;
             }

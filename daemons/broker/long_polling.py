@@ -13,6 +13,7 @@ from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.listener import Channel
+from mq.protocol.tags import TagExpression
 
 # A pull that so many new messages did not fit is answered all the same: it goes on behind them,
 # and its next look does not begin far back.
@@ -80,25 +81,34 @@ class HeldPull:
         self._held.pop(self, None)
 
     def _something_fits(self) -> bool:
-        codes = self.expression.codes
-        if not codes:
+        if type(self.expression) is TagExpression and not self.expression.codes:
             return True
         queue = self.queue
         while self._seen < queue.readable:
             entries = queue.entries(self._seen, _MOST_SKIPPED)
             if not entries:
                 return True  # they cannot be read: the pull is told where to go on
-            if type(self.expression) is PropertyExpression:
-                entries = self.expression.mark(queue, self._seen, entries, wanted=1)
-            elif queue.extension is not None:
-                entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
-            for _, _, code in layout.ENTRY.iter_unpack(entries):
-                if code in codes:
-                    return True
-                self._seen += 1
+            found, passed = self._look_at(entries)
+            if found:
+                return True
+            self._seen += passed
             if self._seen - self._offset >= _MOST_SKIPPED:
                 return True
         return False
+
+    def _look_at(self, entries: bytes) -> tuple[bool, int]:
+        """Whether something fits among entries from the first unseen one on; else how many do
+        not."""
+        expression = self.expression
+        if type(expression) is PropertyExpression:
+            _, count, _, passed = expression.select(self.queue, self._seen, entries, wanted=1)
+            return count > 0, passed
+        assert type(expression) is TagExpression
+        codes = expression.codes
+        if self.queue.extension is not None:
+            entries = self.queue.extension.resolve(entries, unknown=next(iter(codes)))
+        fits = any(code in codes for _, _, code in layout.ENTRY.iter_unpack(entries))
+        return fits, len(entries) // layout.ENTRY_SIZE
 
     def _end(self) -> None:
         self.drop()

@@ -35,7 +35,8 @@ def extender(
         properties = properties_field[layout.SHORT.size :]
         positions: list[int] = []
         for data in groups.values():
-            if data.filter is not None and data.filter.matches(properties):
+            wanted = data.filter
+            if wanted is not None and wanted.memory.decide(properties, 0, len(properties)):
                 positions += data.bit_positions
         unit = Unit(tags_code, timestamp, filters.bloom.map_of(positions))
         address = queues.extension(queue).append(unit)

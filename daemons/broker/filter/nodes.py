@@ -45,6 +45,7 @@ class Node:
         literal: whether it is a literal and not, for example, minus a literal.
         value: of a number, a literal.
         is_property: whether it is a property and nothing else.
+        names: of the properties in it.
     """
 
     kind: Kind
@@ -54,14 +55,15 @@ class Node:
     literal: bool = False
     value: bytes | float | bool | None = None
     is_property: bool = False
+    names: frozenset[str] = frozenset()
 
 
 @v_args(inline=True)
 class Builder(Transformer[Token, Node]):
     """The method of each rule: nodes of its parts in, its own node out."""
 
-    def start(self, node: Node) -> Evaluate:
-        return _condition(node).evaluate
+    def start(self, node: Node) -> Node:
+        return _condition(node)
 
     # operands
 
@@ -90,7 +92,9 @@ class Builder(Transformer[Token, Node]):
         return _literal(Kind.BOOLEAN, None, token)
 
     def property(self, token: Token) -> Node:
-        return Node(Kind.TEXT, evaluation.property_value(token), 1, token, is_property=True)
+        value = evaluation.property_value(token)
+        names = frozenset((str(token),))
+        return Node(Kind.TEXT, value, 1, token, is_property=True, names=names)
 
     # unary
 
@@ -193,7 +197,8 @@ def _made(kind: Kind, evaluate: Evaluate, *parts: Node) -> Node:
     depth = 1 + max(part.depth for part in parts)
     if depth > MOST_NESTED:
         raise _error(parts[0].at, f"nested more than {MOST_NESTED} levels deep")
-    return Node(kind, evaluate, depth, parts[0].at)
+    names = parts[0].names.union(*(part.names for part in parts[1:]))
+    return Node(kind, evaluate, depth, parts[0].at, names=names)
 
 
 def _condition(node: Node) -> Node:

@@ -1,9 +1,8 @@
 """Filtering the entries of a queue by the properties of their messages.
 
 A pull and a wait for messages know filters by tags: a set of codes that an entry must have one of.
-A filter by properties is given the same form: `PropertyExpression.mark` looks into the records of
-some entries and writes a code of its own into those that match, so that the loop over entries is
-the same for both and pays nothing for this kind.
+A filter by properties looks into the records that entries point at (`PropertyExpression.select`),
+which is also the check that an entry is true.
 """
 
 import struct
@@ -11,6 +10,7 @@ from collections.abc import Callable
 
 from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.filter.evaluation import property_value
+from mq.daemons.broker.filter.memory import Memory
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -23,102 +23,159 @@ from mq.protocol.tags import TagExpression
 
 Matches = Callable[[bytes | memoryview], bool]
 
-MATCHED = 1
-_NOT_MATCHED = layout.LONG.pack(0)
-_IS_MATCHED = layout.LONG.pack(MATCHED)
-_CODES = frozenset((MATCHED,))
-_CODE_AT = layout.ENTRY_SIZE - layout.LONG.size
-
+_iterate = layout.ENTRY.iter_unpack
 # Of a record's head: size, magic, queue id, queue offset, system flag, body length.
 _HEAD = struct.Struct(">ii4xi4xq8xi44xi").unpack_from
+_MAGIC = layout.MAGIC_V1
+_MINIMUM = layout.RECORD_MINIMUM
 _IPV6 = layout.SYS_FLAG_BORN_IPV6 | layout.SYS_FLAG_STORE_IPV6
 _ANY = TagExpression.parse("*")
+_NOTHING = memoryview(b"")
+_NO_LIMIT = 1 << 62
+_NO_MEMORY = Memory((), lambda _: False)
 
 # Of messages that are probably not in memory so few are read for one pull: the loop waits.
 _MOST_COLD = 64
 
 
+# (Physical offset, size) of what lies in one piece, messages, bytes, and the number of entries that
+# need not be looked at again.
+Selection = tuple[list[tuple[int, int]], int, int, int]
+
+
 class PropertyExpression:
-    """What a consumer wants, by the properties of messages.
+    """What a consumer wants, by the properties of messages."""
 
-    Attributes:
-        codes: the code that `mark` gives to entries that match.
-    """
-
-    __slots__ = ("_data", "_matches", "_store", "_tags", "_warm_bytes", "codes")
+    __slots__ = ("_data", "_matches", "_memory", "_store", "_tags", "_warm_bytes")
 
     def __init__(
         self,
         store: MessageStore,
         matches: Matches,
         warm_bytes: int,
+        *,
+        memory: Memory | None = None,
         tags: TagExpression = _ANY,
         data: FilterData | None = None,
     ) -> None:
-        """`matches` is asked for messages that `tags` lets through; what lies further than
-        ``warm_bytes`` behind the end of the log is probably not in memory, and is not read if the
-        queue's extension says that it does not match the filter ``data``."""
-        self.codes = _CODES
-        self._data = data
-        self._warm_bytes = warm_bytes
+        """`matches` is asked for messages that `tags` lets through; `memory` knows what it said.
+        What lies further than ``warm_bytes`` behind the end of the log is probably not in memory,
+        and is not read if the queue's extension says that it does not match the filter ``data``."""
         self._store = store
         self._matches = matches
+        self._warm_bytes = warm_bytes
+        self._memory = memory
         self._tags = tags
+        self._data = data
 
-    def mark(self, queue: ConsumeQueue, index: int, entries: bytes, wanted: int) -> bytes:
-        """The entries, the first of which has an index, each with the code 1 or 0 for whether its
-        message matches; none behind the last of those that are wanted."""
-        codes = self._tags.codes
-        if codes and queue.extension is not None:
-            entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
+    def select(
+        self,
+        queue: ConsumeQueue,
+        index: int,
+        entries: bytes,
+        wanted: int,
+        most_bytes: int = _NO_LIMIT,
+    ) -> Selection:
+        """Look for messages that match among some entries, the first of which has an index.
+
+        At most so many are taken and so large together, though one in any case.
+        """
         log = self._store.log
         coldest = log.written - self._warm_bytes
-        cold = 0
-        file = None
-        marked = bytearray(entries)
-        at = _CODE_AT
-        for physical, size, code in layout.ENTRY.iter_unpack(entries):
-            # In memory the record tells as fast as the extension would.
-            is_cold = physical < coldest
-            if is_cold and code <= layout.EXTENSION_LAST and self._ruled_out(queue, code):
-                wanted_here = False
-            else:
-                cold += is_cold
-                if file is None or not file.start <= physical < file.end:
-                    file = log.file_at(physical)
-                wanted_here = (not codes or code in codes) and self._match(
-                    queue, index, file, physical, size
-                )
-            if wanted_here:
-                marked[at : at + 8] = _IS_MATCHED
-                wanted -= 1
-            else:
-                marked[at : at + 8] = _NOT_MATCHED
-                if size <= 0:  # damage that was looked into: not to be mended and sent by the pull
-                    layout.ENTRY.pack_into(marked, at - _CODE_AT, max(physical, 0), 1, 0)
-            at += layout.ENTRY_SIZE
+        if self._tags.codes and queue.extension is not None:
+            entries = queue.extension.resolve(entries, unknown=next(iter(self._tags.codes)))
+        memory = _NO_MEMORY if self._memory is None or self._tags.codes else self._memory
+        shape, recall = memory.shape, memory.known.get
+        fixed = layout.RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
+        queue_id = queue.queue_id
+        ranges: list[tuple[int, int]] = []
+        begin, length = -1, 0  # the last range, not in the list yet
+        count = total = 0
+        first = index
+        cold = base = least = limit = 0  # the file, and what of it is in memory
+        view = _NOTHING
+        for physical, size, code in _iterate(entries):
+            answer: bool | None = None
+            # What is usual is decided here, in line: this loop is what a filter costs.
+            if least <= physical <= limit - size and size >= _MINIMUM:
+                at = physical - base
+                there, magic, its_queue, offset, flag, body = _HEAD(view, at)
+                start = fixed + body
+                if (
+                    there == size
+                    and magic == _MAGIC
+                    and its_queue == queue_id
+                    and offset == index
+                    and not flag & _IPV6
+                    and fixed <= start <= size
+                ):
+                    values = shape(view, at + start, at + size)
+                    if values is not None:
+                        answer = recall(values.groups())
+            if answer is None:
+                file = log.file_at(physical)
+                if file is not None:
+                    base, limit, view = file.start, file.end, file.view
+                    least = max(base, coldest)
+                place = None
+                # In memory the record tells as fast as the extension would.
+                if physical >= coldest or not self._ruled_out(queue, code):
+                    cold += physical < coldest
+                    place = self._look(queue, index, physical, size, code)
+                    shape, recall = memory.shape, memory.known.get
+                if place is not None:
+                    physical, size = place
+                answer = place is not None
+            if answer:
+                total += size
+                if count and total > most_bytes:
+                    total -= size
+                    break
+                count += 1
+                if physical == begin + length:
+                    length += size
+                else:
+                    ranges.append((begin, length))
+                    begin, length = physical, size
+                if count >= wanted:
+                    index += 1
+                    break
             index += 1
-            if wanted <= 0 or cold >= _MOST_COLD:
+            if cold >= _MOST_COLD:
                 break
-        return bytes(marked[: at - _CODE_AT])
+        ranges.append((begin, length))
+        del ranges[0]  # the empty one before the first message
+        return ranges, count, total, index - first
 
-    def _ruled_out(self, queue: ConsumeQueue, address: int) -> bool:
-        if self._data is None or queue.extension is None:
-            return False
-        unit = queue.extension.unit(address)
-        return unit is not None and is_ruled_out(unit, self._data)
-
-    def _match(
-        self, queue: ConsumeQueue, index: int, file: MappedFile | None, physical: int, size: int
-    ) -> bool:
-        properties = _properties(queue, index, file, physical, size)
+    def _look(
+        self, queue: ConsumeQueue, index: int, physical: int, size: int, code: int
+    ) -> tuple[int, int] | None:
+        """Where the message of an entry lies, if it matches."""
+        codes = self._tags.codes
+        if codes and code not in codes:
+            return None
+        properties = _properties(queue, index, self._store.log.file_at(physical), physical, size)
         if properties is None:  # damaged, or its log file has been deleted
             entry = self._store.consume_queue_entry(queue.topic, queue.queue_id, index)
             if entry is None or entry[:2] == (physical, size):
-                return False
-            file = self._store.log.file_at(entry[0])
-            properties = _properties(queue, index, file, entry[0], entry[1])
-        return properties is not None and self._matches(properties)
+                return None
+            physical, size = entry[:2]
+            file = self._store.log.file_at(physical)
+            properties = _properties(queue, index, file, physical, size)
+        if properties is None:
+            return None
+        if self._memory is not None:
+            matches = self._memory.decide(properties, 0, len(properties))
+        else:
+            matches = self._matches(properties)
+        return (physical, size) if matches else None
+
+    def _ruled_out(self, queue: ConsumeQueue, code: int) -> bool:
+        """Whether the queue's extension says that the message of an entry does not match."""
+        if self._data is None or queue.extension is None or code > layout.EXTENSION_LAST:
+            return False
+        unit = queue.extension.unit(code)
+        return unit is not None and is_ruled_out(unit, self._data)
 
 
 def is_ruled_out(unit: Unit, data: FilterData) -> bool:

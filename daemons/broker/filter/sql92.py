@@ -4,17 +4,20 @@ The language is in sql92.lark. lark is imported, and its parser made, when the f
 comes: a broker without such consumers pays nothing for it.
 """
 
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from mq.daemons.broker.filter.errors import FilterSyntaxError, NotComparableError
+from mq.daemons.broker.filter.memory import Memory
 
 if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
 
     from mq.daemons.broker.filter.evaluation import Evaluate
+    from mq.daemons.broker.filter.nodes import Node
 
 # A parser reads some ten thousand characters in a tenth of a second, in which the broker does
 # nothing else. Java has no limit but that of a frame.
@@ -42,12 +45,19 @@ _NAMES = {
 
 
 class Sql92Filter:
-    """A filter that was read; `text` is what it was read from."""
+    """A filter that was read.
 
-    __slots__ = ("_evaluate", "text")
+    Attributes:
+        text: what it was read from.
+        memory: what it has said of messages.
+    """
 
-    def __init__(self, text: str, evaluate: "Evaluate") -> None:
+    __slots__ = ("_evaluate", "memory", "text")
+
+    def __init__(self, text: str, evaluate: "Evaluate", names: Iterable[str]) -> None:
+        """For an expression that names these properties."""
         self.text = text
+        self.memory = Memory(names, self.matches)
         self._evaluate = evaluate
 
     def matches(self, properties: bytes | memoryview) -> bool:
@@ -86,11 +96,12 @@ def _read(text: str) -> Sql92Filter | str:
     from lark.exceptions import UnexpectedInput
 
     try:
-        return Sql92Filter(text, _parser().parse(text))  # type: ignore[arg-type]
+        root: Node = _parser().parse(text)  # type: ignore[assignment]
     except FilterSyntaxError as error:
         return str(error)
     except UnexpectedInput as error:
         return _explain(text, error)
+    return Sql92Filter(text, root.evaluate, root.names)
 
 
 @cache

@@ -93,7 +93,7 @@ class Subscriptions:
         by_tags = self._by_tags(text)
         if self._filters.config().filter_support_retry and is_retry_topic(topic):
             matches = filter_of_retries(self._filters, group)
-            return PropertyExpression(self._store, matches, self._warm_bytes, by_tags)
+            return PropertyExpression(self._store, matches, self._warm_bytes, tags=by_tags)
         return by_tags
 
     def _by_tags(self, text: str | None) -> TagExpression:
@@ -128,4 +128,6 @@ class Subscriptions:
         return self._by(wanted, data)
 
     def _by(self, wanted: Sql92Filter, data: FilterData | None = None) -> PropertyExpression:
-        return PropertyExpression(self._store, wanted.matches, self._warm_bytes, data=data)
+        return PropertyExpression(
+            self._store, wanted.matches, self._warm_bytes, memory=wanted.memory, data=data
+        )

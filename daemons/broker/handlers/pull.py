@@ -10,18 +10,16 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from functools import cache
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.long_polling import MOST_HELD, HeldPull, held_pulls
+from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, Found, MessageFinder
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
-from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
@@ -34,11 +32,6 @@ from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, PullSysFlag
 
-FOUND = int(ResponseCode.SUCCESS)
-NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
-RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
-MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
-
 _REMARKS = {
     FOUND: "FOUND",
     NOT_FOUND: "OFFSET_OVERFLOW_ONE",
@@ -46,21 +39,12 @@ _REMARKS = {
     MOVED: "OFFSET_MOVED",
 }
 _PREFIX = struct.Struct(">II")
-ENTRY_SIZE = layout.ENTRY_SIZE
-_iterate = layout.ENTRY.iter_unpack
-_identity = layout.RECORD_IDENTITY.unpack_from
-_identity_size = layout.RECORD_IDENTITY.size
-_MAGIC = layout.MAGIC_V1
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
 
-# A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
-_MOST_SCANNED = 800
 # Queues remembered; beyond it all are forgotten and looked up again.
 _MOST_REMEMBERED = 10_000
-
-Found = tuple[int, int, list[tuple[int, int]], int, int]  # code, next offset, ranges, count, size
 
 
 class PullHandlers:
@@ -92,6 +76,7 @@ class PullHandlers:
         self._warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
         self.subscriptions = Subscriptions(consumers, filters, store, self._warm_bytes)
         self._expression = self.subscriptions.expression
+        self._find = MessageFinder(store, store_config, self._warm_bytes).find
         topics.on_change.append(lambda _: self._queues.clear())
 
     def direct(self) -> dict[int, DirectHandler]:
@@ -150,7 +135,7 @@ class PullHandlers:
         if known is None or not known.consume_enable:
             self._check_group(group)
         expression = self._expression(fields, sys_flag, group, topic)
-        found = self._look_up(queue, offset, maximum, expression)
+        found = self._find(queue, offset, maximum, expression)
         code, next_offset, ranges, count, _ = found
         # Behind a gap in the queue there is something: only at the end is it worth waiting.
         waits = code == NOT_FOUND and next_offset == offset
@@ -169,7 +154,7 @@ class PullHandlers:
 
     def find(self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression) -> Found:
         """What a pull would get, for those who give it out in another way."""
-        return self._look_up(queue, offset, maximum, expression)
+        return self._find(queue, offset, maximum, expression)
 
     async def read(self, found: Found) -> bytes:
         """The records of what was found; none if they have been deleted meanwhile."""
@@ -191,122 +176,6 @@ class PullHandlers:
     def count(self, topic: str, group: str, queue_id: int, found: Found) -> None:
         """Count what was given to a group."""
         self._count(self._stats.group(topic, group, queue_id), found[3], found[4], found[2])
-
-    def _look_up(
-        self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression
-    ) -> Found:
-        """The records for a pull: code, next offset, (physical offset, size) ranges, count,
-        size."""
-        end = queue.readable
-        if offset >= end or offset < queue.minimum:
-            return self._out_of_range(queue, offset, end)
-        config = self._store_config()
-        wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
-        most_bytes = config.max_transfer_bytes_on_message_in_memory
-        codes = expression.codes
-        scan = max(_MOST_SCANNED, wanted) if codes else wanted
-        entries = queue.entries(offset, max(scan, 1))
-        if not entries:  # the file with that entry is gone or damaged: go on with the next file
-            return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
-        if type(expression) is PropertyExpression:
-            entries = expression.mark(queue, offset, entries, wanted)
-        elif codes and queue.extension is not None:
-            entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
-        elif not codes and len(entries) <= wanted * ENTRY_SIZE:
-            found = self._take_all(queue, entries, offset, most_bytes)
-            if found is not None:
-                return found
-        log = self._log
-        written = log.written
-        minimum = log.minimum
-        ranges: list[tuple[int, int]] = []
-        start = length = count = size = 0
-        index = offset - 1
-        queue_id = queue.queue_id
-        file_start = file_end = -1
-        for physical, entry_size, code in _iterate(entries):
-            index += 1
-            if codes and code not in codes and entry_size > 0:
-                continue
-            if physical < minimum or entry_size == 0x7FFFFFFF:
-                # Its log file has been deleted; but what is no entry at all is mended below.
-                if physical >= 0 and entry_size > 0:
-                    continue
-            if count:
-                if count >= wanted or size + entry_size > most_bytes:
-                    index -= 1
-                    break
-            elif written - physical > self._warm_bytes:
-                wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
-                most_bytes = config.max_transfer_bytes_on_message_in_disk
-            if not file_start <= physical < file_end:
-                file = log.file_at(physical)
-                if file is not None:
-                    file_start, file_end, view = file.start, file.end, file.view
-            # Never hand out bytes that are not this very message: an entry may be damaged.
-            if not file_start <= physical <= file_end - _identity_size or _identity(
-                view, physical - file_start
-            ) != (entry_size, _MAGIC, queue_id, index):
-                true_entry = self._store.consume_queue_entry(queue.topic, queue_id, index)
-                if true_entry is None:
-                    continue
-                physical, entry_size, code = true_entry
-                if codes and code not in codes and type(expression) is not PropertyExpression:
-                    continue
-            if physical == start + length:
-                length += entry_size
-            else:
-                if length:
-                    ranges.append((start, length))
-                start, length = physical, entry_size
-            count += 1
-            size += entry_size
-        if length:
-            ranges.append((start, length))
-        return (FOUND if count else RETRY), index + 1, ranges, count, size
-
-    def _take_all(
-        self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
-    ) -> Found | None:
-        """The answer when all entries are wanted, true and in memory; None if that is not sure.
-
-        Where the records lie side by side, the first and the last tell of all. Where they do not,
-        entries from before the start of this process have to be looked at one by one.
-        """
-        count = len(entries) // ENTRY_SIZE
-        numbers = _unpack_all(count)(entries)
-        physicals = numbers[::3]
-        sizes = numbers[1::3]
-        size = sum(sizes)
-        start, last, last_size = physicals[0], physicals[-1], sizes[-1]
-        log = self._log
-        file = log.file_at(start)
-        if file is None or log.written - start > self._warm_bytes or size > most_bytes:
-            return None
-        if (
-            not start <= last <= min(file.end, log.written) - last_size
-            or last_size < layout.RECORD_MINIMUM
-        ):
-            return None
-        view, base, queue_id = file.view, file.start, queue.queue_id
-        if _identity(view, start - base) != (sizes[0], _MAGIC, queue_id, offset) or _identity(
-            view, last - base
-        ) != (last_size, _MAGIC, queue_id, offset + count - 1):
-            return None
-        if last + last_size - start == size:
-            return FOUND, offset + count, [(start, size)], count, size
-        if offset < queue.trusted or physicals != tuple(sorted(physicals)):
-            return None
-        if min(sizes) < layout.RECORD_MINIMUM:
-            return None
-        return FOUND, offset + count, list(zip(physicals, sizes, strict=True)), count, size
-
-    def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> Found:
-        if end == 0:
-            return (NOT_FOUND if offset == 0 else MOVED), 0, [], 0, 0
-        if offset == end:
-            return NOT_FOUND, offset, [], 0, 0
-        return MOVED, (queue.minimum if offset < queue.minimum else end), [], 0, 0
 
     def _answer_warm(
         self,
@@ -480,12 +349,6 @@ class PullHandlers:
         self._answer(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size, ranges)
         counter.waited += int((time.monotonic() - began) * 1000)
-
-
-@cache
-def _unpack_all(count: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Unpacks so many queue entries into one tuple."""
-    return struct.Struct(">" + count * layout.ENTRY.format[1:]).unpack
 
 
 def _long(text: str) -> int:

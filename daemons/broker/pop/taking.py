@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression
-from mq.daemons.broker.handlers.pull import FOUND, Found, PullHandlers
+from mq.daemons.broker.handlers.pull import PullHandlers
+from mq.daemons.broker.message_finder import FOUND, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import CheckPoints
 from mq.daemons.broker.pop.order import OrderedPops

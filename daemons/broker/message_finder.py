@@ -1,0 +1,191 @@
+"""What a pull gets: which records of a queue, from an offset on, fit what a consumer wants.
+
+No byte goes out that is not the very message an entry of the queue promises: an entry may be
+damaged, or point at what has been deleted. So each record's head is looked at, but for those of
+which their neighbours tell.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import cache
+
+from mq.daemons.broker.filter.properties import PropertyExpression
+from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.protocol.codes import ResponseCode
+from mq.protocol.tags import TagExpression
+
+FOUND = int(ResponseCode.SUCCESS)
+NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
+RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
+
+_ENTRY_SIZE = layout.ENTRY_SIZE
+_iterate = layout.ENTRY.iter_unpack
+_identity = layout.RECORD_IDENTITY.unpack_from
+_identity_size = layout.RECORD_IDENTITY.size
+_MAGIC = layout.MAGIC_V1
+# A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
+_MOST_SCANNED = 800
+
+# Code, next offset, (physical offset, size) of what lies in one piece, messages, bytes.
+Found = tuple[int, int, list[tuple[int, int]], int, int]
+
+
+class MessageFinder:
+    """Finds messages of queues."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        store_config: Callable[[], MessageStoreConfig],
+        warm_bytes: int,
+    ) -> None:
+        """What lies further than ``warm_bytes`` behind the end of the log is probably not in
+        memory."""
+        self._store = store
+        self._store_config = store_config
+        self._log = store.log
+        self._warm_bytes = warm_bytes
+
+    def find(self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression) -> Found:
+        """The records for a pull: code, next offset, (physical offset, size) ranges, count,
+        size."""
+        end = queue.readable
+        if offset >= end or offset < queue.minimum:
+            return self._out_of_range(queue, offset, end)
+        config = self._store_config()
+        wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
+        most_bytes = config.max_transfer_bytes_on_message_in_memory
+        everything = isinstance(expression, TagExpression) and not expression.codes
+        scan = wanted if everything else max(_MOST_SCANNED, wanted)
+        entries = queue.entries(offset, max(scan, 1))
+        if not entries:  # the file with that entry is gone or damaged: go on with the next file
+            return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
+        if isinstance(expression, PropertyExpression):
+            return self._select(queue, offset, entries, expression, wanted, most_bytes)
+        codes = expression.codes
+        if codes and queue.extension is not None:
+            entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
+        elif not codes and len(entries) <= wanted * _ENTRY_SIZE:
+            found = self._take_all(queue, entries, offset, most_bytes)
+            if found is not None:
+                return found
+        log = self._log
+        written = log.written
+        minimum = log.minimum
+        ranges: list[tuple[int, int]] = []
+        start = length = count = size = 0
+        index = offset - 1
+        queue_id = queue.queue_id
+        file_start = file_end = -1
+        for physical, entry_size, code in _iterate(entries):
+            index += 1
+            if codes and code not in codes and entry_size > 0:
+                continue
+            if physical < minimum or entry_size == 0x7FFFFFFF:
+                # Its log file has been deleted; but what is no entry at all is mended below.
+                if physical >= 0 and entry_size > 0:
+                    continue
+            if count:
+                if count >= wanted or size + entry_size > most_bytes:
+                    index -= 1
+                    break
+            elif written - physical > self._warm_bytes:
+                wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
+                most_bytes = config.max_transfer_bytes_on_message_in_disk
+            if not file_start <= physical < file_end:
+                file = log.file_at(physical)
+                if file is not None:
+                    file_start, file_end, view = file.start, file.end, file.view
+            # Never hand out bytes that are not this very message: an entry may be damaged.
+            if not file_start <= physical <= file_end - _identity_size or _identity(
+                view, physical - file_start
+            ) != (entry_size, _MAGIC, queue_id, index):
+                true_entry = self._store.consume_queue_entry(queue.topic, queue_id, index)
+                if true_entry is None:
+                    continue
+                physical, entry_size, code = true_entry
+                if codes and code not in codes:
+                    continue
+            if physical == start + length:
+                length += entry_size
+            else:
+                if length:
+                    ranges.append((start, length))
+                start, length = physical, entry_size
+            count += 1
+            size += entry_size
+        if length:
+            ranges.append((start, length))
+        return (FOUND if count else RETRY), index + 1, ranges, count, size
+
+    def _take_all(
+        self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
+    ) -> Found | None:
+        """The answer when all entries are wanted, true and in memory; None if that is not sure.
+
+        Where the records lie side by side, the first and the last tell of all. Where they do not,
+        entries from before the start of this process have to be looked at one by one.
+        """
+        count = len(entries) // _ENTRY_SIZE
+        numbers = _unpack_all(count)(entries)
+        physicals = numbers[::3]
+        sizes = numbers[1::3]
+        size = sum(sizes)
+        start, last, last_size = physicals[0], physicals[-1], sizes[-1]
+        log = self._log
+        file = log.file_at(start)
+        if file is None or log.written - start > self._warm_bytes or size > most_bytes:
+            return None
+        if (
+            not start <= last <= min(file.end, log.written) - last_size
+            or last_size < layout.RECORD_MINIMUM
+        ):
+            return None
+        view, base, queue_id = file.view, file.start, queue.queue_id
+        if _identity(view, start - base) != (sizes[0], _MAGIC, queue_id, offset) or _identity(
+            view, last - base
+        ) != (last_size, _MAGIC, queue_id, offset + count - 1):
+            return None
+        if last + last_size - start == size:
+            return FOUND, offset + count, [(start, size)], count, size
+        if offset < queue.trusted or physicals != tuple(sorted(physicals)):
+            return None
+        if min(sizes) < layout.RECORD_MINIMUM:
+            return None
+        return FOUND, offset + count, list(zip(physicals, sizes, strict=True)), count, size
+
+    def _select(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        entries: bytes,
+        expression: PropertyExpression,
+        wanted: int,
+        most_bytes: int,
+    ) -> Found:
+        """The answer when the records themselves have to be looked into."""
+        (physical,) = layout.LONG.unpack_from(entries)
+        if self._log.written - physical > self._warm_bytes:
+            config = self._store_config()
+            wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
+            most_bytes = config.max_transfer_bytes_on_message_in_disk
+        ranges, count, size, passed = expression.select(queue, offset, entries, wanted, most_bytes)
+        return (FOUND if count else RETRY), offset + passed, ranges, count, size
+
+    def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> Found:
+        if end == 0:
+            return (NOT_FOUND if offset == 0 else MOVED), 0, [], 0, 0
+        if offset == end:
+            return NOT_FOUND, offset, [], 0, 0
+        return MOVED, (queue.minimum if offset < queue.minimum else end), [], 0, 0
+
+
+@cache
+def _unpack_all(count: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Unpacks so many queue entries into one tuple."""
+    return struct.Struct(">" + count * layout.ENTRY.format[1:]).unpack
