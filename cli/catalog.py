@@ -28,11 +28,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "brokerConsumeStats": "Show how far every consumer group is behind on a broker.",
         "cleanExpiredCQ": "Delete queue files whose messages are gone.",
         "cleanUnusedTopic": "Delete queue files of topics that a broker has no settings of.",
+        "sendMsgStatus": "Send messages to a broker and show how long each one takes.",
         "deleteExpiredCommitLog": "Delete log files that are past their time, without waiting for "
         "the hour of `deleteWhen`.",
     },
     "cluster": {
         "clusterList": "List clusters with their brokers, versions and rates.",
+        "clusterRT": "Send messages to every broker, again and again, and show how long they take.",
     },
     "consumer": {
         "consumerProgress": "Show how far consumer groups are behind.",
@@ -46,11 +48,50 @@ GROUPS: dict[str, dict[str, str]] = {
         "queryMsgByUniqueKey": "Find a message by the unique id its producer gave it.",
         "queryMsgByOffset": "Find the message at an offset of a queue.",
         "printMsg": "Print the messages of a topic.",
+        "printMsgByQueue": "Print the messages of a queue, or count them by tag.",
+        "queryMsgTraceById": "Show who has sent a message and who has consumed it, of clients that "
+        "write traces.",
+        "checkMsgSendRT": "Send messages to each queue of a topic in turn and show how long each "
+        "one takes.",
+        "DecodeMessageId": "Show what a unique id says: the producer's address and when it was "
+        "made.",
     },
     "offset": {
         "offset export": "Write the offsets of consumer groups to a file.",
         "offset import": "Set the offsets of consumer groups as a file has them.",
         "offset diff": "Compare the offsets in a file with those in another, or in the cluster.",
+        "resetOffsetByTime": "Send a consumer group to where a topic was at a time.",
+        "resetOffsetByTimeOld": "Set the offsets of a consumer group to where a topic was at "
+        "a time; restart it afterwards.",
+        "skipAccumulatedMessage": "Skip all messages that wait for a consumer group.",
+        "cloneGroupOffset": "Give a consumer group the offsets of another in a topic.",
+        "getConsumerStatus": "Show how far each consumer of a group says that it has come.",
+    },
+    "namesrv": {
+        "wipeWritePerm": "Take a broker out of the routes for producers, at every name server.",
+        "addWritePerm": "Give a broker back to producers, at every name server.",
+        "getNamesrvConfig": "Show the settings of the name servers.",
+        "updateNamesrvConfig": "Change a setting of the running name servers.",
+        "updateKvConfig": "Set a key-value setting, at every name server.",
+        "deleteKvConfig": "Delete a key-value setting, at every name server.",
+    },
+    "connection": {
+        "consumerConnection": "Show which consumers of a group are connected, and what they "
+        "subscribe to.",
+        "producerConnection": "Show which producers of a group are connected to a broker of "
+        "a topic.",
+    },
+    "producer": {
+        "producer": "Show every producer that is connected to a broker.",
+    },
+    "queue": {
+        "queryCq": "Show the entries of a consume queue: what a broker knows of messages "
+        "without reading them.",
+        "checkRocksdbCqWriteProgress": "Let brokers compare their consume queues in RocksDB "
+        "with those in files (5.x brokers).",
+    },
+    "stats": {
+        "statsAll": "Show how many messages go in and out of topics, by consumer group.",
     },
     "context": {
         "context add": "Name a cluster, so that commands need no address.",
@@ -73,6 +114,11 @@ TITLES = {
     "consumer": "Consumer groups",
     "message": "Messages",
     "offset": "Offsets",
+    "namesrv": "Name servers",
+    "connection": "Connections",
+    "producer": "Producers",
+    "queue": "Queues",
+    "stats": "Statistics",
     "context": "Contexts",
     "daemon": "Daemons",
 }
@@ -80,11 +126,17 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "producer": "connection",
     "allocateMQ": "queue",
     "updateTopicList": "topic_settings",
     "updateOrderConf": "topic_settings",
     "updateTopicPerm": "topic_settings",
     "sendMessage": "sending",
+    "sendMsgStatus": "sending",
+    "checkMsgSendRT": "sending",
+    "clusterRT": "sending",
+    "printMsgByQueue": "message_reading",
+    "queryMsgTraceById": "message_trace",
     "consumeMessage": "message_reading",
     "printMsg": "message_reading",
     "cleanExpiredCQ": "cleaning",

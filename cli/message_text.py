@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mq.cli import java_text
 from mq.cli.env import Environment
-from mq.cli.errors import CommandError
+from mq.cli.errors import CommandError, UsageError
 from mq.cli.result import Row, number, text, time
 from mq.cli.status import Status
 
@@ -191,3 +191,13 @@ def write_body(environment: Environment, message: "StoredMessage", suffix: str =
             status=Status.CANNOT_CREATE,
         ) from error
     return str(path)
+
+
+def codec(name: str) -> str:
+    """Python's name of a character set. Raises UsageError for one that it does not know."""
+    import codecs
+
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise UsageError(f"no character set {name!r}") from None

@@ -12,7 +12,7 @@ from mq.cli.call import Call
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
 from mq.cli.output import Format
-from mq.cli.result import Result, number, text
+from mq.cli.result import Result, number, text, time
 from mq.cli.runner import concurrently
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def query_msg_by_id(
     ] = None,
 ) -> Result:
     """Find messages by offset id."""
-    charset = _codec(body_format) if body_format else None
+    charset = message_text.codec(body_format) if body_format else None
     ids = [part.strip() for part in msg_id.split(",") if part.strip()]
     if not ids:
         raise UsageError("-i/--msgId is empty")
@@ -119,6 +119,7 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
 
 async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"]) -> Result:
     """Send found messages as new ones; they keep their properties, the unique id included."""
+    from mq.cli.commands.sending import send_result_text
     from mq.client.producer import Producer
     from mq.protocol.message import Message
     from mq.protocol.properties import RESERVED
@@ -136,13 +137,7 @@ async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"
             for name, value in found.properties.items():
                 (again.system if name in RESERVED else again.properties)[name] = value
             result = await producer.send(again)
-            plain += (
-                f"prepare resend msg. originalMsgId={message_id}"
-                f"SendResult [sendStatus={result.status}, msgId={result.message_id}, "
-                f"offsetMsgId={result.offset_message_id}, "
-                f"messageQueue={message_text.queue_text(result.queue)}, "
-                f"queueOffset={result.queue_offset}]"
-            )
+            plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
     columns = (
         text("originalOffsetId", "Original"),
@@ -272,7 +267,7 @@ async def query_msg_by_offset(
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 
-    charset = _codec(body_format) if body_format else None
+    charset = message_text.codec(body_format) if body_format else None
     async with call.admin() as admin:
         consumer = PullConsumer(admin.session)
         queue = MessageQueue(topic, broker_name, queue_id)
@@ -289,10 +284,43 @@ async def query_msg_by_offset(
         return await _details(call, admin, found, offset_id=True, extra=extra, charset=charset)
 
 
-def _codec(name: str) -> str:
-    import codecs
+_DECODED_COLUMNS = (
+    text("messageId", "Message id"),
+    text("host", "Host"),
+    number("process", "Process id"),
+    time("created", "Made"),
+    number("counter", "Counter"),
+)
+
+
+def decode_message_id(
+    call: Call,
+    message_id: Annotated[
+        str, typer.Option("-i", "--messageId", metavar="ID", help="Unique id of a message.")
+    ],
+) -> Result:
+    """Show what a unique id says: the producer's address and when it was made.
+
+    The id does not say its month: this one is taken, or the last one where that would be ahead of
+    now. Of the process id it has 16 bits.
+    """
+    from mq.protocol.message_id import decode_unique_id, unique_id_time
 
     try:
-        return codecs.lookup(name).name
-    except LookupError:
-        raise UsageError(f"no character set {name!r}") from None
+        decoded = decode_unique_id(message_id)
+        made = round(unique_id_time(message_id, call.environment.clock()) * 1000)
+    except ValueError as error:
+        raise UsageError(f"-i/--messageId: {error}") from None
+    day, _, fraction = java_text.milliseconds_text(made).partition(",")
+    plain = f"ip={_ip_text(decoded.host)}date={day.replace(' ', '#')}:{fraction}"
+    row = message_id, decoded.host, decoded.process, made, decoded.counter
+    return Result(_DECODED_COLUMNS, [row], plain)
+
+
+def _ip_text(host: str) -> str:
+    """UtilAll.ipToIPv6Str, which writes every digit."""
+    if ":" not in host:
+        return host
+    from ipaddress import IPv6Address
+
+    return IPv6Address(host).exploded

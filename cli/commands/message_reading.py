@@ -9,7 +9,7 @@ from mq.cli import java_text, message_text
 from mq.cli.call import Call
 from mq.cli.errors import UsageError
 from mq.cli.options import Truth
-from mq.cli.result import Result
+from mq.cli.result import Result, Row, number, text
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
@@ -39,7 +39,7 @@ async def print_msg(
     from mq.client.pull_consumer import PullConsumer
 
     begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
-    page = reading.Page(_codec(charset_name), with_body=bool(print_body))
+    page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
     async with call.session() as session:
         consumer = PullConsumer(session)
         queues = await consumer.queues(topic)
@@ -51,6 +51,73 @@ async def print_msg(
             async for result in reading.print_queue(consumer, queue, span, sub_expression, page):
                 yield result
             yield page.result("-" * 56 + "\n", [])
+
+
+_TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
+
+
+async def print_msg_by_queue(
+    call: Call,
+    topic: Topic,
+    broker_name: Annotated[
+        str, typer.Option("-a", "--brokerName", metavar="NAME", help="Broker name.")
+    ],
+    queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue.")],
+    charset_name: Annotated[
+        str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
+    ] = "UTF-8",
+    sub_expression: Annotated[
+        str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
+    ] = "*",
+    begin_timestamp: Annotated[
+        str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
+    ] = None,
+    end_timestamp: Annotated[
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
+    ] = None,
+    print_msg: Annotated[
+        Truth, typer.Option("-p", "--printMsg", help="Print the messages.")
+    ] = Truth.FALSE,
+    print_body: Annotated[
+        Truth, typer.Option("-d", "--printBody", help="With their bodies.")
+    ] = Truth.FALSE,
+    calculate: Annotated[
+        Truth, typer.Option("-f", "--calculate", help="Count them by tag.")
+    ] = Truth.FALSE,
+) -> AsyncIterator[Result]:
+    """Print the messages of a queue, or count them by tag.
+
+    Without -p and -f nothing is printed, as with mqadmin.
+    """
+    from mq.cli import reading
+    from mq.client.pull_consumer import PullConsumer, PullStatus
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.names import TOOLS_CONSUMER_GROUP
+
+    page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
+    begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
+    counts: dict[str, int] = {}
+    async with call.session() as session:
+        consumer = PullConsumer(session, TOOLS_CONSUMER_GROUP)
+        queue = MessageQueue(topic, broker_name, queue_id)
+        offset, last = await reading.bounds(consumer, queue, begin, end)
+        while offset < last:
+            pulled = await consumer.pull(queue, offset, sub_expression)
+            offset = pulled.next_offset
+            if pulled.status is not PullStatus.FOUND:
+                break
+            for message in pulled.messages:
+                tag = message.properties.get("TAGS", "")
+                if tag.strip():
+                    counts[tag] = counts.get(tag, 0) + 1
+            if print_msg:
+                extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
+                yield page.result("", pulled.messages, extra)
+    if calculate:
+        tags = sorted(java_text.hash_order(counts), key=lambda tag: -counts[tag])
+        rows: list[Row] = [(tag, counts[tag]) for tag in tags]
+        plain = "".join(f"Tag: {tag:<30} Count: {counts[tag]}\n" for tag in tags)
+        yield Result(_TAG_COLUMNS, rows, plain)
 
 
 async def consume_message(
@@ -134,12 +201,3 @@ def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, i
     if last is not None and (first or 0) > last:
         raise UsageError("-s/--beginTimestamp is after -e/--endTimestamp")
     return first, last
-
-
-def _codec(name: str) -> str:
-    import codecs
-
-    try:
-        return codecs.lookup(name).name
-    except LookupError:
-        raise UsageError(f"no character set {name!r}") from None

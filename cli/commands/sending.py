@@ -1,18 +1,24 @@
-"""The commands of mqadmin that send. Formats: org.apache.rocketmq.tools.command.message."""
+"""The commands of mqadmin that send.
 
+Formats: SendMessageCommand and CheckMsgSendRTCommand of org.apache.rocketmq.tools.command.message,
+SendMsgStatusCommand of …broker, CLusterSendMsgRTCommand of …cluster.
+"""
+
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mq.cli import java_text, message_text
 from mq.cli.call import Call
-from mq.cli.effects import writes
+from mq.cli.effects import endless, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
-from mq.cli.result import Result, number, text
+from mq.cli.result import Result, Row, flag, number, text
 from mq.cli.runner import concurrently
 
 if TYPE_CHECKING:
-    from mq.client.producer import SendResult
+    from mq.client.producer import Producer, SendResult
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 
@@ -38,7 +44,6 @@ async def send_message(
     ] = Truth.FALSE,
 ) -> Result:
     """Send a message."""
-    from mq.client.producer import Producer
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.message import Message
 
@@ -49,14 +54,7 @@ async def send_message(
     if qid is not None and qid < 0:
         raise UsageError(f"a queue id of {qid}")
     message = Message(topic, body.encode(), tags=tags, keys=(key or "").split())
-    group = str(int(call.environment.clock() * 1000))
-    async with Producer(
-        call.name_servers,
-        group,
-        timeout=call.timeout,
-        credentials=call.credentials(),
-        tls=call.tls(),
-    ) as producer:
+    async with _producer(call, _group(call), trace=bool(msg_trace_enable)) as producer:
         queue: MessageQueue | None = None
         if broker is not None:
             queues = [item for item in await producer.prepare(topic) if item.broker_name == broker]
@@ -66,14 +64,25 @@ async def send_message(
                     hint=f"see: mq topicRoute -t {topic}",
                 )
             queue = queues[0] if qid is None else MessageQueue(topic, broker, qid)
-        clock = call.environment.clock
-        began = clock()
         result = await producer.send(message, queue)
-        if msg_trace_enable:
-            from mq.cli.trace import send_trace
-
-            await send_trace(producer, message, result, began, clock())
     return _sent(result)
+
+
+def _group(call: Call) -> str:
+    return str(int(call.environment.clock() * 1000))
+
+
+def _producer(call: Call, group: str, *, trace: bool = False) -> "Producer":
+    from mq.client.producer import Producer
+
+    return Producer(
+        call.name_servers,
+        group,
+        timeout=call.timeout,
+        trace=trace,
+        credentials=call.credentials(),
+        tls=call.tls(),
+    )
 
 
 def _sent(result: "SendResult") -> Result:
@@ -91,3 +100,229 @@ def _sent(result: "SendResult") -> Result:
     )
     ids = result.message_id, result.offset_message_id, result.queue_offset
     return Result(columns, [(queue.broker_name, queue.queue_id, status, *ids)], plain)
+
+
+def send_result_text(result: "SendResult") -> str:
+    """SendResult.toString of 4.9."""
+    return (
+        f"SendResult [sendStatus={result.status}, msgId={result.message_id}, "
+        f"offsetMsgId={result.offset_message_id}, "
+        f"messageQueue={message_text.queue_text(result.queue)}, "
+        f"queueOffset={result.queue_offset}]"
+    )
+
+
+_STATUS_COLUMNS = (
+    text("topic", "Topic"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("queueOffset", "Offset"),
+    text("sendStatus", "Result"),
+    text("messageId", "Message id"),
+    number("roundTripMillis", "Took (ms)"),
+)
+
+
+@writes
+@concurrently
+async def send_msg_status(
+    call: Call,
+    broker_name: Annotated[
+        str,
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Broker; its name is the topic."),
+    ],
+    message_size: Annotated[
+        int, typer.Option("-s", "--messageSize", metavar="BYTES", help="Of each message.")
+    ] = 128,
+    count: Annotated[
+        int, typer.Option("-c", "--count", metavar="N", help="How many are sent.")
+    ] = 50,
+) -> AsyncIterator[Result]:
+    """Send messages to a broker and show how long each one takes.
+
+    They go to the topic of the broker's own name, which every broker has. The first one, of 16
+    bytes, is not shown: it pays for the connection.
+    """
+    from mq.protocol.message import Message
+
+    _positive("-s/--messageSize", message_size)
+    _positive("-c/--count", count)
+    group, clock = "PID_SMSC", call.environment.clock
+    async with _producer(call, group) as producer:
+        await producer.send(Message(broker_name, _GREETING * 2))
+        for _ in range(count):
+            began = clock()
+            result = await producer.send(Message(broker_name, _GREETING * -(-message_size // 11)))
+            took = _milliseconds(began, clock())
+            queue, status = result.queue, str(result.status)
+            where = queue.topic, queue.broker_name, queue.queue_id, result.queue_offset
+            plain = f"rt={took}ms, SendResult={send_result_text(result)}\n"
+            row: Row = (*where, status, result.message_id, took)
+            yield Result(_STATUS_COLUMNS, [row], plain)
+
+
+_GREETING = b"hello jodie"  # what Java's command sends; bodies are whole ones of it
+
+
+def _positive(flags: str, value: int) -> None:
+    if value <= 0:
+        raise UsageError(f"{flags} must be positive")
+
+
+def _milliseconds(began: float, ended: float) -> int:
+    return int(ended * 1000) - int(began * 1000)
+
+
+_ROUND_TRIP_COLUMNS = (
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    flag("sent", "Sent"),
+    number("roundTripMillis", "Took (ms)"),
+)
+
+
+@writes
+@concurrently
+async def check_msg_send_rt(
+    call: Call,
+    topic: Topic,
+    amount: Annotated[
+        int, typer.Option("-a", "--amount", metavar="N", help="How many are sent.")
+    ] = 100,
+    size: Annotated[
+        int, typer.Option("-s", "--size", metavar="BYTES", help="Of each message.")
+    ] = 128,
+) -> AsyncIterator[Result]:
+    """Send messages to each queue of a topic in turn and show how long each one takes.
+
+    The average leaves out the first, which pays for the connection.
+    """
+    from mq.client.errors import MQError
+    from mq.protocol.message import Message
+
+    _positive("-a/--amount", amount)
+    _positive("-s/--size", size)
+    line, clock = "{:<32}  {:<4}  {:<20}    {}\n", call.environment.clock
+    total = 0
+    async with _producer(call, _group(call)) as producer:
+        queues = await producer.prepare(topic)
+        plain = line.format("#Broker Name", "#QID", "#Send Result", "#RT")
+        for index in range(amount):
+            queue, failures = queues[index % len(queues)], []
+            began = clock()
+            try:
+                await producer.send(Message(topic, b"a" * size), queue)
+            except MQError as error:
+                failures.append(str(error))
+            took = _milliseconds(began, clock())
+            total += took if index else 0
+            where = queue.broker_name, queue.queue_id
+            plain += line.format(*where, java_text.truth(not failures), took)
+            row: Row = (*where, not failures, took)
+            yield Result(_ROUND_TRIP_COLUMNS, [row], plain, failures=failures)
+            plain = ""
+    average = total / (amount - 1) if amount > 1 else float("nan")
+    totals = {"averageMillis": round(average, 2) if amount > 1 else None}
+    plain = f"Avg RT: {java_text.fixed(average, 2)}\n"
+    yield Result(_ROUND_TRIP_COLUMNS, [], plain, totals=totals)
+
+
+_CLUSTER_COLUMNS = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    number("roundTripMillis", "Mean (ms)"),
+    number("successCount", "Sent"),
+    number("failCount", "Failed"),
+)
+_CLUSTER_HEAD = "{:<24}  {:<24}  {:<4}  {:<8}  {:<8}\n"
+_CLUSTER_LINE = "{:<24}  {:<24}  {:<8}  {:<16}  {:<16}\n"
+
+
+@writes
+@endless
+@concurrently
+async def cluster_rt(
+    call: Call,
+    amount: Annotated[
+        int, typer.Option("-a", "--amount", metavar="N", help="Messages to each broker a round.")
+    ] = 100,
+    size: Annotated[
+        int, typer.Option("-s", "--size", metavar="BYTES", help="Of each message.")
+    ] = 128,
+    cluster_name: Annotated[
+        str | None, typer.Option("-c", "--cluster", metavar="CLUSTER", help="Only this one.")
+    ] = None,
+    print_log: Annotated[
+        Truth, typer.Option("-p", "--printLog", help="Lines for logs, parted by |.")
+    ] = Truth.FALSE,
+    machine_room: Annotated[
+        str, typer.Option("-m", "--machineRoom", metavar="NAME", help="Named in those lines.")
+    ] = "noname",
+    interval: Annotated[
+        int, typer.Option("-i", "--interval", metavar="SECONDS", help="Between rounds.")
+    ] = 10,
+) -> AsyncIterator[Result]:
+    """Send messages to every broker, again and again, and show how long they take.
+
+    They go to the topic of each broker's own name. It goes on until it is stopped.
+    """
+    import asyncio
+
+    from mq.cli import cluster
+
+    _positive("-a/--amount", amount)
+    _positive("-s/--size", size)
+    if interval < 0:
+        raise UsageError(f"-i/--interval: {interval} s")
+    async with _producer(call, _group(call)) as producer:
+        info = await cluster.clusters(producer.session)
+        names = [cluster_name] if cluster_name else java_text.hash_order(info.cluster_addr_table)
+        brokers = [(name, broker) for name in names for broker in cluster.broker_names(info, name)]
+        plain = "" if print_log else _CLUSTER_HEAD.format(*_CLUSTER_HEADS)
+        while True:
+            for name, broker in brokers:
+                times, failures = await _probe(call, producer, broker, amount, size)
+                # Of a single message Java's mean is 0 by 0.
+                mean = sum(times[1:]) / (amount - 1) if amount > 1 else float("nan")
+                if print_log:
+                    plain += f"{_time_in_china(call)}|{machine_room}|{name}|{broker}|"
+                    plain += f"{java_text.fixed(mean if amount > 1 else 0, 0)}\n"
+                else:
+                    counts = amount - len(failures), len(failures)
+                    rounded = java_text.fixed(mean, 2)
+                    plain += _CLUSTER_LINE.format(name, broker, rounded, *counts)
+                known = round(mean, 2) if amount > 1 else None
+                row: Row = (name, broker, known, amount - len(failures), len(failures))
+                lines = [f"{broker}: {why} ({len(failures)} of {amount})" for why in failures[-1:]]
+                yield Result(_CLUSTER_COLUMNS, [row], plain, failures=lines)
+                plain = ""
+            await asyncio.sleep(interval)
+
+
+_CLUSTER_HEADS = "#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount"
+
+
+async def _probe(
+    call: Call, producer: "Producer", broker: str, amount: int, size: int
+) -> tuple[list[int], list[str]]:
+    """How long each message took in ms, and why those failed that did."""
+    from mq.client.errors import MQError
+    from mq.protocol.message import Message
+
+    times, failures, clock = [], [], call.environment.clock
+    for _ in range(amount):
+        began = clock()
+        try:
+            await producer.send(Message(broker, b"a" * size))
+        except MQError as error:
+            failures.append(str(error))
+        times.append(_milliseconds(began, clock()))
+    return times, failures
+
+
+def _time_in_china(call: Call) -> str:
+    """The hour that CLusterSendMsgRTCommand.getCurTime writes, wherever it runs: GMT+8."""
+    from datetime import UTC, datetime, timedelta
+
+    when = datetime.fromtimestamp(call.environment.clock(), UTC) + timedelta(hours=8)
+    return f"{when:%Y-%m-%d %H:%M:%S}"

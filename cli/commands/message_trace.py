@@ -1,0 +1,118 @@
+"""The trace command of mqadmin. Formats: QueryMsgTraceByIdSubCommand."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli import java_text, message_text
+from mq.cli.call import Call
+from mq.cli.errors import NotFound
+from mq.cli.result import Result, Row, flag, number, text, time
+from mq.protocol.names import TRACE_TOPIC
+
+if TYPE_CHECKING:
+    from mq.client.trace.records import Pub, SubAfter
+    from mq.protocol.message import StoredMessage
+
+COLUMNS = (
+    text("type", "Type"),
+    text("group", "Group"),
+    text("clientHost", "Client"),
+    time("time", "When"),
+    number("costMillis", "Took (ms)"),
+    flag("success", "Done"),
+    text("topic", ""),
+    text("storeHost", ""),
+)
+_LINE = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}\n"
+
+Entry = tuple["Pub | SubAfter", "StoredMessage"]
+
+
+async def query_msg_trace_by_id(
+    call: Call,
+    msg_id: Annotated[
+        str, typer.Option("-i", "--msgId", metavar="ID", help="Unique id of the message.")
+    ],
+    trace_topic: Annotated[
+        str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Where traces are.")
+    ] = TRACE_TOPIC,
+    begin_timestamp: Annotated[
+        int, typer.Option("-b", "--beginTimestamp", metavar="MS", help="Traces stored then…")
+    ] = 0,
+    end_timestamp: Annotated[
+        int, typer.Option("-e", "--endTimestamp", metavar="MS", help="…to then.")
+    ] = 2**63 - 1,
+    max_num: Annotated[
+        int, typer.Option("-c", "--maxNum", metavar="N", help="At most, of each broker.")
+    ] = 64,
+) -> Result:
+    """Show who has sent a message and who has consumed it, of clients that write traces.
+
+    How a transaction ended is in the rows of the other formats; mqadmin does not show it.
+    """
+    async with call.admin() as admin:
+        messages = await admin.find_by_key(
+            trace_topic, msg_id, max_num, begin_timestamp, end_timestamp
+        )
+    found, failures = _entries(messages, msg_id)
+    if not messages:
+        raise NotFound(
+            f"no trace of message {msg_id!r} in topic {trace_topic}",
+            hint="only clients with message traces write them",
+        )
+    rows = [_row(record, message) for record, message in found]
+    return Result(COLUMNS, rows, _plain(found), failures=failures)
+
+
+def _entries(messages: list["StoredMessage"], msg_id: str) -> tuple[list[Entry], list[str]]:
+    """What the traces say of this message; traces hold entries on others, too."""
+    from mq.client.trace.records import MalformedTrace, Pub, SubAfter, decode
+
+    found: list[Entry] = []
+    failures = []
+    for message in messages:
+        try:
+            for record in decode(bytes(message.body)):
+                if isinstance(record, Pub | SubAfter) and record.message_id == msg_id:
+                    found.append((record, message))
+        except MalformedTrace as error:
+            failures.append(f"trace {message.message_id}: {error}")
+    return found, failures
+
+
+def _row(record: "Pub | SubAfter", message: "StoredMessage") -> Row:
+    sent = type(record).__name__ == "Pub"
+    return (
+        "Pub" if sent else "Sub",
+        record.group or None,
+        message_text.host(message.born_host).rpartition(":")[0],
+        record.timestamp,
+        record.cost,
+        record.success,
+        getattr(record, "topic", None),
+        getattr(record, "store_host", None),
+    )
+
+
+def _plain(found: list[Entry]) -> str:
+    """Each send under a head of its own, then the consumers by group in the order of Java's map."""
+    plain = ""
+    groups: dict[str, list[Row]] = {}
+    for record, message in found:
+        row = _row(record, message)
+        if row[0] == "Pub":
+            heads = "#Type", "#ProducerGroup", "#ClientHost", "#SendTime", "#CostTimes", "#Status"
+            plain += _LINE.format(*heads) + _line(row) + "\n"
+        else:
+            groups.setdefault(record.group, []).append(row)
+    for group in java_text.hash_order(groups):
+        heads = "#Type", "#ConsumerGroup", "#ClientHost", "#ConsumerTime", "#CostTimes", "#Status"
+        plain += _LINE.format(*heads) + "".join(map(_line, groups[group])) + "\n"
+    return plain
+
+
+def _line(row: Row) -> str:
+    kind, group, host, when, cost, success = row[:6]
+    status = "success" if success else "failed"
+    return _LINE.format(kind, group or "", host, java_text.seconds_text(when), f"{cost}ms", status)
