@@ -135,3 +135,25 @@ def parse_time(text: str) -> int:
         return int(time.mktime(when)) * 1000 + int(fraction)
     except ValueError:
         raise ValueError(f"{text!r} is neither milliseconds nor yyyy-MM-dd#HH:mm:ss:SSS") from None
+
+
+def merged_order(parts: Iterable[Iterable[T]], hash: Callable[[Any], int] = java_hash) -> list[T]:
+    """The order of a HashMap that whole maps were put into one after the other (HashMap.putAll).
+
+    Each of `parts` are the keys of a map in its own order. putAll makes room beforehand, so that
+    the table may be smaller or larger than one that grew by single keys.
+    """
+    merged: list[T] = []
+    capacity = 0
+    for part in parts:
+        keys = list(part)
+        if not keys:
+            continue
+        if capacity == 0:
+            capacity = 1 << int(len(keys) / 0.75).bit_length()
+        while len(keys) > capacity * 3 // 4:
+            capacity *= 2
+        merged += keys
+        while len(set(merged)) > capacity * 3 // 4:
+            capacity *= 2
+    return hash_order(merged, hash, capacity or 16)

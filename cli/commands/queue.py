@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import java_text
+from mq.cli import cluster, java_text
 from mq.cli.call import Call
 from mq.cli.commands.topic import Topic
 from mq.cli.effects import gives
-from mq.cli.errors import UsageError
-from mq.cli.result import Result, Row, number, text
+from mq.cli.errors import NotFound, UsageError
+from mq.cli.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
-    from mq.protocol.bodies import MessageQueue, TopicRouteData
+    from mq.protocol.bodies import MessageQueue, QueryConsumeQueueResponseBody, TopicRouteData
 
 
 _ALLOCATION = (
@@ -81,3 +81,146 @@ def _java_allocation(queues: list["MessageQueue"], consumers: list[str]) -> str:
         ]
     result = {name: shares[name] for name in java_text.hash_order(shares)}
     return fastjson.dumps({"result": result}).decode() + "\n"
+
+
+_ENTRIES = (
+    number("index", "Index"),
+    number("physicOffset", "Offset in log"),
+    number("physicSize", "Size"),
+    number("tagsCode", "Tags code"),
+    flag("eval", "Matches"),
+    text("extendDataJson", "Extension"),
+    text("bitMap", "Bit map"),
+    text("msg", "Note"),
+)
+
+_RULE = "======================================\n"
+
+
+@gives(_ENTRIES, totals=(number("maxQueueIndex", "End"), number("minQueueIndex", "Begin")))
+async def query_cq(
+    call: Call,
+    topic: Topic,
+    queue: Annotated[int, typer.Option("-q", "--queue", metavar="ID", help="Queue id.")],
+    index: Annotated[int, typer.Option("-i", "--index", metavar="OFFSET", help="First entry.")],
+    count: Annotated[
+        int, typer.Option("-c", "--count", metavar="N", help="How many entries.")
+    ] = 10,
+    broker: Annotated[
+        str | None,
+        typer.Option("-b", "--broker", metavar="HOST:PORT", help="Default: the topic's first."),
+    ] = None,
+    consumer: Annotated[
+        str | None,
+        typer.Option("-g", "--consumer", metavar="GROUP", help="Whether its filter matches them."),
+    ] = None,
+) -> Result:
+    """Show the entries of a consume queue: what a broker knows of messages without reading them."""
+    if index < 0 or count < 1 or queue < 0:
+        raise UsageError("-q/--queue and -i/--index are 0 or more, -c/--count is 1 or more")
+    async with call.admin() as admin:
+        if not broker:
+            brokers = (await admin.topic_route(topic)).broker_datas
+            if not brokers:
+                raise NotFound(f"topic {topic} has no broker now")
+            broker = cluster.any_address(brokers[0])
+        found = await admin.consume_queue(broker, topic, queue, index, count, consumer)
+    rows: list[Row] = [
+        (number_, item.physic_offset, item.physic_size, item.tags_code, item.eval,
+         item.extend_data_json, item.bit_map, item.msg)
+        for number_, item in enumerate(found.queue_data, index)
+    ]  # fmt: skip
+    totals = {"maxQueueIndex": found.max_queue_index, "minQueueIndex": found.min_queue_index}
+    return Result(_ENTRIES, rows, _queue_text(found, index), totals=totals)
+
+
+def _queue_text(found: "QueryConsumeQueueResponseBody", index: int) -> str:
+    from mq.protocol import fastjson
+
+    plain = ""
+    if found.subscription_data is not None:
+        subscription = found.subscription_data.to_plain()
+        for name in ("codeSet", "tagsSet"):  # Java writes a set in one line
+            subscription[name] = tuple(subscription.get(name, ()))
+        shown = fastjson.dumps_pretty(subscription).decode()
+        plain += f"Subscription data: \n{shown}\n{_RULE}"
+    if found.filter_data is not None:
+        plain += f"Filter data: \n{found.filter_data}\n{_RULE}"
+    plain += f"Queue data: \nmax: {found.max_queue_index}, min: {found.min_queue_index}\n{_RULE}"
+    for number_, item in enumerate(found.queue_data, index):
+        texts = ["null" if value is None else value for value in (
+            item.extend_data_json, item.bit_map, item.msg)]  # fmt: skip
+        plain += (
+            f"idx: {number_}\nConsumeQueueData{{physicOffset={item.physic_offset}, "
+            f"physicSize={item.physic_size}, tagsCode={item.tags_code}, "
+            f"extendDataJson='{texts[0]}', bitMap='{texts[1]}', "
+            f"eval={java_text.truth(item.eval)}, msg='{texts[2]}'}}\n{_RULE}"
+        )
+    return plain
+
+
+_PROGRESS = (
+    text("brokerName", "Broker"),
+    text("brokerAddr", "Address"),
+    text("status", "Status"),
+    text("result", "Result"),
+)
+
+# CheckRocksdbCqWriteResult.CheckStatus
+_CHECKS = {0: "same", 1: "different", 2: "in progress", 3: "error"}
+_CHECK_ERROR = 3
+
+
+@gives(_PROGRESS)
+async def check_rocksdb_cq_write_progress(
+    call: Call,
+    cluster_name: Annotated[
+        str, typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each master of it.")
+    ],
+    namesrv_addr: Annotated[
+        str | None,
+        typer.Option(
+            "-n",
+            "--nameserverAddr",
+            "--namesrvAddr",
+            metavar="HOST:PORT[;…]",
+            help="Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.",
+        ),
+    ] = None,
+    topic: Annotated[
+        str, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")
+    ] = "",
+    check_from: Annotated[
+        int | None,
+        typer.Option("-cf", "--checkFrom", metavar="MILLISECONDS", help="Stored since then."),
+    ] = None,
+) -> Result:
+    """Let brokers compare their consume queues in RocksDB with those in files (5.x brokers).
+
+    The comparison of the last 30 days, or since --checkFrom, runs in the broker, which writes what
+    it finds into its log.
+    """
+    from mq.cli.release import since_5
+
+    since = check_from
+    if since is None:
+        since = int(call.environment.clock() * 1000) - 30 * 24 * 3600 * 1000
+    async with call.admin() as admin:
+        info = await cluster.clusters(admin.session)
+        masters = cluster.masters(info, cluster_name)
+        done, failures = await cluster.at_each(
+            admin,
+            masters,
+            since_5(call.name, lambda each, at: each.check_rocksdb_progress(at, topic, since)),
+        )
+    rows: list[Row] = []
+    plain = ""
+    for address, found in done.items():
+        name = cluster.broker_name(info, address)
+        rows.append((name, address, _CHECKS.get(found.check_status), found.check_result))
+        if found.check_status == _CHECK_ERROR:
+            plain += f"{name} check error, please check log... errInfo: {found.check_result}"
+            failures.append(f"{address}: {found.check_result}")
+        else:
+            plain += f"{name} check doing, please wait and get the result from log... \n"
+    return Result(_PROGRESS, rows, plain, failures=failures)

@@ -46,7 +46,13 @@ class BrokerAdmin(AdminBase):
         return read(bodies.ProducerTableInfo.decode, response.body, address)
 
     async def consume_queue(
-        self, address: str, topic: str, queue_id: int, index: int, count: int, group: str = ""
+        self,
+        address: str,
+        topic: str,
+        queue_id: int,
+        index: int,
+        count: int,
+        group: str | None = None,
     ) -> bodies.QueryConsumeQueueResponseBody:
         """Entries of a consume queue from `index` on, judged by the subscription of `group`.
 
@@ -70,6 +76,19 @@ class BrokerAdmin(AdminBase):
         header = headers.GetConsumeStatsInBrokerHeader(is_order=ordered)
         response = await self._ask(address, header, timeout=timeout)
         return read(bodies.ConsumeStatsList.decode, response.body, address)
+
+    async def check_rocksdb_progress(
+        self, address: str, topic: str, since: int
+    ) -> bodies.CheckRocksdbCqWriteResult:
+        """Let the broker at `address` (5.x) compare queues in files with those in RocksDB.
+
+        Of all topics if `topic` is empty; of messages stored since a time in ms.
+        """
+        header = headers.CheckRocksdbCqWriteProgressRequestHeader(
+            topic=topic, check_store_time=since
+        )
+        response = await self._ask(address, header)
+        return read(bodies.CheckRocksdbCqWriteResult.decode, response.body, address)
 
     async def clean_expired_consume_queues(self, address: str) -> None:
         """Let the broker at `address` delete queue files whose messages are gone."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from mq.client.admin.base import AdminBase, read
 from mq.client.errors import ConsumerNotOnline
 from mq.protocol import bodies, headers
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import LanguageCode, RequestCode
+from mq.protocol.command import Command
 from mq.protocol.names import retry_topic
 
 # A broker passes these on to a client and waits for its answer (DefaultMQAdminExtImpl).
@@ -111,17 +112,40 @@ class GroupAdmin(AdminBase):
         return read(bodies.GetConsumerStatusBody.decode, response.body, address)
 
     async def reset_offset(
-        self, address: str, topic: str, group: str, timestamp: int, *, force: bool = True
+        self,
+        address: str,
+        topic: str,
+        group: str,
+        timestamp: int,
+        *,
+        force: bool = True,
+        for_cpp: bool = False,
     ) -> dict[bodies.MessageQueue, int]:
         """Send `group` to where `topic` was at `timestamp` (ms; -1: the end) and return whither.
 
-        Without `force` it only goes back. Raises ConsumerNotOnline when nobody is connected.
+        Without `force` it only goes back. `for_cpp` tells the consumers in the form that those in
+        C++ read. Raises ConsumerNotOnline when nobody is connected.
         """
         header = headers.ResetOffsetRequestHeader(
             topic=topic, group=group, timestamp=timestamp, is_force=force
         )
-        response = await self._ask(address, header, timeout=_RELAYED_SECONDS)
+        request = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.encode())
+        if for_cpp:
+            request.language = LanguageCode.CPP
+        response = await self.session.call(address, request, _RELAYED_SECONDS)
         return read(bodies.ResetOffsetBody.decode, response.body, address).offset_table
+
+    async def reset_queue(
+        self, address: str, topic: str, group: str, queue_id: int, offset: int
+    ) -> None:
+        """Send `group` to an offset of one queue, whether its consumers are there (5.x brokers).
+
+        An older broker does not look at the queue id: it would reset the whole topic.
+        """
+        header = headers.ResetOffsetRequestHeader(
+            topic=topic, group=group, timestamp=0, queue_id=queue_id, offset=offset
+        )
+        await self._ask(address, header, timeout=_RELAYED_SECONDS)
 
     async def lock_queues(
         self, address: str, group: str, client_id: str, queues: Iterable[bodies.MessageQueue]

@@ -17,15 +17,23 @@ class NameServerAdmin(AdminBase):
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a key at every name server."""
-        header = headers.PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
         for address in self.session.name_servers:
-            await self._ask(address, header)
+            await self.put_kv_at(address, namespace, key, value)
+
+    async def put_kv_at(self, address: str, namespace: str, key: str, value: str) -> None:
+        """Set a key at the name server at `address`."""
+        header = headers.PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
+        await self._ask(address, header)
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Delete a key at every name server."""
-        header = headers.DeleteKVConfigRequestHeader(namespace=namespace, key=key)
         for address in self.session.name_servers:
-            await self._ask(address, header)
+            await self.delete_kv_at(address, namespace, key)
+
+    async def delete_kv_at(self, address: str, namespace: str, key: str) -> None:
+        """Delete a key at the name server at `address`; a key that is not there is deleted."""
+        header = headers.DeleteKVConfigRequestHeader(namespace=namespace, key=key)
+        await self._ask(address, header)
 
     async def get_kv(self, address: str, namespace: str, key: str) -> str | None:
         """The value of a key at the name server at `address`; None if it has none."""

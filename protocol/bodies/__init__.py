@@ -124,6 +124,7 @@ SUBJECTS = {
         "SetMessageRequestModeRequestBody",
     ),
     "queue": (
+        "CheckRocksdbCqWriteResult",
         "ConsumeQueueData",
         "QueryConsumeQueueResponseBody",
     ),

@@ -2,6 +2,7 @@
 
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.bodies.subscription import SubscriptionData
+from mq.protocol.codes import SINCE_5
 
 
 class ConsumeQueueData(Body):
@@ -24,3 +25,10 @@ class QueryConsumeQueueResponseBody(Body):
     queue_data: list[ConsumeQueueData] = field(factory=list)
     max_queue_index: int = 0
     min_queue_index: int = 0
+
+
+class CheckRocksdbCqWriteResult(Body, release=SINCE_5):
+    """How queues in files and in RocksDB compare: 0 same, 1 different, 2 in progress, 3 error."""
+
+    check_result: str | None = None
+    check_status: int = 0

@@ -1,0 +1,150 @@
+"""Who is connected. Formats: org.apache.rocketmq.tools.command.connection and .producer."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import java_text
+from mq.cli.call import Call
+from mq.cli.effects import gives
+from mq.cli.errors import NotFound
+from mq.cli.result import Result, Row, number, text, time
+
+if TYPE_CHECKING:
+    from mq.protocol.bodies import Connection, ConsumerConnection, ProducerInfo
+
+_CLIENTS = (
+    text("clientId", "Client"),
+    text("clientAddr", "Address"),
+    text("language", "Language"),
+    text("version", "Version"),
+)
+
+
+@gives(_CLIENTS, data="The group: consumers, subscriptions, consumeType, messageModel, where from.")
+async def consumer_connection(
+    call: Call,
+    consumer_group: Annotated[
+        str, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Consumer group.")
+    ],
+    broker_addr: Annotated[
+        str | None,
+        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Ask this broker."),
+    ] = None,
+) -> Result:
+    """Show which consumers of a group are connected, and what they subscribe to."""
+    async with call.admin() as admin:
+        if broker_addr is not None:
+            found = await admin.consumer_connection(broker_addr, consumer_group)
+        else:
+            found = await admin.group_connection(consumer_group)
+    rows = [_client(item) for item in found.connection_set]
+    subscriptions = [
+        (found.subscription_table[name].topic, found.subscription_table[name].sub_string)
+        for name in java_text.properties_order(found.subscription_table)
+    ]
+    width = "{:<36} {:<22} {:<10} {}\n"
+    plain = width.format("#ClientId", "#ClientAddr", "#Language", "#Version")
+    plain += "".join(width.format(*row) for row in rows)
+    plain += f"\nBelow is subscription:\n{'#Topic':<20} #SubExpression\n"
+    plain += "".join(f"{topic:<20} {expression}\n" for topic, expression in subscriptions)
+    ways = _ways(found)
+    names = "ConsumeType", "MessageModel", "ConsumeFromWhere"
+    plain += "\n" + "".join(
+        f"{name}: {way or 'null'}\n" for name, way in zip(names, ways.values(), strict=True)
+    )
+    fields = [column.name for column in _CLIENTS]
+    data: dict[str, Any] = {
+        "consumers": [dict(zip(fields, row, strict=True)) for row in rows],
+        "subscriptions": [
+            {"topic": topic, "expression": expression} for topic, expression in subscriptions
+        ],
+        **ways,
+    }
+    notes = [f"subscribes to {topic}: {expression}" for topic, expression in subscriptions]
+    return Result(_CLIENTS, rows, plain, data=data, notes=notes)
+
+
+def _ways(found: "ConsumerConnection") -> dict[str, str | None]:
+    """How the group consumes, by JSON name; None where the broker does not know."""
+    ways = {
+        "consumeType": found.consume_type,
+        "messageModel": found.message_model,
+        "consumeFromWhere": found.consume_from_where,
+    }
+    return {name: None if way is None else way.name for name, way in ways.items()}
+
+
+def _client(connection: "Connection | ProducerInfo") -> Row:
+    from mq.protocol.bodies import Connection
+    from mq.protocol.codes import version_name
+
+    if isinstance(connection, Connection):
+        address = connection.client_addr
+    else:
+        address = connection.remote_ip
+    language = "null" if connection.language is None else connection.language.name
+    return (connection.client_id, address, language, version_name(connection.version))
+
+
+@gives(_CLIENTS)
+async def producer_connection(
+    call: Call,
+    producer_group: Annotated[
+        str, typer.Option("-g", "--producerGroup", metavar="GROUP", help="Producer group.")
+    ],
+    topic: Annotated[
+        str, typer.Option("-t", "--topic", metavar="TOPIC", help="A topic it sends to.")
+    ],
+) -> Result:
+    """Show which producers of a group are connected to a broker of a topic."""
+    from mq.cli import cluster
+
+    async with call.admin() as admin:
+        brokers = (await admin.topic_route(topic)).broker_datas
+        if not brokers:
+            raise NotFound(f"topic {topic} has no broker now")
+        address = cluster.any_address(brokers[0])
+        found = await admin.producer_connection(address, producer_group)
+    if not found.connection_set:
+        raise NotFound(f"no producer of group {producer_group} is connected to {address}")
+    rows = [_client(item) for item in found.connection_set]
+    plain = "".join(
+        f"{index:04}  {client:<32} {where:<22} {language:<8} {version}\n"
+        for index, (client, where, language, version) in enumerate(rows, 1)
+    )
+    return Result(_CLIENTS, rows, plain)
+
+
+_PRODUCERS = (
+    text("group", "Producer group"),
+    *_CLIENTS,
+    number("versionNumber", ""),
+    time("lastUpdate", "Last heard of"),
+)
+
+
+@gives(_PRODUCERS)
+async def producer(
+    call: Call,
+    broker: Annotated[
+        str, typer.Option("-b", "--broker", metavar="HOST:PORT", help="Of this broker.")
+    ],
+) -> Result:
+    """Show every producer that is connected to a broker."""
+    async with call.admin() as admin:
+        groups = (await admin.producers(broker)).data
+    rows: list[Row] = []
+    plain = ""
+    for group in java_text.hash_order(groups):
+        if not groups[group]:
+            plain += f"producer group ({group}) instances are empty\n"
+        for item in groups[group]:
+            client = _client(item)
+            rows.append((group, *client, item.version, item.last_update_timestamp))
+            plain += (
+                f"producer group ({group}) instance : clientId={client[0]},remoteIP={client[1]}, "
+                f"language={client[2]}, version={item.version}, "
+                f"lastUpdateTimestamp={item.last_update_timestamp}\n"
+            )
+    return Result(_PRODUCERS, rows, plain)

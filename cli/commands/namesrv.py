@@ -1,0 +1,156 @@
+"""The name server commands of mqadmin. Formats: org.apache.rocketmq.tools.command.namesrv.
+
+Name servers do not talk to each other: what a command changes, it changes at every one that it was
+given, and it reports each.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import UsageError
+from mq.cli.result import Result, Row, number, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+BrokerName = Annotated[str, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")]
+Namespace = Annotated[
+    str, typer.Option("-s", "--namespace", metavar="NAMESPACE", help="Namespace of the key.")
+]
+Key = Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Name of the value.")]
+Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="The value.")]
+
+_PERMISSION = (
+    text("namesrvAddr", "Name server"),
+    text("brokerName", "Broker"),
+    number("topicCount", "Topics"),
+)
+
+
+@writes
+@gives(_PERMISSION)
+async def wipe_write_perm(call: Call, broker_name: BrokerName) -> Result:
+    """Take a broker out of the routes for producers, at every name server.
+
+    Consumers go on, so that the broker runs dry. The topics get their permission back with
+    addWritePerm; a broker that registers a changed topic brings that topic back by itself.
+    """
+    return await _permission(
+        call, broker_name, "wipe", lambda admin, at: admin.wipe_write_permission(at, broker_name)
+    )
+
+
+@writes
+@gives(_PERMISSION)
+async def add_write_perm(call: Call, broker_name: BrokerName) -> Result:
+    """Give a broker back to producers, at every name server."""
+    return await _permission(
+        call, broker_name, "add", lambda admin, at: admin.add_write_permission(at, broker_name)
+    )
+
+
+async def _permission(
+    call: Call,
+    broker_name: str,
+    verb: str,
+    act: Callable[["Admin", str], Coroutine[Any, Any, int]],
+) -> Result:
+    async with call.admin() as admin:
+        done, failures = await cluster.at_each(admin, call.name_servers, act)
+    plain = ""
+    for address in call.name_servers:
+        what = f"{verb} write perm of broker[{broker_name}] in name server[{address}]"
+        plain += f"{what} OK, {done[address]}\n" if address in done else f"{what} Failed\n"
+    rows: list[Row] = [(address, broker_name, count) for address, count in done.items()]
+    notes = []
+    if not failures and not any(done.values()):
+        notes.append(f"nothing changed: is {broker_name} the name of a broker? See: mq clusterList")
+    return Result(_PERMISSION, rows, plain, failures=failures, notes=notes)
+
+
+_CONFIG = (text("namesrvAddr", "Name server"), text("key", "Key"), text("value", "Value"))
+
+
+@gives(_CONFIG, data="The settings of each name server by its address.")
+async def get_namesrv_config(call: Call) -> Result:
+    """Show the settings of the name servers."""
+    async with call.admin() as admin:
+        found, failures = await cluster.at_each(
+            admin, call.name_servers, lambda each, address: each.name_server_config(address)
+        )
+    rows: list[Row] = []
+    plain = ""
+    for address in java_text.hash_order(found, capacity=4):
+        settings = found[address]
+        keys = java_text.properties_order(settings)
+        rows += [(address, key, settings[key]) for key in keys]
+        plain += f"============{address}============\n"
+        plain += "".join(f"{key:<50}=  {settings[key]}\n" for key in keys)
+    return Result(_CONFIG, rows, plain, data=found, failures=failures)
+
+
+@writes
+@gives(_CONFIG)
+async def update_namesrv_config(call: Call, key: Key, value: Value) -> Result:
+    """Change a setting of the running name servers."""
+    async with call.admin() as admin:
+        try:
+            done, failures = await cluster.at_each(
+                admin,
+                call.name_servers,
+                lambda each, address: each.update_name_server_config(address, {key: value}),
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    # Java shows what was given with -n, and nothing where the variable says it.
+    given = call.given_name_servers
+    shown = "" if given is None else f"[{', '.join(given.split(';'))}]"
+    plain = "" if failures else f"update name server config success!{shown}\n{key} : {value}\n"
+    rows: list[Row] = [(address, key, value) for address in done]
+    return Result(_CONFIG, rows, plain, failures=failures)
+
+
+_KV = (
+    text("namesrvAddr", "Name server"),
+    text("namespace", "Namespace"),
+    text("key", "Key"),
+    text("value", "Value"),
+)
+
+
+@writes
+@gives(_KV)
+async def update_kv_config(call: Call, namespace: Namespace, key: Key, value: Value) -> Result:
+    """Set a key-value setting, at every name server."""
+    async with call.admin() as admin:
+        done, failures = await cluster.at_each(
+            admin,
+            call.name_servers,
+            lambda each, address: each.put_kv_at(address, namespace, key, value),
+        )
+    plain = "" if failures else "create or update kv config to namespace success.\n"
+    rows: list[Row] = [(address, namespace, key, value) for address in done]
+    return Result(_KV, rows, plain, failures=failures)
+
+
+@writes
+@gives(_KV[:3])
+async def delete_kv_config(call: Call, namespace: Namespace, key: Key) -> Result:
+    """Delete a key-value setting, at every name server.
+
+    A key that does not exist is deleted already.
+    """
+    async with call.admin() as admin:
+        done, failures = await cluster.at_each(
+            admin,
+            call.name_servers,
+            lambda each, address: each.delete_kv_at(address, namespace, key),
+        )
+    plain = "" if failures else "delete kv config from namespace success.\n"
+    rows: list[Row] = [(address, namespace, key) for address in done]
+    return Result(_KV[:3], rows, plain, failures=failures)

@@ -1,0 +1,233 @@
+"""The offset commands of mqadmin: reset, skip, clone and look at the offsets of groups.
+
+Formats: org.apache.rocketmq.tools.command.offset of 4.9.7; what a 5.x option asks for has the text
+of 5.x.
+"""
+
+from typing import Annotated
+
+import typer
+
+from mq.cli import cluster, java_text, reset
+from mq.cli.call import Call
+from mq.cli.commands.consumer import consume_stats
+from mq.cli.effects import destroys, gives, writes
+from mq.cli.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.options import Truth
+from mq.cli.result import Result, Row, number, text
+from mq.cli.status import Status
+
+Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
+Timestamp = Annotated[
+    str,
+    typer.Option(
+        "-s",
+        "--timestamp",
+        metavar="TIME",
+        help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS.",
+    ),
+]
+Force = Annotated[Truth, typer.Option("-f", "--force", help="false: only go back, skip nothing.")]
+RouteTopic = Annotated[
+    str | None,
+    typer.Option(
+        "-c",
+        "--cluster",
+        metavar="CLUSTER",
+        help="Of a light topic (%LMQ%…): its cluster or parent, where its brokers are found.",
+    ),
+]
+
+
+@destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
+@gives(reset.COLUMNS)
+async def reset_offset_by_time(
+    call: Call,
+    group: Group,
+    topic: Topic,
+    timestamp: Timestamp,
+    force: Force = Truth.TRUE,
+    cplus: Annotated[
+        bool, typer.Option("--cplus", help="The consumers are written in C++.")
+    ] = False,
+    broker: Annotated[
+        str | None,
+        typer.Option("-b", "--broker", metavar="HOST:PORT", help="With -q: only there."),
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option("-q", "--queue", metavar="ID", help="With -b: only this queue.")
+    ] = None,
+    offset: Annotated[
+        int | None,
+        typer.Option("-o", "--offset", metavar="OFFSET", help="With -b and -q: to this offset."),
+    ] = None,
+    route_topic: RouteTopic = None,
+) -> Result:
+    """Send a consumer group to where a topic was at a time.
+
+    Consumers that are connected are told and go on from there without a restart. Where none is,
+    the offsets at the brokers are set. With -b and -q it is one queue.
+    """
+    when = _time(timestamp)
+    async with call.admin() as admin:
+        if broker is None and queue is None and offset is None:
+            wanted = reset.Wanted(topic, group, when, bool(force), cplus, route_topic)
+            rows, failures, online = await reset.all_queues(admin, wanted)
+            plain = reset.heading(wanted, timestamp, online) + reset.table(rows, online)
+            return reset.result(rows, plain, failures)
+        if broker is None or queue is None:
+            raise UsageError("-b/--broker and -q/--queue (and -o/--offset) belong together")
+        if when < 0:
+            when = int(call.environment.clock() * 1000)
+        target = await reset.offset_at(admin, broker, topic, queue, when, offset)
+        row = await reset.one_queue(admin, broker, topic, group, queue, target)
+    plain = (
+        f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
+        f"queueId[{queue}], broker[{broker}], timestamp(string)[{timestamp}], "
+        f"timestamp(long)[{when}]\nreset consumer offset to {target}\n"
+    )
+    return reset.result([row], plain, [])
+
+
+@destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
+@gives(reset.COLUMNS)
+async def reset_offset_by_time_old(
+    call: Call,
+    group: Group,
+    topic: Topic,
+    timestamp: Timestamp,
+    force: Force = Truth.TRUE,
+    route_topic: RouteTopic = None,
+) -> Result:
+    """Set the offsets of a consumer group to where a topic was at a time; restart it afterwards.
+
+    Only the offsets at the brokers are set. Consumers that are connected overwrite them, so stop
+    them first, or use resetOffsetByTime.
+    """
+    wanted = reset.Wanted(topic, group, _time(timestamp), bool(force), route_topic=route_topic)
+    async with call.admin() as admin:
+        rows, failures = await reset.at_brokers(admin, wanted)
+    plain = reset.heading(wanted, timestamp, False) + reset.table(rows, False)
+    return reset.result(rows, plain, failures)
+
+
+@destroys("skip all messages of topic {topic} that wait for group {group}")
+@gives(reset.COLUMNS)
+async def skip_accumulated_message(
+    call: Call,
+    group: Group,
+    topic: Topic,
+    force: Force = Truth.TRUE,
+    route_topic: RouteTopic = None,
+) -> Result:
+    """Skip all messages that wait for a consumer group."""
+    wanted = reset.Wanted(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
+    async with call.admin() as admin:
+        rows, failures, online = await reset.all_queues(admin, wanted)
+    return reset.result(rows, reset.table(rows, online), failures)
+
+
+def _time(timestamp: str) -> int:
+    """Milliseconds, or TO_THE_END for `now`. Raises UsageError."""
+    if timestamp == "now":
+        return reset.TO_THE_END
+    try:
+        return java_text.parse_time(timestamp)
+    except ValueError as error:
+        raise UsageError(f"-s/--timestamp: {error}", hint="or write: now") from None
+
+
+_CLONED = (text("brokerName", "Broker"), number("queueId", "Queue"), number("offset", "Offset"))
+
+
+@writes
+@gives(_CLONED)
+async def clone_group_offset(
+    call: Call,
+    src_group: Annotated[
+        str, typer.Option("-s", "--srcGroup", metavar="GROUP", help="Take the offsets of it.")
+    ],
+    dest_group: Annotated[
+        str, typer.Option("-d", "--destGroup", metavar="GROUP", help="Give them to it.")
+    ],
+    topic: Topic,
+    offline: Annotated[
+        str | None, typer.Option("-o", "--offline", metavar="TEXT", help="Means nothing.")
+    ] = None,
+) -> Result:
+    """Give a consumer group the offsets of another in a topic.
+
+    Stop the consumers of the group that is given them: connected ones overwrite offsets with their
+    own. mqadmin takes over the offsets of all topics of the group; this does so for the topic
+    only.
+    """
+    from mq.protocol.names import check_group
+
+    legal(check_group, dest_group)
+    async with call.admin() as admin:
+        stats = await consume_stats(admin, src_group)
+        route = await admin.topic_route(topic)
+        addresses = {item.broker_name: cluster.any_address(item) for item in route.broker_datas}
+        rows: list[Row] = []
+        for queue in sorted(stats.offsets):
+            offset = stats.offsets[queue].consumer_offset
+            if queue.topic != topic or offset < 0 or queue.broker_name not in addresses:
+                continue
+            where = addresses[queue.broker_name]
+            await admin.update_consumer_offset(where, dest_group, topic, queue.queue_id, offset)
+            rows.append((queue.broker_name, queue.queue_id, offset))
+    if not rows:
+        raise NotFound(f"group {src_group} has no offsets in topic {topic}")
+    plain = (
+        f"clone group offset success. srcGroup[{src_group}], destGroup=[{dest_group}], "
+        f"topic[{topic}]"
+    )
+    return Result(_CLONED, rows, plain)
+
+
+_STATUS = (
+    text("clientId", "Consumer"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("offset", "Offset"),
+)
+
+
+@gives(_STATUS)
+async def get_consumer_status(
+    call: Call,
+    group: Group,
+    topic: Topic,
+    origin_client_id: Annotated[
+        str | None, typer.Option("-i", "--originClientId", metavar="ID", help="Only this one.")
+    ] = None,
+) -> Result:
+    """Show how far each consumer of a group says that it has come.
+
+    The consumers themselves are asked, through a broker of the topic.
+    """
+    from mq.client.errors import ConsumerNotOnline
+
+    client = origin_client_id or ""
+    async with call.admin() as admin:
+        brokers = (await admin.topic_route(topic)).broker_datas
+        if not brokers:
+            raise NotFound(f"topic {topic} has no broker now")
+        address = cluster.any_address(brokers[0])
+        try:
+            status = await admin.consumer_status(address, topic, group, client)
+        except ConsumerNotOnline as error:
+            raise CommandError(str(error), status=Status.NOT_FOUND) from None
+    width = "{:<50}  {:<15}  {:<15}  {:<20}\n"
+    plain = (
+        f"get consumer status from client. group={group}, topic={topic}, originClientId={client}\n"
+    ) + width.format("#clientId", "#brokerName", "#queueId", "#offset")
+    rows: list[Row] = []
+    for name in java_text.hash_order(status.consumer_table):
+        table = status.consumer_table[name]
+        for queue in java_text.hash_order(table, java_text.queue_hash):
+            row = (queue.broker_name, queue.queue_id, table[queue])
+            rows.append((name, *row))
+            plain += width.format(java_text.cut(name, 50), *row)
+    return Result(_STATUS, rows, plain)

@@ -1,0 +1,137 @@
+"""Rates and counts of topics and groups. Format: org.apache.rocketmq.tools.command.stats."""
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from mq.cli import java_text
+from mq.cli.call import Call
+from mq.cli.effects import gives
+from mq.cli.errors import NotFound
+from mq.cli.result import Result, Row, number, text
+from mq.protocol.names import DEAD_LETTER_PREFIX, MASTER_ID, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import BrokerStatsData
+
+_COLUMNS = (
+    text("topic", "Topic"),
+    text("group", "Consumer group"),
+    number("accumulation", "Behind"),
+    number("inTps", "In/s"),
+    number("outTps", "Out/s"),
+    number("inMsg24Hour", "In, 24 h"),
+    number("outMsg24Hour", "Out, 24 h"),
+)
+
+_LINE = "{:<64}  {:<64} {:>12} {:>11} {:>11} {:>14} {:>14}\n"
+
+
+@gives(_COLUMNS)
+async def stats_all(
+    call: Call,
+    active_topic: Annotated[
+        bool, typer.Option("-a", "--activeTopic", help="Only where messages came or went.")
+    ] = False,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")
+    ] = None,
+) -> Result:
+    """Show how many messages go in and out of topics, by consumer group.
+
+    A topic without a group has one row, whose group is empty.
+    """
+    from mq.cli import listing
+    from mq.client.errors import MQError
+
+    heads = "#Topic", "#Consumer Group", "#Accumulation", "#InTPS", "#OutTPS"
+    plain = _LINE.format(*heads, "#InMsg24Hour", "#OutMsg24Hour")
+    rows: list[Row] = []
+    failures: list[str] = []
+    async with call.admin() as admin:
+        for name in java_text.hash_order(await listing.topic_names(admin.session)):
+            if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) or topic not in (None, name):
+                continue
+            try:
+                found = await _topic(admin, name, active_topic)
+            except (MQError, NotFound):
+                continue  # as in Java: a topic that cannot be asked about has no line
+            for row in found:
+                rows.append(row)
+                plain += _line(row)
+    return Result(_COLUMNS, rows, plain, failures=failures)
+
+
+def _line(row: Row) -> str:
+    topic, group, behind, tps_in, tps_out, count_in, count_out = row
+    cut = java_text.cut
+    if group is None:
+        rate, last = "", "NO_CONSUMER"
+    else:
+        rate, last = java_text.fixed(tps_out, 2), count_out
+    return _LINE.format(
+        cut(topic, 64), cut(group or "", 64), behind, java_text.fixed(tps_in, 2), rate, count_in,
+        last,
+    )  # fmt: skip
+
+
+class _Flow(NamedTuple):
+    tps: float
+    messages: int
+
+
+async def _topic(admin: "Admin", topic: str, active: bool) -> list[Row]:
+    """The rows of one topic (StatsAllSubCommand.printTopicDetail)."""
+    from mq.cli import cluster
+    from mq.cli.wire import groups_of_topic
+
+    brokers = (await admin.topic_route(topic)).broker_datas
+    if not brokers:
+        return []
+    masters = [item.broker_addrs[MASTER_ID] for item in brokers if MASTER_ID in item.broker_addrs]
+    groups = await groups_of_topic(admin.session, cluster.any_address(brokers[0]), topic)
+    came = await _flow(admin, masters, "TOPIC_PUT_NUMS", topic)
+    if not groups:
+        shown = came.messages > 0 or not active
+        return [(topic, None, 0, came.tps, None, came.messages, None)] if shown else []
+    rows: list[Row] = []
+    for group in java_text.hash_order(groups):
+        went = await _flow(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
+        behind = await _behind(admin, group, topic)
+        if not active or came.messages > 0 or went.messages > 0:
+            rows.append((topic, group, behind, came.tps, went.tps, came.messages, went.messages))
+    return rows
+
+
+async def _flow(admin: "Admin", masters: list[str], name: str, key: str) -> _Flow:
+    """The sum of a figure over brokers; one that does not have it counts nothing."""
+    from mq.client.errors import MQError
+
+    tps, count = 0.0, 0
+    for address in masters:
+        try:
+            figure = await admin.broker_stats(address, name, key)
+        except MQError:
+            continue
+        tps += figure.stats_minute.tps if figure.stats_minute else 0.0
+        count += _day(figure)
+    return _Flow(tps, count)
+
+
+def _day(figure: "BrokerStatsData") -> int:
+    """The sum of a day, or of what there is (StatsAllSubCommand.compute24HourSum)."""
+    for span in (figure.stats_day, figure.stats_hour, figure.stats_minute):
+        if span is not None and span.sum:
+            return span.sum
+    return 0
+
+
+async def _behind(admin: "Admin", group: str, topic: str) -> int:
+    from mq.cli.commands.consumer import consume_stats
+    from mq.client.errors import MQError
+
+    try:
+        return max(0, (await consume_stats(admin, group, topic)).lag)
+    except (MQError, NotFound):
+        return 0
