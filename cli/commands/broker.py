@@ -6,7 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text, where
 from mq.cli.call import Call
-from mq.cli.effects import writes
+from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, number, text, time
@@ -87,6 +87,7 @@ async def _heads(admin: "Admin", name: str) -> dict[str, str]:
 
 
 @writes
+@gives(_COLUMNS)
 async def update_broker_config(
     call: Call,
     key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Setting.")],
@@ -131,6 +132,7 @@ _STATS_LINE = "{:<64}  {:<64}  {:<32}  {:<4}  {:<20}  {:<20}  {:<20}  {}\n"
 _STATS_HEADS = "Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff"
 
 
+@gives(_STATS_COLUMNS, totals=(number("diffTotal", "Messages that wait"),))
 async def broker_consume_stats(
     call: Call,
     broker_addr: Annotated[

@@ -7,7 +7,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
-from mq.cli.effects import destroys
+from mq.cli.effects import destroys, gives
 from mq.cli.errors import NotFound
 from mq.cli.result import Result, Row, text
 
@@ -22,8 +22,11 @@ ClusterName = Annotated[
     typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each broker of it. Default: all."),
 ]
 
+_COLUMNS = (text("brokerAddr", "Done at"),)
+
 
 @destroys("delete queue files whose messages are gone")
+@gives(_COLUMNS)
 async def clean_expired_cq(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
@@ -40,6 +43,7 @@ async def clean_expired_cq(
 
 
 @destroys("delete queue files of topics that brokers have no settings of")
+@gives(_COLUMNS)
 async def clean_unused_topic(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
@@ -50,6 +54,7 @@ async def clean_unused_topic(
 
 
 @destroys("delete log files that are past their time")
+@gives(_COLUMNS)
 async def delete_expired_commit_log(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
@@ -74,7 +79,7 @@ async def _everywhere(
         done, failures = await cluster.at_each(admin, targets, act)
     rows: list[Row] = [(address,) for address in done]
     plain = "false" if failures else "success"  # and no line end, as in Java
-    return Result((text("brokerAddr", "Done at"),), rows, plain, failures=failures)
+    return Result(_COLUMNS, rows, plain, failures=failures)
 
 
 async def _addresses(admin: "Admin", cluster_name: str | None) -> list[str]:

@@ -6,6 +6,7 @@ import typer
 
 from mq.cli import java_text, message_text
 from mq.cli.call import Call
+from mq.cli.effects import gives
 from mq.cli.errors import NotFound
 from mq.cli.result import Result, Row, flag, number, text, time
 from mq.protocol.names import TRACE_TOPIC
@@ -29,6 +30,7 @@ _LINE = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}\n"
 Entry = tuple["Pub | SubAfter", "StoredMessage"]
 
 
+@gives(COLUMNS)
 async def query_msg_trace_by_id(
     call: Call,
     msg_id: Annotated[

@@ -11,7 +11,7 @@ import typer
 
 from mq.cli import java_text, message_text
 from mq.cli.call import Call
-from mq.cli.effects import endless, writes
+from mq.cli.effects import endless, gives, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
 from mq.cli.result import Result, Row, flag, number, text
@@ -54,7 +54,7 @@ async def send_message(
     if qid is not None and qid < 0:
         raise UsageError(f"a queue id of {qid}")
     message = Message(topic, body.encode(), tags=tags, keys=(key or "").split())
-    async with _producer(call, _group(call), trace=bool(msg_trace_enable)) as producer:
+    async with call.producer(_group(call), trace=bool(msg_trace_enable)) as producer:
         queue: MessageQueue | None = None
         if broker is not None:
             queues = [item for item in await producer.prepare(topic) if item.broker_name == broker]
@@ -70,19 +70,6 @@ async def send_message(
 
 def _group(call: Call) -> str:
     return str(int(call.environment.clock() * 1000))
-
-
-def _producer(call: Call, group: str, *, trace: bool = False) -> "Producer":
-    from mq.client.producer import Producer
-
-    return Producer(
-        call.name_servers,
-        group,
-        timeout=call.timeout,
-        trace=trace,
-        credentials=call.credentials(),
-        tls=call.tls(),
-    )
 
 
 def _sent(result: "SendResult") -> Result:
@@ -125,6 +112,7 @@ _STATUS_COLUMNS = (
 
 @writes
 @concurrently
+@gives(_STATUS_COLUMNS)
 async def send_msg_status(
     call: Call,
     broker_name: Annotated[
@@ -148,7 +136,7 @@ async def send_msg_status(
     _positive("-s/--messageSize", message_size)
     _positive("-c/--count", count)
     group, clock = "PID_SMSC", call.environment.clock
-    async with _producer(call, group) as producer:
+    async with call.producer(group) as producer:
         await producer.send(Message(broker_name, _GREETING * 2))
         for _ in range(count):
             began = clock()
@@ -183,6 +171,7 @@ _ROUND_TRIP_COLUMNS = (
 
 @writes
 @concurrently
+@gives(_ROUND_TRIP_COLUMNS, totals=(number("averageMillis", "Mean but for the first (ms)"),))
 async def check_msg_send_rt(
     call: Call,
     topic: Topic,
@@ -204,7 +193,7 @@ async def check_msg_send_rt(
     _positive("-s/--size", size)
     line, clock = "{:<32}  {:<4}  {:<20}    {}\n", call.environment.clock
     total = 0
-    async with _producer(call, _group(call)) as producer:
+    async with call.producer(_group(call)) as producer:
         queues = await producer.prepare(topic)
         plain = line.format("#Broker Name", "#QID", "#Send Result", "#RT")
         for index in range(amount):
@@ -241,6 +230,7 @@ _CLUSTER_LINE = "{:<24}  {:<24}  {:<8}  {:<16}  {:<16}\n"
 @writes
 @endless
 @concurrently
+@gives(_CLUSTER_COLUMNS)
 async def cluster_rt(
     call: Call,
     amount: Annotated[
@@ -274,7 +264,7 @@ async def cluster_rt(
     _positive("-s/--size", size)
     if interval < 0:
         raise UsageError(f"-i/--interval: {interval} s")
-    async with _producer(call, _group(call)) as producer:
+    async with call.producer(_group(call)) as producer:
         info = await cluster.clusters(producer.session)
         names = [cluster_name] if cluster_name else java_text.hash_order(info.cluster_addr_table)
         brokers = [(name, broker) for name in names for broker in cluster.broker_names(info, name)]

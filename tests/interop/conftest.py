@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop import peers
+from tests.interop.tools import Cluster, cluster_with_both_tools
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,18 @@ def java_cluster(
         peers.JavaBroker(release, home, namesrv.address) as broker,
     ):
         yield JavaCluster(release, namesrv.address, broker.address, broker.name, home)
+
+
+@pytest.fixture(scope="session", params=[*peers.SERVER_RELEASES, "ours"])
+def both_tools(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A filled cluster of each kind in turn, with the Java mqadmin and ours.
+
+    Tests share it: what they change is of their own.
+    """
+    release: str = request.param
+    with cluster_with_both_tools(
+        release, tmp_path_factory.mktemp(f"commands-{release}")
+    ) as cluster:
+        yield cluster

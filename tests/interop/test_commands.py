@@ -6,7 +6,6 @@ ours. Masked are durations, rates of the moment, and the ids of messages that ea
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,58 +13,16 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
-from tests.cli.support import Mq
-from tests.interop import peers
-from tests.interop.tools import BROKER, Cluster, JavaTool, java_daemons, our_daemons
+from tests.interop.tools import BROKER, GROUP, TOPIC, Cluster
 
 pytestmark = pytest.mark.java
 
-TOPIC = "CommandTopic"
 ORDERED = "OrderedCommandTopic"
-GROUP = "CommandGroup"
-IDLE_GROUP = "IdleCommandGroup"
-MESSAGES = 9
 
 
-@pytest.fixture(scope="module", params=["java-4.9.7", "java-5.5.0", "ours"])
-def cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    peers.require_java()
-    tmp = tmp_path_factory.mktemp("commands")
-    release = request.param.removeprefix("java-")
-    daemons = our_daemons(tmp) if release == "ours" else java_daemons(tmp, release)
-    with daemons as (namesrv, broker), JavaTool(tmp) as java:
-        cluster = Cluster(java, Mq(tmp / "config"), namesrv, broker)
-        cluster.release = release
-        fill(cluster)
-        with peers.JavaProgram("4.9.8", "Consume.java", namesrv, GROUP, TOPIC, tmp=tmp) as consumer:
-            consumer.wait_for_line("GOT ", count=MESSAGES)
-            commit(cluster)
-            yield cluster
-
-
-def fill(cluster: Cluster) -> None:
-    """Topics, messages with keys and tags, a group that has consumed and one that has not."""
-    assert cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", TOPIC).status == 0
-    for group in (GROUP, IDLE_GROUP):
-        made = cluster.ours("updateSubGroup", "-b", cluster.broker, "-g", group)
-        assert made.status == 0
-    for number in range(MESSAGES):
-        sent = cluster.ours(
-            "sendMessage", "-t", TOPIC, "-p", f"Grüße {number}", "-k", f"key{number} every",
-            "-c", "TagA" if number % 2 else "TagB", "-b", BROKER, "-i", str(number % 3),
-        )  # fmt: skip
-        assert sent.status == 0, sent.err
-
-
-def commit(cluster: Cluster) -> None:
-    """Put the group where its consumer is; by itself it says so only every five seconds."""
-    with BlockingSession(cluster.namesrv) as session:
-        admin = Admin(session)
-        for queue in range(8):
-            offset = run(admin.max_offset(cluster.broker, TOPIC, queue))
-            run(admin.update_consumer_offset(cluster.broker, GROUP, TOPIC, queue, offset))
+@pytest.fixture
+def cluster(both_tools: Cluster) -> Cluster:
+    return both_tools
 
 
 READS = [

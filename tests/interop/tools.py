@@ -4,14 +4,21 @@ import base64
 import re
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
 
 BROKER = "broker-a"
+TOPIC = "CommandTopic"
+GROUP = "CommandGroup"
+IDLE_GROUP = "IdleCommandGroup"
+MESSAGES = 9
 
 # What differs between two calls for the same state: durations, and rates of the moment.
 MOVING = (
@@ -55,14 +62,30 @@ class JavaTool(peers.Process):
 
 
 class Cluster:
-    """A Java cluster with a topic, messages and groups; the two tools that look at it."""
+    """A cluster with a topic, messages and groups; the tools that look at it.
 
-    def __init__(self, java: JavaTool, mq: Mq, namesrv: str, broker: str) -> None:
+    The Java tool is that of 4.9.7; that of 5.5.0 is started when it is asked for.
+    """
+
+    def __init__(
+        self,
+        java: JavaTool,
+        mq: Mq,
+        namesrv: str,
+        broker: str,
+        release: str,
+        start_java_5: Callable[[], JavaTool],
+    ) -> None:
         self.java = java
         self.mq = mq
         self.namesrv = namesrv
         self.broker = broker
-        self.release = ""
+        self.release = release
+        self._start_java_5 = start_java_5
+
+    @cached_property
+    def java_5(self) -> JavaTool:
+        return self._start_java_5()
 
     def ours(self, *arguments: str) -> Finished:
         return self.mq(*arguments, "-n", self.namesrv)
@@ -70,13 +93,15 @@ class Cluster:
     def theirs(self, *arguments: str) -> str:
         return self.java(*arguments, "-n", self.namesrv)
 
-    def assert_same(self, *arguments: str, nonempty: bool = True) -> str:
-        """Both tools print the same.
+    def assert_same(
+        self, *arguments: str, nonempty: bool = True, tool: JavaTool | None = None
+    ) -> str:
+        """Both tools print the same; `tool` is the Java one if not that of 4.9.7.
 
         Rates and counters of the broker may move between two calls: then they are made again.
         """
         for _ in range(4):
-            java = self.theirs(*arguments)
+            java = (tool or self.java)(*arguments, "-n", self.namesrv)
             ours = self.ours(*arguments)
             if masked(ours.out) == masked(java):
                 break
@@ -105,3 +130,46 @@ def our_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
     ports = ["--namesrv-port", str(port), "--broker-port", str(broker_port)]
     with peers.Process([*command, *ports], tmp / "home", "registered with name server"):
         yield f"127.0.0.1:{port}", f"127.0.0.1:{broker_port}"
+
+
+def fill(cluster: Cluster) -> None:
+    """Topics, messages with keys and tags, a group that has consumed and one that has not."""
+    assert cluster.ours("updateTopic", "-c", "DefaultCluster", "-t", TOPIC).status == 0
+    for group in (GROUP, IDLE_GROUP):
+        made = cluster.ours("updateSubGroup", "-b", cluster.broker, "-g", group)
+        assert made.status == 0
+    for number in range(MESSAGES):
+        sent = cluster.ours(
+            "sendMessage", "-t", TOPIC, "-p", f"Grüße {number}", "-k", f"key{number} every",
+            "-c", "TagA" if number % 2 else "TagB", "-b", BROKER, "-i", str(number % 3),
+        )  # fmt: skip
+        assert sent.status == 0, sent.err
+
+
+def commit(cluster: Cluster) -> None:
+    """Put the group where its consumer is; by itself it says so only every five seconds."""
+    with BlockingSession(cluster.namesrv) as session:
+        admin = Admin(session)
+        for queue in range(8):
+            offset = run(admin.max_offset(cluster.broker, TOPIC, queue))
+            run(admin.update_consumer_offset(cluster.broker, GROUP, TOPIC, queue, offset))
+
+
+@contextmanager
+def cluster_with_both_tools(release: str, tmp: Path) -> Iterator[Cluster]:
+    """A cluster of `release` ("4.9.7", "5.5.0" or "ours") that is filled and consumed from."""
+    peers.require_java()
+    daemons = our_daemons(tmp) if release == "ours" else java_daemons(tmp, release)
+    with ExitStack() as parts:
+        namesrv, broker = parts.enter_context(daemons)
+        java = parts.enter_context(JavaTool(tmp))
+
+        def start_java_5() -> JavaTool:
+            return parts.enter_context(JavaTool(tmp, "5.5.0"))
+
+        cluster = Cluster(java, Mq(tmp / "config"), namesrv, broker, release, start_java_5)
+        fill(cluster)
+        consume = peers.JavaProgram("4.9.8", "Consume.java", namesrv, GROUP, TOPIC, tmp=tmp)
+        parts.enter_context(consume).wait_for_line("GOT ", count=MESSAGES)
+        commit(cluster)
+        yield cluster

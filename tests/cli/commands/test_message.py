@@ -1,4 +1,5 @@
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,18 @@ def test_a_body_is_shown_in_the_character_set_asked_for(cluster: Mq) -> None:
     shown = cluster("queryMsgById", "-i", sent["offsetId"], "-f", "UTF-8")
     assert "Message Body:        Grüße\n" in shown.out
     assert cluster("queryMsgById", "-i", sent["offsetId"], "-f", "klingon").status == 64
+
+
+def test_a_unique_id_says_where_and_when_it_was_made(cluster: Mq) -> None:
+    make(cluster, "Decoded")
+    sent = send(cluster, "Decoded", "x")
+    row = cluster("DecodeMessageId", "-i", sent["messageId"], "-o", "json").json["data"][0]
+    assert row["host"] == "127.0.0.1"
+    assert row["created"].endswith("Z")
+    plain = cluster("decode-message-id", "-i", sent["messageId"]).out
+    assert re.fullmatch(r"ip=127\.0\.0\.1date=\d{4}-\d\d-\d\d#\d\d:\d\d:\d\d:\d{3}", plain)
+    wide = cluster(
+        "DecodeMessageId", "-i", "FD000000000000000000000000000002013D4E0E2F2A68F67C340002"
+    )
+    assert wide.out.startswith("ip=fd00:0000:0000:0000:0000:0000:0000:0002date=")
+    assert cluster("DecodeMessageId", "-i", "nonsense").status == 64

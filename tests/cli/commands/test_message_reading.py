@@ -1,0 +1,52 @@
+import json
+
+import pytest
+
+from tests.cli.commands.test_message import make, messages, send
+from tests.cli.support import Mq
+
+
+@pytest.fixture
+def queue(cluster: Mq) -> tuple[str, ...]:
+    """A queue with three messages, as options."""
+    make(cluster, "ByQueue")
+    if not cluster(
+        "printMsgByQueue", "-t", "ByQueue", "-a", "broker-a", "-i", "1", "-p", "true"
+    ).out:
+        for tag in ("TagA", "TagB", "TagA"):
+            send(cluster, "ByQueue", f"of {tag}", "-c", tag, "-b", "broker-a", "-i", "1")
+    return ("printMsgByQueue", "-t", "ByQueue", "-a", "broker-a", "-i", "1")
+
+
+def test_a_queue_is_printed_without_bodies_unless_asked(
+    cluster: Mq, queue: tuple[str, ...]
+) -> None:
+    plain = cluster(*queue, "-p", "true").out
+    assert plain.count("MSGID: ") == plain.count(" BODY: NOT PRINT BODY\n") == 3
+    shown = messages(cluster(*queue, "-p", "true", "-d", "true", "-o", "json"))
+    assert [item["body"] for item in shown] == ["of TagA", "of TagB", "of TagA"]
+    tagged = messages(cluster(*queue, "-p", "true", "-s", "TagB", "-o", "json"))
+    assert [item["tags"] for item in tagged] == ["TagB"]
+
+
+def test_a_queue_s_messages_are_counted_by_tag(cluster: Mq, queue: tuple[str, ...]) -> None:
+    padding = " " * 27
+    expected = f"Tag: TagA{padding}Count: 2\nTag: TagB{padding}Count: 1\n"
+    assert cluster(*queue, "-f", "true").out == expected
+    found = json.loads(cluster(*queue, "-f", "true", "-o", "json").out)["data"]
+    assert found == [{"tag": "TagA", "count": 2}, {"tag": "TagB", "count": 1}]
+
+
+def test_a_queue_is_read_from_and_until_a_time(cluster: Mq, queue: tuple[str, ...]) -> None:
+    assert cluster(*queue, "-p", "true", "-b", "2020-01-01#00:00:00:000").out.count("MSGID") == 3
+    assert cluster(*queue, "-p", "true", "-e", "2020-01-01#00:00:00:000").out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [(("-c", "no-such-charset"), 64), (("-b", "yesterday"), 64), (("-a", "broker-x"), 66)],
+)
+def test_options_that_do_not_fit_are_refused(
+    options: tuple[str, ...], status: int, cluster: Mq, queue: tuple[str, ...]
+) -> None:
+    assert cluster(*queue, "-p", "true", *options).status == status
