@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -164,12 +164,7 @@ def resolve(environment: Environment, name: str, values: dict[str, Any]) -> Call
         tls_config=_chosen(
             environment, values, context, ("tls_config", "MQ_TLS_CONFIG", "tlsFile")
         ),
-        view=parse(
-            values.get("columns"),
-            values.get("sort"),
-            no_header=bool(values.get("no_header")),
-            utc=bool(values.get("utc")),
-        ),
+        view=_view(values),
         watch=_period(values.get("watch")),
         dry_run=bool(values.get("dry_run")),
         yes=bool(values.get("yes")),
@@ -273,6 +268,23 @@ def _timeout(environment: Environment, given: float | None) -> float:
     if not 0 < given < 86_400:
         raise UsageError(f"a timeout of {given:g} s; 0 to 86400 are accepted")
     return given
+
+
+def _view(values: dict[str, Any]) -> View:
+    view = parse(
+        values.get("columns"),
+        values.get("sort"),
+        no_header=bool(values.get("no_header")),
+        utc=bool(values.get("utc")),
+    )
+    format, body = values.get("format"), values.get("body")
+    if format is not None:
+        from mq.cli.record_format import Body, RecordFormat
+
+        if view.chosen or values.get("output") is not None:
+            raise UsageError("--format says all of how messages look: leave out other layouts")
+        return replace(view, format=RecordFormat(format, body or Body.AUTO))
+    return view if body is None else replace(view, body=body)
 
 
 def _period(given: float | None) -> float | None:

@@ -144,7 +144,16 @@ def _fields(command: "Command") -> dict[str, str]:
         header = HEADERS.get(RequestCode(command.code))
         if header is not None:
             names = {item.wire: camel_case(item.name) for item in header.FIELDS}
-    return {names.get(wire, wire): value for wire, value in command.fields.items()}
+    return {names.get(wire, wire): _readable(value) for wire, value in command.fields.items()}
+
+
+def _readable(value: str) -> str:
+    """A field as it is, but for a message's properties: their separators are control characters."""
+    if "\x01" not in value:
+        return value
+    from mq.protocol import properties
+
+    return ", ".join(f"{name}={text}" for name, text in properties.decode(value).items())
 
 
 def _body(body: bytes) -> Any:

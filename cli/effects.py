@@ -20,6 +20,7 @@ class Effect(NamedTuple):
     writes: bool = False
     destroys: str = ""
     endless: bool = False
+    messages: bool = False
 
 
 class Given(NamedTuple):
@@ -50,6 +51,11 @@ def destroys(what: str) -> Callable[[F], F]:
 def endless(function: F) -> F:
     """Mark a command that goes on by itself until it is stopped: it has no `--watch`."""
     return _mark(function, endless=True)
+
+
+def shows_messages(function: F) -> F:
+    """Mark a command whose results have `messages`: it has `--format` and `--body`."""
+    return _mark(function, messages=True)
 
 
 def gives(*tables: Columns, totals: Columns = (), data: Columns | str = ()) -> Callable[[F], F]:

@@ -202,6 +202,8 @@ def _sources(function: Function) -> list[Function]:
     """The shared options of a command: which ones goes by what it does to the cluster."""
     effect = effect_of(function)
     sources: list[Function] = [shared_options.cluster, shared_options.layout]
+    if effect.messages:
+        sources.append(shared_options.messages)
     if not effect.writes:
         return sources if effect.endless else [*sources, shared_options.reads]
     sources.append(shared_options.writes)

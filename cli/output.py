@@ -54,7 +54,7 @@ class Printer:
         self._view = view or View()
         self._ongoing = ongoing
         self._every = every
-        self._csv_columns: tuple[Column, ...] = ()
+        self._shown_columns: tuple[Column, ...] = ()
 
     def show(self, result: Result) -> None:
         """Print `result` on stdout, its failures on stderr."""
@@ -62,21 +62,34 @@ class Printer:
         if self._is_silent(result):
             return
         result = self._view.apply(result)
-        if self._format is Format.PLAIN:
-            write(_plain(result, self._view))
+        if self._view.format is not None and result.messages is not None:
+            write(self._view.text(result.messages))
+        elif self._format is Format.PLAIN:
+            write(self._plain(result))
         elif self._format is Format.JSON:
             write(_json(self._document(result), indent=not self._ongoing))
         elif self._format is Format.YAML:
             write(_yaml(self._document(result), explicit=self._ongoing))
         elif self._format is Format.CSV:
-            header = self._view.header and self._csv_columns != result.columns
-            write(_csv(result, header=header))
-            self._csv_columns = result.columns
+            write(_csv(result, header=self._needs_header(result)))
         else:
             self._table(result)
         self._environment.stdout.flush()
         for failure in result.failures:
             self._environment.stderr.write(f"mq {self._command}: {failure}\n")
+
+    def _needs_header(self, result: Result) -> bool:
+        """Whether the names of columns are printed: where several results come, not each time."""
+        needed = self._view.header and self._shown_columns != result.columns
+        self._shown_columns = result.columns
+        return needed
+
+    def _plain(self, result: Result) -> str:
+        if result.plain is not None:
+            return result.plain
+        if not result.columns or (self._ongoing and not (result.rows or self._every)):
+            return ""
+        return _lines(result, header=self._needs_header(result), utc=self._view.utc)
 
     def _is_silent(self, result: Result) -> bool:
         """Between the messages of a command that goes on, plain has lines that others have not."""
@@ -144,20 +157,17 @@ class Printer:
             console.print(note, soft_wrap=True)
 
 
-def _plain(result: Result, view: View) -> str:
-    if result.plain is not None:
-        return result.plain
-    if not result.columns:
-        return ""
+def _lines(result: Result, *, header: bool, utc: bool) -> str:
+    """Columns without frames; their names begin with #, as those of the Java mqadmin."""
     from tabulate import tabulate
 
-    rows = [_texts(result.columns, row, utc=view.utc) for row in result.rows]
+    rows = [_texts(result.columns, row, utc=utc) for row in result.rows]
     align = ["right" if column.kind is Kind.NUMBER else "left" for column in result.columns]
-    if not (rows or view.header):
+    if not (rows or header):
         return ""
     text = tabulate(
         rows,
-        headers=[f"#{column.title}" for column in result.columns] if view.header else (),
+        headers=[f"#{column.title}" for column in result.columns] if header else (),
         tablefmt="plain",
         disable_numparse=True,
         colalign=align if rows else None,

@@ -39,7 +39,7 @@ class Page:
                 document["body"] = document["bodyEncoding"] = None
             rows.append(row)
             data.append(document)
-        return Result(message_text.COLUMNS, rows, plain, data=data)
+        return Result(message_text.COLUMNS, rows, plain, data=data, messages=messages)
 
 
 async def print_queue(

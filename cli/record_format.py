@@ -61,6 +61,26 @@ def decoder(body: Body, charset: str = "utf-8") -> Callable[[bytes | memoryview]
     return lambda data: _auto(data, charset)
 
 
+def written(data: bytes | memoryview, body: Body) -> tuple[str, Any, str]:
+    """A body as text, as a value in JSON, and the name of how it is written."""
+    text = decoder(body)(data)
+    if body is Body.JSON:
+        import json
+
+        return text, json.loads(text), "json"
+    if body is Body.AUTO:
+        return text, text, "base64" if _is_binary(data) else "utf-8"
+    return text, text, "utf-8" if body is Body.TEXT else body.value
+
+
+def _is_binary(data: bytes | memoryview) -> bool:
+    try:
+        bytes(data).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 def _auto(data: bytes | memoryview, charset: str) -> str:
     try:
         return bytes(data).decode(charset)

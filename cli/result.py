@@ -5,11 +5,15 @@ ends with its status. A command that goes on for long (`printMsg`, `clusterList 
 generator: every result that it yields is printed at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.protocol.message import StoredMessage
 
 
 class Kind(Enum):
@@ -65,6 +69,8 @@ class Result:
     `failures` are the parts that failed, one line each, printed on stderr; a result with failures
     is PARTLY done unless `status` says otherwise. `data` replaces the rows in JSON and YAML where
     the thing itself is not tabular. `notes` go to stderr on a terminal: what to do next.
+    `messages` are those that the rows (and the items of `data`) stand for, one by one, in a command
+    that `shows_messages`; None in a result that is about something else.
     """
 
     columns: tuple[Column, ...] = ()
@@ -75,6 +81,7 @@ class Result:
     data: Any = None
     status: Status = Status.DONE
     notes: list[str] = field(default_factory=list)
+    messages: Sequence["StoredMessage"] | None = None
 
     @property
     def final_status(self) -> Status:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from mq.cli.output import Format
+from mq.cli.record_format import Body
 
 
 def cluster(
@@ -82,6 +83,23 @@ def layout(
     ] = False,
 ) -> None:
     """How rows are shown."""
+
+
+def messages(
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help=r"What to print of each message: '%T %q %o %k %b\n'..",
+        ),
+    ] = None,
+    body: Annotated[
+        Body | None,
+        typer.Option("--body", help="How bodies are written. Default: text, base64 where not."),
+    ] = None,
+) -> None:
+    """Options of commands that show messages."""
 
 
 def reads(

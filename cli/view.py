@@ -6,20 +6,29 @@ of the Java mqadmin in plain by columns of our own: who asks for them does not p
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mq.cli.errors import UsageError
 from mq.cli.result import Column, Kind, Result, Row
 
+if TYPE_CHECKING:
+    from mq.cli.record_format import Body, RecordFormat
+    from mq.protocol.message import StoredMessage
+
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`columns` and `sort` are names or titles of columns; a leading - sorts the greatest first."""
+    """`columns` and `sort` are names or titles of columns; a leading - sorts the greatest first.
+
+    `format` and `body` are for messages: with `format` only they are printed, as it says.
+    """
 
     columns: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     header: bool = True
     utc: bool = False
+    format: "RecordFormat | None" = None
+    body: "Body | None" = None
 
     @property
     def chosen(self) -> bool:
@@ -28,6 +37,8 @@ class View:
 
     def apply(self, result: Result) -> Result:
         """The result as asked for. Raises UsageError for columns that it does not have."""
+        if self.body is not None and result.messages is not None:
+            result = self._with_bodies(result, self.body)
         if not self.chosen or not result.columns:
             return result
         rows, data = result.rows, result.data
@@ -43,6 +54,31 @@ class View:
             rows = [tuple(row[index] for index in picked) for row in rows]
             data = None
         return replace(result, columns=columns, rows=rows, data=data, plain=None)
+
+    def text(self, messages: Iterable["StoredMessage"]) -> str:
+        """The messages as `format` says."""
+        assert self.format is not None
+        return "".join([self.format(message) for message in messages])
+
+    def _with_bodies(self, result: Result, body: "Body") -> Result:
+        """The rows and items with their bodies written as `--body` says."""
+        from mq.cli.record_format import written
+
+        found = [written(message.body, body) for message in result.messages or ()]
+        names = [column.name for column in result.columns]
+        rows, data = result.rows, result.data
+        if "body" in names and len(rows) == len(found):
+            place = names.index("body")
+            rows = [
+                (*row[:place], text, *row[place + 1 :])
+                for row, (text, _, _) in zip(rows, found, strict=True)
+            ]
+        if isinstance(data, list) and len(data) == len(found):
+            data = [
+                {**item, "body": value, "bodyEncoding": encoding}
+                for item, (_, value, encoding) in zip(data, found, strict=True)
+            ]
+        return replace(result, rows=rows, data=data, plain=None)
 
     def check(self, variants: Iterable[Sequence[Column]]) -> None:
         """Raises UsageError for a column that none of these tables has: before anything is done."""

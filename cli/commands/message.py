@@ -9,6 +9,7 @@ import typer
 
 from mq.cli import java_text, message_text, wire
 from mq.cli.call import Call
+from mq.cli.effects import gives, shows_messages, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
 from mq.cli.output import Format
@@ -34,6 +35,8 @@ BodyFormat = Annotated[
 ]
 
 
+@writes
+@shows_messages
 @concurrently
 async def query_msg_by_id(
     call: Call,
@@ -120,18 +123,11 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
 async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"]) -> Result:
     """Send found messages as new ones; they keep their properties, the unique id included."""
     from mq.cli.commands.sending import send_result_text
-    from mq.client.producer import Producer
     from mq.protocol.message import Message
     from mq.protocol.properties import RESERVED
 
     plain, rows = "", []
-    async with Producer(
-        call.name_servers,
-        "ReSendMsgById",
-        timeout=call.timeout,
-        credentials=call.credentials(),
-        tls=call.tls(),
-    ) as producer:
+    async with call.producer("ReSendMsgById") as producer:
         for message_id, found in zip(ids, messages, strict=False):
             again = Message(found.topic, bytes(found.body), flag=found.flag)
             for name, value in found.properties.items():
@@ -178,9 +174,10 @@ async def _details(
                 plain += f"{'Message Body:':<20} {body}\n"
             plain += track.text(found)
     rows = [message_text.row(message) for message in messages]
-    return Result(message_text.COLUMNS, rows, plain, data=documents)
+    return Result(message_text.COLUMNS, rows, plain, data=documents, messages=messages)
 
 
+@shows_messages
 async def query_msg_by_key(
     call: Call,
     topic: Topic,
@@ -220,9 +217,11 @@ async def query_msg_by_key(
         plain += f"{item.message_id:<50} {item.queue_id:>4} {item.queue_offset:>40}\n"
     rows = [message_text.row(item) for item in messages]
     data = [message_text.document(item) for item in messages]
-    return Result(message_text.COLUMNS, rows, plain, data=data)
+    return Result(message_text.COLUMNS, rows, plain, data=data, messages=messages)
 
 
+@writes
+@shows_messages
 async def query_msg_by_unique_key(
     call: Call,
     msg_id: Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="Unique id.")],
@@ -253,6 +252,7 @@ async def query_msg_by_unique_key(
         return await _details(call, admin, found, offset_id=False, shown=1)
 
 
+@shows_messages
 async def query_msg_by_offset(
     call: Call,
     topic: Topic,
@@ -293,6 +293,7 @@ _DECODED_COLUMNS = (
 )
 
 
+@gives(_DECODED_COLUMNS)
 def decode_message_id(
     call: Call,
     message_id: Annotated[

@@ -7,6 +7,7 @@ import typer
 
 from mq.cli import java_text, message_text
 from mq.cli.call import Call
+from mq.cli.effects import gives, shows_messages
 from mq.cli.errors import UsageError
 from mq.cli.options import Truth
 from mq.cli.result import Result, Row, number, text
@@ -15,6 +16,7 @@ Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topi
 Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
 
 
+@shows_messages
 async def print_msg(
     call: Call,
     topic: Topic,
@@ -56,6 +58,8 @@ async def print_msg(
 _TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
 
 
+@shows_messages
+@gives(message_text.COLUMNS, _TAG_COLUMNS)
 async def print_msg_by_queue(
     call: Call,
     topic: Topic,
@@ -120,6 +124,7 @@ async def print_msg_by_queue(
         yield Result(_TAG_COLUMNS, rows, plain)
 
 
+@shows_messages
 async def consume_message(
     call: Call,
     topic: Topic,

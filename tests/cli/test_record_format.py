@@ -3,6 +3,7 @@ import pytest
 from mq.cli.errors import UsageError
 from mq.cli.record_format import Body, RecordFormat, decoder
 from mq.protocol.message import StoredMessage
+from tests.cli.support import Mq
 
 
 def message(body: bytes = b"hello", **properties: str) -> StoredMessage:
@@ -83,3 +84,37 @@ def test_bodies_are_written_as_asked_for(body: Body, data: bytes, expected: str)
 
 def test_a_body_of_another_character_set_is_read_as_such() -> None:
     assert decoder(Body.AUTO, "latin-1")(b"\xfc") == "ü"
+
+
+@pytest.fixture(scope="module")
+def topic() -> str:
+    return "Formatted"
+
+
+def test_commands_that_show_messages_take_a_format(cluster: Mq, topic: str) -> None:
+    assert cluster("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "1").status == 0
+    sent = cluster("sendMessage", "-t", topic, "-p", '{ "x": 1 }', "-k", "kf", "-o", "json").json
+    row = sent["data"][0]
+    id, place = row["messageId"], f"{row['queueId']} {row['queueOffset']}"
+    options = ("--format", r"%q %o %k %b\n", "--body", "json")
+    expected = f'{place} kf {{"x":1}}\n'
+    assert cluster("printMsg", "-t", topic, *options).out == expected
+    assert cluster("consumeMessage", "-t", topic, *options).out == expected
+    assert cluster("queryMsgByKey", "-t", topic, "-k", "kf", *options).out == expected
+    assert cluster("queryMsgByUniqueKey", "-t", topic, "-i", id, *options).out == expected
+    assert cluster("queryMsgById", "-i", row["offsetId"], *options).out == expected
+    at = ("-b", "broker-a", "-i", str(row["queueId"]), "-o", str(row["queueOffset"]))
+    assert cluster("queryMsgByOffset", "-t", topic, *at, *options).out == expected
+    found = cluster("queryMsgByKey", "-t", topic, "-k", "kf", "--body", "json", "-o", "json").json
+    assert (found["data"][0]["body"], found["data"][0]["bodyEncoding"]) == ({"x": 1}, "json")
+    chosen = ("--body", "hex", "--columns", "body", "-o", "csv", "--no-header")
+    assert (
+        cluster("queryMsgByKey", "-t", topic, "-k", "kf", *chosen).out == "7b202278223a2031207d\n"
+    )
+
+
+def test_a_format_and_another_layout_are_too_much(cluster: Mq, topic: str) -> None:
+    for other in (("-o", "json"), ("--columns", "body"), ("--no-header",)):
+        finished = cluster("printMsg", "-t", topic, "--format", "%b", *other)
+        assert (finished.status, finished.out) == (64, "")
+    assert cluster("printMsg", "-t", topic, "--format", "%z").status == 64
