@@ -116,7 +116,18 @@ class Call:
         self.changes.local(str(path), what, detail)
 
     def credentials(self) -> "AccessKey | None":
-        """What requests are signed with. Raises CommandError for a file that has no access key."""
+        """What requests are signed with: --acl-file, else MQ_ACCESS_KEY with MQ_SECRET_KEY, else
+        the file of MQ_ACL_FILE, of the context or of Java's tools.
+
+        Raises CommandError for a file that has no access key, and for half a key.
+        """
+        variables = self.environment.variables
+        if not self.given_acl_file and (
+            variables.get("MQ_ACCESS_KEY") or variables.get("MQ_SECRET_KEY")
+        ):
+            from mq.cli.secrets import key_of_variables
+
+            return key_of_variables(variables)
         if self.acl_file is None:
             return None
         from mq.cli.secrets import credentials

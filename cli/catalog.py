@@ -98,6 +98,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "context use": "Choose the context that commands use by default.",
         "context list": "List the contexts.",
         "context show": "Show a context; by default the current one.",
+        "context export": "Print a context as variables for a shell; by default the current one.",
         "context remove": "Forget a context.",
     },
     "daemon": {

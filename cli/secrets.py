@@ -1,6 +1,7 @@
 """Files with secrets that a command uses: access keys and TLS. Loaded only where there are some."""
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 
 from mq.cli.errors import CommandError
@@ -24,6 +25,18 @@ def credentials(path: str, *, may_be_blank: bool = False) -> AccessKey | None:
             hint="write two lines: accessKey: … and secretKey: …",
             status=Status.CONFIG,
         ) from None
+
+
+def key_of_variables(variables: Mapping[str, str]) -> AccessKey:
+    """The access key in MQ_ACCESS_KEY, MQ_SECRET_KEY, MQ_SECURITY_TOKEN. CommandError for half."""
+    access_key = variables.get("MQ_ACCESS_KEY", "").strip()
+    secret_key = variables.get("MQ_SECRET_KEY", "").strip()
+    if not (access_key and secret_key):
+        missing = "MQ_SECRET_KEY" if access_key else "MQ_ACCESS_KEY"
+        raise CommandError(
+            f"half an access key in the environment: {missing} is not set", status=Status.CONFIG
+        )
+    return AccessKey(access_key, secret_key, variables.get("MQ_SECURITY_TOKEN") or None)
 
 
 def tls_context(path: str) -> ssl.SSLContext:

@@ -7,8 +7,9 @@ import typer
 
 from mq.cli.call import Call
 from mq.cli.context import Contexts
+from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
-from mq.cli.result import Result, flag, text
+from mq.cli.result import Result, Row, flag, text
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 
@@ -23,6 +24,14 @@ _COLUMNS = (
 
 _FILES = ("aclFile", "tlsFile")
 
+# What a shell is told of a context. MQ_CONTEXT would win over the address.
+_EXPORTED = {
+    "NAMESRV_ADDR": "namesrvAddr",
+    "MQ_ACL_FILE": "aclFile",
+    "MQ_TLS_CONFIG": "tlsFile",
+    "MQ_CONTEXT": "",
+}
+
 
 def _listing(contexts: Contexts, names: list[str]) -> Result:
     rows = [
@@ -36,6 +45,8 @@ def _listing(contexts: Contexts, names: list[str]) -> Result:
     return Result(_COLUMNS, rows)
 
 
+@gives(_COLUMNS)
+@writes
 def context_add(call: Call, name: Name) -> Result:
     """Name a cluster, so that commands need no address.
 
@@ -49,8 +60,15 @@ def context_add(call: Call, name: Name) -> Result:
     contexts = Contexts.load(call.environment.config_directory)
     contexts.contexts[name] = {"namesrvAddr": ";".join(call.name_servers), **_files(call)}
     contexts.current = contexts.current or name
-    contexts.save()
+    _save(call, contexts, f"add context {name}")
     return _listing(contexts, [name])
+
+
+def _save(call: Call, contexts: Contexts, what: str) -> None:
+    if call.dry_run:
+        call.would(what, contexts.path)
+    else:
+        contexts.save()
 
 
 def _files(call: Call) -> dict[str, str]:
@@ -72,21 +90,25 @@ def _files(call: Call) -> dict[str, str]:
     return found
 
 
+@gives(_COLUMNS)
+@writes
 def context_use(call: Call, name: Name) -> Result:
     """Choose the context that commands use by default."""
     contexts = Contexts.load(call.environment.config_directory)
     contexts.get(name)
     contexts.current = name
-    contexts.save()
+    _save(call, contexts, f"use context {name}")
     return _listing(contexts, [name])
 
 
+@gives(_COLUMNS)
 def context_list(call: Call) -> Result:
     """List the contexts."""
     contexts = Contexts.load(call.environment.config_directory)
     return _listing(contexts, sorted(contexts.contexts))
 
 
+@gives(_COLUMNS)
 def context_show(
     call: Call,
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the context.")] = None,
@@ -100,6 +122,38 @@ def context_show(
     return _listing(contexts, [name])
 
 
+_VARIABLES = (text("variable", "Variable"), text("value", "Value"))
+
+
+@gives(_VARIABLES)
+def context_export(
+    call: Call,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the context.")] = None,
+) -> Result:
+    """Print a context as variables for a shell; by default the current one.
+
+    Use it with `eval "$(mq context export prod)"`. Files with secrets are named, what is in them
+    is not printed. A variable that the context has no value for is unset, so that nothing of
+    another cluster is left.
+    """
+    from shlex import quote
+
+    contexts = Contexts.load(call.environment.config_directory)
+    name = name or contexts.current
+    if name is None:
+        raise UsageError("no context is current", hint="name one: mq context export NAME")
+    settings = contexts.get(name)
+    found = {variable: settings.get(item) for variable, item in _EXPORTED.items()}
+    plain = "".join(
+        f"unset {variable}\n" if value is None else f"export {variable}={quote(value)}\n"
+        for variable, value in found.items()
+    )
+    rows: list[Row] = list(found.items())
+    return Result(_VARIABLES, rows, plain)
+
+
+@gives(_COLUMNS)
+@writes
 def context_remove(call: Call, name: Name) -> Result:
     """Forget a context."""
     contexts = Contexts.load(call.environment.config_directory)
@@ -108,5 +162,5 @@ def context_remove(call: Call, name: Name) -> Result:
     del contexts.contexts[name]
     if contexts.current == name:
         contexts.current = None
-    contexts.save()
+    _save(call, contexts, f"remove context {name}")
     return listing

@@ -1,5 +1,7 @@
+import io
 import json
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,55 @@ def test_a_file_without_an_access_key_is_refused_by_name(
     assert finished.status == 78
     assert str(keys) in finished.err
     assert "hidden" not in finished.err
+
+
+def test_a_context_is_exported_for_a_shell_without_what_its_files_hold(
+    mq: Mq, tmp_path: Path
+) -> None:
+    secrets = tmp_path / "it's.yml"
+    secrets.write_text("accessKey: someone\nsecretKey: hush-hush\n")
+    secrets.chmod(0o600)
+    mq("context", "add", "prod", "-n", "10.0.0.1:9876;10.0.0.2:9876", "--acl-file", str(secrets))
+    exported = mq("context", "export")
+    assert exported.status == 0
+    assert "hush" not in exported.out
+    script = exported.out + 'printf "%s|" "$NAMESRV_ADDR" "$MQ_ACL_FILE" "${MQ_CONTEXT-unset}"'
+    told = subprocess.run(
+        ["sh", "-c", script], env={"MQ_CONTEXT": "other"}, capture_output=True, text=True
+    )
+    assert told.stdout == f"10.0.0.1:9876;10.0.0.2:9876|{secrets}|unset|"
+    assert mq("context", "export", "prod", "-o", "json").json["data"][0] == {
+        "variable": "NAMESRV_ADDR",
+        "value": "10.0.0.1:9876;10.0.0.2:9876",
+    }
+
+
+def test_exporting_needs_a_context(mq: Mq) -> None:
+    assert mq("context", "export").status == 64
+    assert mq("context", "export", "nope").status == 66
+
+
+def test_a_dry_run_writes_no_file(mq: Mq) -> None:
+    finished = mq("context", "add", "prod", "-n", "10.0.0.1:9876", "--dry-run")
+    assert finished.status == 0
+    assert finished.out == f"add context prod at {path_of(mq)}\ndry run: nothing was changed\n"
+    assert not path_of(mq).exists()
+
+
+def test_half_an_access_key_in_the_environment_is_refused(mq: Mq) -> None:
+    for half in ("MQ_ACCESS_KEY", "MQ_SECRET_KEY"):
+        finished = mq.having({half: "hush-hush"})("topicList", "-n", "127.0.0.1:1")
+        assert finished.status == 78
+        assert "half an access key" in finished.err
+        assert "hush" not in finished.err
+
+
+def test_an_access_key_in_the_environment_signs_requests(mq: Mq) -> None:
+    from mq.cli.call import resolve
+    from mq.cli.env import Environment
+    from mq.client.credentials import AccessKey
+
+    variables = {**mq.variables, "MQ_ACCESS_KEY": "someone", "MQ_SECRET_KEY": "hush"}
+    stream = io.StringIO()
+    environment = Environment(stdin=stream, stdout=stream, stderr=stream, variables=variables)
+    assert resolve(environment, "topicList", {}).credentials() == AccessKey("someone", "hush")
