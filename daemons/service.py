@@ -110,11 +110,12 @@ def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = ""
         log_format or os.environ.get("MQ_LOG_FORMAT", "text"),
         log_level or os.environ.get("MQ_LOG_LEVEL", "INFO"),
     )
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(make))
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes the event loop of a daemon; None for asyncio's own."""
     try:
         import uvloop
     except ImportError:

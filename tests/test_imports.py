@@ -16,7 +16,7 @@ ALLOWED = {
     "daemons": {"client", "protocol"},
     "pipeline": {"client", "protocol"},
     "cli": {"client", "daemons", "pipeline", "protocol"},
-    "mq": {"cli"},
+    "mq": {"cli", "client", "daemons", "protocol"},  # the last three for mq.testing
 }
 SPARK = {"pyspark", "pyarrow"}  # an extra: only Spark jobs and their command may need it
 STARTS_THE_COMMAND = "mq.__main__"

@@ -1,0 +1,302 @@
+"""A pytest plugin: a broker of its own for each test that asks for one, in a fraction of a second.
+
+Installing mq is enough, pytest finds the plugin. A test asks for a fixture:
+
+    def test_orders_are_announced(mq_broker):
+        announce(order, name_server=mq_broker.name_server)
+        [message] = mq_broker.wait_for_messages("Orders", 1)
+        assert message.body == b"..."
+
+- `mq_broker`: a name server and a broker for this test alone, with an empty store.
+- `mq_session_broker`: one for the whole run; tests keep apart by their topics.
+- `mq_topic`: the name of a topic on it that no other test has.
+
+The setting `mq_broker_settings` (a list of name=value lines in the ini file) is for all of them.
+"""
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from mq.client import Admin, SendResult, Session
+    from mq.daemons.standalone import Standalone
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.message import StoredMessage
+
+T = TypeVar("T")
+
+_SETTINGS = "mq_broker_settings"
+_PAUSE = 0.01  # seconds between two looks at what a test waits for
+_START_SECONDS = 30.0
+
+
+class RunningBroker:
+    """A name server and a broker in a thread of this process, on loopback: a context manager.
+
+    Clients of any kind, in any thread or process, reach them at `name_server`.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        """Keep messages in ``folder``. `settings` are the broker's, by their names in broker.conf.
+
+        Entering raises what keeps a broker from starting: OSError, ConfigError for a setting.
+        """
+        self.folder = folder
+        self._settings = dict(settings or {})
+        self._ports = (0, 0)
+        self._pair: Standalone
+        self._session: Session
+
+    @property
+    def name_server(self) -> str:
+        """host:port of the name server: all that a client needs."""
+        return self._pair.name_server_address
+
+    @property
+    def address(self) -> str:
+        """host:port of the broker."""
+        return self._pair.broker.address
+
+    def create_topic(self, name: str, queues: int = 4) -> None:
+        """Make a topic, or change its number of queues."""
+        from mq.protocol.bodies import TopicConfig
+
+        config = TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6
+        )
+        self._run(lambda: self._admin().create_topic(self.address, config))
+
+    def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: tuple[str, ...] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> "SendResult":
+        """Put a message into a topic, which is made if it is not there."""
+        from mq.client import Producer
+        from mq.protocol.message import Message
+
+        message = Message(topic, body, tags=tags, keys=keys, properties=dict(properties or {}))
+
+        async def work() -> "SendResult":
+            async with Producer(self.name_server) as producer:
+                return await producer.send(message)
+
+        return self._run(work)
+
+    def messages(self, topic: str) -> list["StoredMessage"]:
+        """Every message of a topic, in the order they were stored; none if there is no topic."""
+        return self._run(lambda: self._read(topic))
+
+    def wait_for_messages(
+        self, topic: str, count: int, timeout: float = 10.0
+    ) -> list["StoredMessage"]:
+        """The messages of a topic, as soon as there are so many.
+
+        Raises TimeoutError after so many seconds; it says how many there were.
+        """
+        found: list[StoredMessage] = []
+
+        def enough() -> bool:
+            found[:] = self.messages(topic)
+            return len(found) >= count
+
+        if not _wait_until(enough, timeout):
+            raise TimeoutError(
+                f"topic {topic} has {len(found)} messages after {timeout:g} s, not {count}"
+            )
+        return found
+
+    def lag(self, group: str, topic: str) -> int:
+        """How many messages of a topic a consumer group has not committed yet."""
+        return self._run(lambda: self._lag(group, topic))
+
+    def wait_until_consumed(self, group: str, topic: str, timeout: float = 10.0) -> None:
+        """Wait until a group has committed all of a topic. Consumers commit every 5 s and at their
+        end.
+
+        Raises TimeoutError after so many seconds; it says how many messages are left.
+        """
+        left = 0
+
+        def done() -> bool:
+            nonlocal left
+            left = self.lag(group, topic)
+            return left == 0
+
+        if not _wait_until(done, timeout):
+            raise TimeoutError(
+                f"group {group} has {left} messages of topic {topic} left after {timeout:g} s"
+            )
+
+    def restart(self) -> None:
+        """Stop both and start them on the same ports and store, as clients see it in a release."""
+        self.stop()
+        self.start()
+
+    # its life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start both; back when they serve."""
+        self._loop = _event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mq", daemon=True)
+        self._thread.start()
+        try:
+            self._run(self._open, _START_SECONDS)
+        except BaseException:
+            self._end()
+            raise
+
+    def stop(self) -> None:
+        """Stop both; what they have stored stays in the folder."""
+        try:
+            self._run(self._close, _START_SECONDS)
+        finally:
+            self._end()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    async def _open(self) -> None:
+        from mq.client.session import Session
+        from mq.daemons.standalone import Standalone
+
+        name_server_port, broker_port = self._ports
+        pair = Standalone(
+            self.folder,
+            name_server_port=name_server_port,
+            broker_port=broker_port,
+            properties=self._settings,
+        )
+        self._pair = await pair.__aenter__()
+        self._ports = (_port(self.name_server), _port(self.address))
+        self._session = await Session(self.name_server).__aenter__()
+
+    async def _close(self) -> None:
+        await self._session.close()
+        await self._pair.__aexit__()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
+        """Do something in the thread of the daemons."""
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(timeout)
+
+    # what is asked --------------------------------------------------------------------------------
+
+    def _admin(self) -> "Admin":
+        from mq.client.admin import Admin
+
+        return Admin(self._session)
+
+    async def _queues(self, topic: str) -> list[tuple["MessageQueue", int, int]]:
+        """Each queue of a topic with its first offset and the one behind its last."""
+        from mq.client.errors import RouteNotFound, TopicNotExist
+
+        try:
+            stats = await self._admin().whole_topic_stats(topic)
+        except (RouteNotFound, TopicNotExist):
+            return []
+        return [(q, at.min_offset, at.max_offset) for q, at in stats.offset_table.items()]
+
+    async def _read(self, topic: str) -> list["StoredMessage"]:
+        from mq.client.pull_consumer import PullConsumer
+
+        found: list[StoredMessage] = []
+        async with PullConsumer(self._session) as consumer:
+            for queue, offset, end in await self._queues(topic):
+                while offset < end:
+                    result = await consumer.pull(queue, offset)
+                    found += result.messages
+                    if result.next_offset <= offset:
+                        break
+                    offset = result.next_offset
+        return sorted(found, key=lambda message: message.physical_offset)
+
+    async def _lag(self, group: str, topic: str) -> int:
+        lag = 0
+        for queue, first, end in await self._queues(topic):
+            committed = await self._admin().query_consumer_offset(
+                self.address, group, topic, queue.queue_id
+            )
+            lag += end - max(first, committed or 0)
+        return lag
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    from mq.daemons.service import loop_factory
+
+    factory = loop_factory()
+    return factory() if factory is not None else asyncio.new_event_loop()
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(_PAUSE)
+    return True
+
+
+# the plugin -----------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(_SETTINGS, "settings of the brokers of tests, name=value each", "linelist", [])
+
+
+def _settings(config: pytest.Config) -> dict[str, str]:
+    settings = {}
+    for line in config.getini(_SETTINGS):
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"{_SETTINGS}: {line!r} is not name=value")
+        settings[name.strip()] = value.strip()
+    return settings
+
+
+@pytest.fixture
+def mq_broker(pytestconfig: pytest.Config, tmp_path: Path) -> Iterator[RunningBroker]:
+    """A name server and a broker for one test, with an empty store."""
+    with RunningBroker(tmp_path / "mq-store", _settings(pytestconfig)) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def mq_session_broker(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningBroker]:
+    """A name server and a broker for the whole run."""
+    folder = tmp_path_factory.mktemp("mq-store")
+    with RunningBroker(folder, _settings(pytestconfig)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def mq_topic(mq_session_broker: RunningBroker) -> str:
+    """The name of a topic on `mq_session_broker` that no other test has."""
+    name = f"Test{uuid.uuid4().hex}"
+    mq_session_broker.create_topic(name)
+    return name
