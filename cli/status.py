@@ -4,19 +4,37 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """Exit statuses. Scripts rely on them: never renumber."""
+    """Exit statuses. Scripts rely on them: never renumber. `MEANINGS` says when each is used."""
 
     DONE = 0
-    PARTLY = 1  # some brokers or items were done, others were not
-    USAGE = 64  # the command line is wrong
-    BAD_DATA = 65  # what was given or stored cannot be read
-    NOT_FOUND = 66  # no such topic, group, message, cluster, broker or file
-    UNAVAILABLE = 69  # a name server or broker cannot be reached
-    INTERNAL = 70  # a bug in mq
-    CANNOT_CREATE = 73  # an output file cannot be written
+    PARTLY = 1
+    USAGE = 64
+    BAD_DATA = 65
+    NOT_FOUND = 66
+    UNAVAILABLE = 69
+    INTERNAL = 70
+    CANNOT_CREATE = 73
     IO_ERROR = 74
-    TRY_AGAIN = 75  # busy or timed out; the same command may succeed later
-    PROTOCOL = 76  # the peer answered something that is not RocketMQ's protocol
+    TRY_AGAIN = 75
+    PROTOCOL = 76
     NO_PERMISSION = 77
-    CONFIG = 78  # a configuration file or environment variable is wrong
-    INTERRUPTED = 130  # Ctrl-C
+    CONFIG = 78
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    Status.DONE: "All was done.",
+    Status.PARTLY: "Some brokers or items were done, others were not: standard error says which.",
+    Status.USAGE: "The command line is wrong.",
+    Status.BAD_DATA: "What was given or stored cannot be read.",
+    Status.NOT_FOUND: "There is no such topic, group, message, cluster, broker or file.",
+    Status.UNAVAILABLE: "A name server or broker cannot be reached, or refuses.",
+    Status.INTERNAL: "A bug in mq.",
+    Status.CANNOT_CREATE: "An output file cannot be written.",
+    Status.IO_ERROR: "Reading or writing failed.",
+    Status.TRY_AGAIN: "Busy or timed out: the same command may succeed later.",
+    Status.PROTOCOL: "The peer answered something that is not RocketMQ's protocol.",
+    Status.NO_PERMISSION: "The broker or the system does not permit it.",
+    Status.CONFIG: "A configuration file or an environment variable is wrong.",
+    Status.INTERRUPTED: "Ended with Ctrl-C, or with an answer other than yes to a question.",
+}

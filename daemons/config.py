@@ -51,6 +51,7 @@ class Setting:
     effect: bool  # False: accepted and shown for compatibility, nothing here reads it
     aliases: tuple[str, ...]
     nullable: bool
+    default: str  # its text, or where it depends on the machine what it is, in words
 
     def parse(self, text: str) -> Any:
         """The value that `text` stands for.
@@ -92,6 +93,7 @@ def setting(
     doc: str = "",
     *,
     factory: Any = dataclasses.MISSING,
+    shown: str = "",
     name: str = "",
     unit: str = "",
     long: bool = False,
@@ -100,9 +102,13 @@ def setting(
     effect: bool = True,
     aliases: tuple[str, ...] = (),
 ) -> Any:
-    """Declare a field of a `Section`; `name` only where camelCase of the attribute is not it."""
+    """Declare a field of a `Section`; `name` only where camelCase of the attribute is not it.
+
+    With a `factory` the default depends on the machine; `shown` says in words what it is.
+    """
     metadata = {
         "doc": doc,
+        "shown": shown,
         "name": name,
         "unit": unit,
         "long": long,
@@ -112,6 +118,8 @@ def setting(
         "aliases": aliases,
     }
     if factory is not dataclasses.MISSING:
+        if not shown:
+            raise TypeError(f"say with `shown` what the default is: {doc}")
         return dataclasses.field(default_factory=factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -191,6 +199,7 @@ def _declaration(field: dataclasses.Field[Any]) -> Setting:
         effect=meta["effect"],
         aliases=meta["aliases"],
         nullable=nullable,
+        default=meta["shown"] or _text(field.default),
     )
 
 

@@ -59,7 +59,10 @@ class NettyClientConfig(Section):
 
     client_worker_threads: int = setting(4, "threads that decode frames", effect=False)
     client_callback_executor_threads: int = setting(
-        factory=lambda: os.cpu_count() or 1, doc="threads that call back", effect=False
+        factory=lambda: os.cpu_count() or 1,
+        shown="cores",
+        doc="threads that call back",
+        effect=False,
     )
     client_oneway_semaphore_value: int = setting(65535, "one-way requests under way", effect=False)
     client_async_semaphore_value: int = setting(65535, "requests under way", effect=False)

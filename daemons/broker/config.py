@@ -50,10 +50,12 @@ class BrokerConfig(Section):
 
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
+        shown="$ROCKETMQ_HOME",
         doc="folder of the installation: the ACL files are looked for under it",
     )
     namesrv_addr: str | None = setting(
         factory=lambda: os.environ.get("NAMESRV_ADDR"),
+        shown="$NAMESRV_ADDR",
         doc="name servers, host:port separated by ;",
         important=True,
         updatable=True,
@@ -68,7 +70,10 @@ class BrokerConfig(Section):
         "", "address that slaves are told; empty: brokerIP1", name="brokerIP2"
     )
     broker_name: str = setting(
-        factory=_host_name, doc="name shared by a master and its slaves", important=True
+        factory=_host_name,
+        shown="the host name",
+        doc="name shared by a master and its slaves",
+        important=True,
     )
     broker_cluster_name: str = setting("DefaultCluster", "name of the cluster", important=True)
     broker_id: int = setting(
@@ -96,28 +101,44 @@ class BrokerConfig(Section):
     )
     trace_topic_enable: bool = setting(False, "make the topic of message traces", important=True)
     send_message_thread_pool_nums: int = setting(
-        factory=lambda: min(_cores(), 4), doc="threads for sends", effect=False
+        factory=lambda: min(_cores(), 4),
+        shown="cores, at most 4",
+        doc="threads for sends",
+        effect=False,
     )
     put_message_future_thread_pool_nums: int = setting(
-        factory=lambda: min(_cores(), 4), doc="threads that answer sends", effect=False
+        factory=lambda: min(_cores(), 4),
+        shown="cores, at most 4",
+        doc="threads that answer sends",
+        effect=False,
     )
     pull_message_thread_pool_nums: int = setting(
-        factory=lambda: 16 + _cores() * 2, doc="threads for pulls", effect=False
+        factory=lambda: 16 + _cores() * 2,
+        shown="16 + 2 * cores",
+        doc="threads for pulls",
+        effect=False,
     )
     process_reply_message_thread_pool_nums: int = setting(
-        factory=lambda: 16 + _cores() * 2, doc="threads for replies", effect=False
+        factory=lambda: 16 + _cores() * 2,
+        shown="16 + 2 * cores",
+        doc="threads for replies",
+        effect=False,
     )
     query_message_thread_pool_nums: int = setting(
-        factory=lambda: 8 + _cores(), doc="threads for queries", effect=False
+        factory=lambda: 8 + _cores(), shown="8 + cores", doc="threads for queries", effect=False
     )
     admin_broker_thread_pool_nums: int = setting(16, "threads for administration", effect=False)
     client_manage_thread_pool_nums: int = setting(32, "threads for clients", effect=False)
     consumer_manage_thread_pool_nums: int = setting(32, "threads for consumers", effect=False)
     heartbeat_thread_pool_nums: int = setting(
-        factory=lambda: min(32, _cores()), doc="threads for heartbeats", effect=False
+        factory=lambda: min(32, _cores()),
+        shown="cores, at most 32",
+        doc="threads for heartbeats",
+        effect=False,
     )
     end_transaction_thread_pool_nums: int = setting(
         factory=lambda: max(8 + _cores() * 2, min(_cores(), 4) * 4),
+        shown="8 + 2 * cores",
         doc="threads that end transactions",
         effect=False,
     )

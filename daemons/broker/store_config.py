@@ -32,6 +32,7 @@ class MessageStoreConfig(Section):
 
     store_path_root_dir: str = setting(
         factory=lambda: str(Path.home() / "store"),
+        shown="~/store",
         doc="folder of the store",
         important=True,
     )

@@ -24,15 +24,18 @@ class NamesrvConfig(Section):
 
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
+        shown="$ROCKETMQ_HOME",
         doc="folder of the installation; not needed here",
         effect=False,
     )
     kv_config_path: str = setting(
         factory=lambda: str(Path.home() / "namesrv" / "kvConfig.json"),
+        shown="~/namesrv/kvConfig.json",
         doc="file of the key-value configuration",
     )
     config_store_path: str = setting(
         factory=lambda: str(Path.home() / "namesrv" / "namesrv.properties"),
+        shown="~/namesrv/namesrv.properties",
         doc="file that changed settings are saved in; the one given with -c",
     )
     product_env_name: str = setting("center", "environment asked by clusterTest", effect=False)
