@@ -39,6 +39,9 @@ GROUPS: dict[str, dict[str, str]] = {
     "consumer": {
         "consumerProgress": "Show how far consumer groups are behind.",
         "updateSubGroup": "Create a consumer group, or change one.",
+        "consumerStatus": "Show what each member of a consumer group says of itself.",
+        "consumer": "Show what each member of a consumer group says of itself, as consumerStatus "
+        "does.",
     },
     "message": {
         "sendMessage": "Send a message.",
@@ -127,6 +130,8 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "consumerStatus": "consumer_status",
+    "consumer": "consumer_status",
     "producer": "connection",
     "allocateMQ": "queue",
     "updateTopicList": "topic_settings",

@@ -119,6 +119,12 @@ def milliseconds_text(milliseconds: int) -> str:
     return f"{seconds_text(milliseconds)},{milliseconds % 1000:03}"
 
 
+def digits_text(milliseconds: int) -> str:
+    """UtilAll.timeMillisToHumanString: `20260701120000123`."""
+    when = time.localtime(milliseconds // 1000)
+    return f"{time.strftime('%Y%m%d%H%M%S', when)}{milliseconds % 1000:03}"
+
+
 def parse_time(text: str) -> int:
     """Milliseconds since the epoch, of a number or of a local `yyyy-MM-dd#HH:mm:ss:SSS`.
 

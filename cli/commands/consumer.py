@@ -210,7 +210,7 @@ async def _holders(admin: "Admin", group: str) -> dict["MessageQueue", str]:
 
     holders: dict[MessageQueue, str] = {}
     try:
-        address = await _group_broker(admin, group)
+        address = await group_broker(admin, group)
         for connection in (await admin.consumer_connection(address, group)).connection_set:
             client = connection.client_id
             running = await admin.consumer_running_info(address, group, client)
@@ -221,7 +221,8 @@ async def _holders(admin: "Admin", group: str) -> dict["MessageQueue", str]:
     return holders
 
 
-async def _group_broker(admin: "Admin", group: str) -> str:
+async def group_broker(admin: "Admin", group: str) -> str:
+    """The address of a broker that has the group. Raises NotFound, RouteNotFound."""
     brokers = (await admin.topic_route(RETRY_PREFIX + group)).broker_datas
     if not brokers:
         raise NotFound(f"no broker has consumer group {group}")
@@ -308,7 +309,7 @@ async def _group_row(admin: "Admin", group: str) -> Row:
     except (MQError, NotFound):
         pass
     try:
-        found = await admin.consumer_connection(await _group_broker(admin, group), group)
+        found = await admin.consumer_connection(await group_broker(admin, group), group)
     except (MQError, NotFound):
         return (group, 0, None, "", "", tps, lag)
     members = found.connection_set

@@ -1,0 +1,180 @@
+"""What the members of a group say of themselves.
+
+Formats: ConsumerStatusSubCommand and ConsumerSubCommand of
+org.apache.rocketmq.tools.command.consumer.
+"""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import running_text
+from mq.cli.call import Call
+from mq.cli.commands.consumer import group_broker
+from mq.cli.effects import gives
+from mq.cli.output import Format
+from mq.cli.result import Result, Row, number, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import Connection, ConsumerRunningInfo
+
+Group = Annotated[
+    str, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Consumer group.")
+]
+Stacks = Annotated[
+    bool, typer.Option("-s", "--jstack", help="With what each of its threads is doing.")
+]
+
+_COLUMNS = (
+    text("clientId", "Client"),
+    text("version", "Version"),
+    number("subscriptions", "Topics"),
+    number("queues", "Queues"),
+    number("cachedMessages", "Messages held"),
+)
+_DATA = (
+    text("clientId", "Client id"),
+    text("version", "Release of the client"),
+    text("properties", "How it is set, by name"),
+    text("subscriptions", "What it subscribes to"),
+    text("queues", "Each queue that it holds: offsets and what is cached"),
+    text("popQueues", "Each queue that it pops from"),
+    text("status", "Times and rates, by topic"),
+    text("jstack", "What its threads are doing, with -s"),
+)
+_TOTALS = (
+    text("sameSubscription", "Whether all members subscribe to the same"),
+    text("problems", "Queues that a member does not get on with"),
+)
+
+Members = dict[str, tuple[str, "ConsumerRunningInfo"]]  # release and state, by client id
+
+
+@gives(_COLUMNS, data=_DATA, totals=_TOTALS)
+async def consumer_status(
+    call: Call,
+    consumer_group: Group,
+    client_id: Annotated[
+        str | None, typer.Option("-i", "--clientId", metavar="ID", help="Only this member, whole.")
+    ] = None,
+    broker_addr: Annotated[
+        str | None,
+        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Ask through this broker."),
+    ] = None,
+    jstack: Stacks = False,
+) -> Result:
+    """Show what each member of a consumer group says of itself.
+
+    Plain writes each one's page to a file, MILLIS/CLIENTID below the working directory, as mqadmin
+    does, and prints its name. Other formats have it all.
+    """
+    head = "{:<10} {:<40} {:<20} {}\n".format(*_HEADS)
+    return await _status(
+        call, consumer_group, head, "{:<10} {:<40} {:<20} {}\n", client_id, broker_addr, jstack
+    )
+
+
+_HEADS = "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"
+
+
+@gives(_COLUMNS, data=_DATA, totals=_TOTALS)
+async def consumer(call: Call, consumer_group: Group, jstack: Stacks = False) -> Result:
+    """Show what each member of a consumer group says of itself, as consumerStatus does."""
+    line = "{:03d}  {:<40} {:<20} {}\n"
+    return await _status(call, consumer_group, "", line, None, None, jstack)
+
+
+async def _status(
+    call: Call,
+    group: str,
+    head: str,
+    line: str,
+    client_id: str | None,
+    broker_addr: str | None,
+    stacks: bool,
+) -> Result:
+    async with call.admin() as admin:
+        address = broker_addr or await group_broker(admin, group)
+        connections = (await admin.consumer_connection(address, group)).connection_set
+        if client_id is not None:
+            versions = {item.client_id: _version(item) for item in connections}
+            info = await admin.consumer_running_info(address, group, client_id, stacks=stacks)
+            member = {client_id: (versions.get(client_id, ""), info)}
+            return _result(member, running_text.page(info), [], call)
+        members, failures = await _ask_all(admin, address, group, connections, stacks)
+    plain = head
+    if call.output is Format.PLAIN:
+        folder = Path(str(int(call.environment.clock() * 1000)))
+        for index, (member_id, (version, info)) in enumerate(members.items(), 1):
+            path = _write(folder, member_id, running_text.page(info))
+            plain += line.format(index, member_id, version, path)
+    return _result(members, plain + _verdict(call, members), failures, call)
+
+
+async def _ask_all(
+    admin: "Admin", address: str, group: str, connections: list["Connection"], stacks: bool
+) -> tuple[Members, list[str]]:
+    from mq.client.errors import MQError
+
+    members: Members = {}
+    failures = []
+    for item in connections:
+        try:
+            info = await admin.consumer_running_info(address, group, item.client_id, stacks=stacks)
+            members[item.client_id] = _version(item), info
+        except MQError as error:
+            failures.append(f"{item.client_id}: {error}")
+    return members, failures
+
+
+def _version(connection: "Connection") -> str:
+    from mq.protocol.codes import version_name
+
+    return version_name(connection.version)
+
+
+def _write(folder: Path, client_id: str, page: str) -> str:
+    """Write a page to a file that is named after its client. Clients choose their ids."""
+    from mq.cli import local_files
+
+    name = client_id.replace("/", "_").replace(os.sep, "_").lstrip(".") or "_"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise local_files.cannot("write", folder, error) from error
+    local_files.replace(folder / name, page.encode())
+    return str(folder / name)
+
+
+def _verdict(call: Call, members: Members) -> str:
+    """What Java says of the group as a whole."""
+    if not members:
+        return ""
+    infos = {client_id: info for client_id, (_, info) in sorted(members.items())}
+    now = int(call.environment.clock() * 1000)
+    if not running_text.same_subscriptions(infos, now):
+        return "\n\nWARN: Different subscription in the same group of consumer!!!"
+    plain = "\n\nSame subscription in the same group of consumer\n\nRebalance OK\n"
+    for client_id, info in infos.items():
+        plain += "".join(f"{line}\n" for line in running_text.stuck(client_id, info, now))
+    return plain
+
+
+def _result(members: Members, plain: str, failures: list[str], call: Call) -> Result:
+    now = int(call.environment.clock() * 1000)
+    infos = {client_id: info for client_id, (_, info) in sorted(members.items())}
+    rows: list[Row] = []
+    data: list[dict[str, Any]] = []
+    for client_id, (version, info) in members.items():
+        held = sum(item.cached_msg_count for item in info.mq_table.values())
+        rows.append((client_id, version, len(info.subscription_set), len(info.mq_table), held))
+        data.append({"clientId": client_id, "version": version, **running_text.document(info)})
+    problems = [
+        line for name, info in infos.items() for line in running_text.stuck(name, info, now)
+    ]
+    same = running_text.same_subscriptions(infos, now) if infos else True
+    totals = {"sameSubscription": same, "problems": problems}
+    return Result(_COLUMNS, rows, plain, data=data, totals=totals, failures=failures)
