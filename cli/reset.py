@@ -211,7 +211,7 @@ async def one_queue(
     from mq.protocol.codes import version_number
 
     info = await admin.broker_runtime_info(address)
-    tells = int(info.get("brokerVersion", "0")) >= version_number("V5_0_0")
+    tells = _release(info.get("brokerVersionDesc", "")) >= version_number("V5_0_0")
     if not tells and await _is_online(admin, address, group):
         raise CommandError(
             f"consumers of group {group} are connected, and the broker at {address} is older than "
@@ -227,6 +227,16 @@ async def one_queue(
     names = (await admin.topic_route(topic)).broker_datas
     name = next((item.broker_name for item in names if address in item.broker_addrs.values()), "")
     return Moved(name, queue_id, end, old, offset, offset)
+
+
+def _release(name: str) -> int:
+    """The number of a release by its name; 0 for one that is not known."""
+    from mq.protocol.codes import version_number
+
+    try:
+        return version_number(name)
+    except ValueError:
+        return 0
 
 
 async def _is_online(admin: "Admin", address: str, group: str) -> bool:

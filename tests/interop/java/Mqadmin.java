@@ -7,6 +7,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 import java.util.List;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.command.offset.GetConsumerStatusCommand;
+import org.apache.rocketmq.tools.command.offset.ResetOffsetByTimeOldCommand;
 
 /**
  * The real mqadmin, many commands in one JVM: a start takes seconds, a command far less.
@@ -25,6 +27,9 @@ public class Mqadmin {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             // Some commands keep a client that they have shut down: each run gets new ones.
             ((List<?>) commands.get(null)).clear();
+            // They are there, but mqadmin does not register them.
+            MQAdminStartup.initCommand(new ResetOffsetByTimeOldCommand());
+            MQAdminStartup.initCommand(new GetConsumerStatusCommand());
             ByteArrayOutputStream printed = new ByteArrayOutputStream();
             System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
             try {
