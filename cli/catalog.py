@@ -39,6 +39,11 @@ GROUPS: dict[str, dict[str, str]] = {
     "consumer": {
         "consumerProgress": "Show how far consumer groups are behind.",
         "updateSubGroup": "Create a consumer group, or change one.",
+        "updateSubGroupList": "Create or change many consumer groups at once, from a file (5.x "
+        "brokers).",
+        "deleteSubGroup": "Delete a consumer group, and with -c its retry and dead letter topics.",
+        "getConsumerConfig": "Show the settings of a consumer group at each broker.",
+        "setConsumeMode": "Choose whether a consumer group pulls a topic or pops it (5.x brokers).",
         "consumerStatus": "Show what each member of a consumer group says of itself.",
         "consumer": "Show what each member of a consumer group says of itself, as consumerStatus "
         "does.",
@@ -130,6 +135,10 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "updateSubGroupList": "groups",
+    "deleteSubGroup": "groups",
+    "getConsumerConfig": "groups",
+    "setConsumeMode": "groups",
     "consumerStatus": "consumer_status",
     "consumer": "consumer_status",
     "producer": "connection",

@@ -148,8 +148,14 @@ def test_every_folder_and_document_named_is_there() -> None:
 def test_the_number_of_missing_commands_is_true() -> None:
     from mq.cli import catalog
 
-    ours = sum(
-        len(names) for group, names in catalog.GROUPS.items() if group not in ("context", "daemon")
+    ours = len(
+        [
+            name
+            for group, names in catalog.GROUPS.items()
+            for name in names
+            # Commands of two words, and these, are what mqadmin lacks.
+            if group != "daemon" and " " not in name and name != "tail"
+        ]
     )
     found = re.search(r"(\d+) of the\s+(\d+) commands of mqadmin", TEXT)
     assert found is not None

@@ -3,8 +3,8 @@
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 
 from mq.client.admin.base import AdminBase, read
-from mq.protocol import headers
-from mq.protocol.codes import ResponseCode
+from mq.protocol import bodies, headers
+from mq.protocol.codes import RequestCode, ResponseCode
 
 _OR_NOT_FOUND = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.QUERY_NOT_FOUND)))
 
@@ -63,6 +63,13 @@ class OffsetAdmin(AdminBase):
             consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
         )
         await self._ask(address, header)
+
+    async def all_consumer_offsets(self, address: str) -> dict[str, dict[int, int]]:
+        """What every group at the broker at `address` goes on from: `topic@group`, then queue."""
+        response = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        return read(
+            bodies.ConsumerOffsetSerializeWrapper.decode, response.body, address
+        ).offset_table
 
     async def clone_group_offset(
         self, address: str, source: str, target: str, topic: str | None = None

@@ -1,0 +1,261 @@
+"""Consumer offsets in files: export, import, compare."""
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import UsageError
+from mq.cli.offset_records import Layout, Place, Record, Selection
+from mq.cli.result import Result, Row, number, text, time
+from mq.cli.runner import concurrently
+
+if TYPE_CHECKING:
+    from mq.cli.group_offsets import Found
+    from mq.cli.offset_import import Outcome
+
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("-g", "--group", metavar="PATTERN", help="Of these groups (order-*). Repeatable."),
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("-t", "--topic", metavar="PATTERN", help="In these topics (*-log). Repeatable."),
+]
+ClusterName = Annotated[
+    str | None,
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At the brokers of this cluster."),
+]
+
+
+class Measure(Enum):
+    """What tells where a group goes on."""
+
+    OFFSET = "offset"
+    TIMESTAMP = "timestamp"
+
+
+By = Annotated[Measure | None, typer.Option("--by", help="What tells where a group goes on.")]
+
+_PLACE = (
+    text("group", "Consumer group"),
+    text("topic", "Topic"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+)
+_EXPORTED = (*_PLACE, number("offset", "Offset"), time("timestamp", "Stored"))
+_IMPORTED = (
+    *_PLACE,
+    number("before", "Before"),
+    number("offset", "Offset"),
+    text("result", "Result"),
+    text("reason", "Why not"),
+)
+_COMPARED = (
+    *_PLACE,
+    text("difference", "Difference"),
+    number("first", "First"),
+    number("second", "Second"),
+    number("change", "Change"),
+)
+
+
+@concurrently
+@writes
+@gives(_EXPORTED, totals=(number("queues", "Groups' queues that were written"),))
+async def offset_export(
+    call: Call,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Where to; - is standard output. .csv: as CSV.")
+    ],
+    group: Groups = None,
+    topic: Topics = None,
+    cluster_name: ClusterName = None,
+    by: By = None,
+    layout: Annotated[
+        Layout | None, typer.Option("--as", help="jsonl or csv. Default: by the file's name.")
+    ] = None,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", help="Keep that many older files: FILE.1 and on.")
+    ] = 0,
+) -> Result:
+    """Write the offsets of consumer groups to a file.
+
+    All groups, topics, brokers and queues, unless patterns say which; not the groups of the system
+    itself. The file is replaced when everything is written, so it is whole at all times. Only one
+    export writes a file at a time; a second one ends with status 75.
+
+    With --by timestamp each line also tells when the next message was stored. Such a file can be
+    imported into another cluster, where the same messages have other offsets.
+
+    Nothing is printed where all went well, but for a terminal or another format. When some broker
+    does not answer the file holds what the others know, and the status is 1; when none does, the
+    file stays as it is.
+    """
+    from mq.cli import group_offsets, local_files, offset_records
+
+    timed = by is Measure.TIMESTAMP
+    if keep < 0:
+        raise UsageError(f"--keep {keep}: how many files cannot be negative")
+    path = None if file == "-" else Path(file)
+    layout = layout or (Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL)
+    selection = Selection(tuple(group or ()), tuple(topic or ()))
+
+    async def gather() -> "Found":
+        async with call.admin() as admin:
+            found = await group_offsets.gather(admin, selection, cluster_name)
+            if not timed:
+                return found
+            now = int(call.environment.clock() * 1000)
+            stamped = await group_offsets.Times(admin, now).stamp(found.records)
+            return stamped._replace(failures=found.failures + stamped.failures)
+
+    if path is None:
+        found = await gather()
+        call.environment.stdout.write(offset_records.encode(found.records, layout).decode())
+        return Result(failures=found.failures, plain="")
+    if call.dry_run:
+        found = await gather()
+    else:
+        with local_files.locked(path):
+            found = await gather()
+            content = offset_records.encode(found.records, layout)
+            local_files.replace(path, content, keep=keep)
+    rows: list[Row] = [
+        (*record.place, record.offset, record.timestamp)
+        for record in sorted(found.records, key=lambda record: record.place)
+    ]
+    # Quiet where a timer runs it: whatever it printed would be mailed.
+    return Result(_EXPORTED, rows, "", {"queues": len(rows)}, found.failures)
+
+
+@concurrently
+@writes
+@gives(_IMPORTED, totals=(number("set", "Offsets that were changed"),))
+async def offset_import(
+    call: Call,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
+    group: Groups = None,
+    topic: Topics = None,
+    by: By = None,
+    brokers: Annotated[
+        list[str] | None,
+        typer.Option("--broker", metavar="OLD=NEW", help="A broker has another name. Repeatable."),
+    ] = None,
+    earliest: Annotated[
+        bool,
+        typer.Option("--earliest", help="Each queue of a topic at its earliest time."),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also of groups that run; members may undo it.")
+    ] = False,
+) -> Result:
+    """Set the offsets of consumer groups as a file has them.
+
+    Without --by it goes by timestamp where the file has timestamps. By timestamp a group gets the
+    first message of each queue that was stored then or later. Where a topic has other queues or
+    brokers than in the file, all its queues get the earliest time of the group: it may consume
+    some messages again, and leaves none out. --broker says that a broker has the same queues under
+    another name.
+
+    Groups with connected consumers are left alone, because these commit their own offsets over it
+    within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
+    """
+    from mq.cli import local_files, offset_records
+    from mq.cli.offset_import import Import
+
+    selection = Selection(tuple(group or ()), tuple(topic or ()))
+    found = offset_records.decode(local_files.read(Path(file)), file)
+    records = [record for record in found if selection.takes(record.place)]
+    timed = any(record.timestamp is not None for record in records)
+    by_time = timed if by is None else by is Measure.TIMESTAMP
+    if by_time and not timed and records:
+        raise UsageError(f"{file} has no timestamps", hint="export with --by timestamp")
+    if earliest and not by_time:
+        raise UsageError("--earliest goes with --by timestamp")
+    now = int(call.environment.clock() * 1000)
+    async with call.admin() as admin:
+        importer = Import(
+            admin, now, _renamed(brokers), by_time=by_time, earliest=earliest, force=force
+        )
+        outcomes = await importer.run(records)
+    return _imported(outcomes)
+
+
+def _imported(outcomes: list["Outcome"]) -> Result:
+    from mq.cli.offset_import import STATUS
+
+    rows: list[Row] = [
+        (*item.place, item.before, item.offset, item.result, item.reason or None)
+        for item in outcomes
+    ]
+    failed = [item for item in outcomes if not item.is_done]
+    failures = list(dict.fromkeys(item.reason for item in failed))
+    result = Result(_IMPORTED, rows, failures=failures)
+    result.totals = {"set": sum(item.result == "set" for item in outcomes)}
+    if failed and len(failed) == len(outcomes):
+        result.status = STATUS[failed[0].result]
+    return result
+
+
+@concurrently
+@gives(_COMPARED)
+async def offset_diff(
+    call: Call,
+    first: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
+    second: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="Another one. Default: the cluster now.")
+    ] = None,
+    group: Groups = None,
+    topic: Topics = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with status 1 where they differ.")
+    ] = False,
+) -> Result:
+    """Compare the offsets in a file with those in another, or in the cluster.
+
+    Shows each group and queue whose offset differs, or that only one of them has.
+    """
+    from mq.cli import group_offsets, local_files, offset_records
+    from mq.cli.status import Status
+
+    selection = Selection(tuple(group or ()), tuple(topic or ()))
+    before = offset_records.decode(local_files.read(Path(first)), first)
+    failures: list[str] = []
+    if second is not None:
+        after = offset_records.decode(local_files.read(Path(second)), second)
+    else:
+        async with call.admin() as admin:
+            after, failures = await group_offsets.gather(admin, selection, None)
+    rows = _differences(before, after, selection)
+    status = Status.PARTLY if exit_code and rows else Status.DONE
+    return Result(_COMPARED, rows, failures=failures, status=status)
+
+
+def _differences(before: list[Record], after: list[Record], selection: Selection) -> list[Row]:
+    old: dict[Place, int] = {item.place: item.offset for item in before}
+    new: dict[Place, int] = {item.place: item.offset for item in after}
+    rows: list[Row] = []
+    for place in sorted(old.keys() | new.keys()):
+        first, second = old.get(place), new.get(place)
+        if first == second or not selection.takes(place):
+            continue
+        if first is None or second is None:
+            word = "only in second" if first is None else "only in first"
+            rows.append((*place, word, first, second, None))
+        else:
+            rows.append((*place, "changed", first, second, second - first))
+    return rows
+
+
+def _renamed(pairs: list[str] | None) -> dict[str, str]:
+    names = {}
+    for pair in pairs or ():
+        old, equals, new = pair.partition("=")
+        if not (old and equals and new):
+            raise UsageError(f"--broker {pair}: write OLD=NEW")
+        names[old] = new
+    return names

@@ -1,0 +1,109 @@
+"""Our daemons for tests of the command: a pair in a thread, a broker that is dead, messages."""
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.client.producer import Producer
+from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import (
+    DataVersion,
+    MessageQueue,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers import RegisterBrokerRequestHeader
+from mq.protocol.message import Message
+
+DEAD = "127.0.0.1:1"  # nobody listens there
+
+
+@contextmanager
+def running_pair(properties: Mapping[str, str] | None = None) -> Iterator[Standalone]:
+    """Our name server and broker, in a loop of their own thread."""
+    started: Future[Standalone] = Future()
+    stop: Future[asyncio.Event] = Future()
+
+    async def serve() -> None:
+        event = asyncio.Event()
+        stop.set_result(event)
+        parts = Standalone(name_server_port=0, broker_port=0, properties=properties)
+        async with parts as pair:
+            await pair.broker.registration.first_round.wait()
+            started.set_result(pair)
+            await event.wait()
+
+    def main() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            if not started.done():
+                started.set_exception(error)
+            raise
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    pair = started.result(30)
+    try:
+        yield pair
+    finally:
+        loop_event = stop.result()
+        pair.tasks.failed.get_loop().call_soon_threadsafe(loop_event.set)
+        thread.join(30)
+
+
+@contextmanager
+def dead_broker(name_server: str, *topics: str, name: str = "broker-dead") -> Iterator[None]:
+    """Have the name server believe in a broker that does not answer, with topics of two queues."""
+    configs = {
+        topic: TopicConfig(topic_name=topic, read_queue_nums=2, write_queue_nums=2, perm=6)
+        for topic in topics
+    }
+    header = RegisterBrokerRequestHeader(
+        broker_name=name,
+        broker_addr=DEAD,
+        cluster_name="DefaultCluster",
+        ha_server_addr=DEAD,
+        broker_id=0,
+    )
+    body = RegisterBrokerBody(
+        topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
+            topic_config_table=configs, data_version=DataVersion(timestamp=1, counter=1)
+        ),
+        filter_server_list=[],
+    )
+    with BlockingSession(name_server) as session:
+        command = Command(RequestCode.REGISTER_BROKER, header.encode(), body.encode())
+        run(session.call(name_server, command))
+        yield
+
+
+def make_topic(pair: Standalone, topic: str, queues: int = 2) -> None:
+    """Create a topic at the pair's broker, and wait until its name server knows it."""
+    config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    with BlockingSession(pair.name_server_address) as session:
+        run(Admin(session).create_topic(pair.broker.address, config))
+        run(session.route(topic))
+
+
+def put(pair: Standalone, messages: Iterable[Message], queue_id: int | None = None) -> None:
+    """Send messages, one after the other, to one queue or to the queues in turn."""
+
+    async def main() -> None:
+        async with Producer(pair.name_server_address, "put") as producer:
+            for message in messages:
+                queue = None
+                if queue_id is not None:
+                    queue = MessageQueue(
+                        message.topic, pair.broker.settings.broker.broker_name, queue_id
+                    )
+                await producer.send(message, queue)
+
+    asyncio.run(main())
