@@ -177,19 +177,24 @@ async def delete_topic(
     """Delete a topic from the brokers of a cluster and from the name servers."""
     async with call.admin() as admin:
         masters = cluster.masters(await cluster.clusters(admin.session), cluster_name)
-        done, failures = await cluster.at_each(
-            admin, masters, lambda each, address: each.delete_topic_in_broker(address, topic)
-        )
-        rows: list[Row] = [("broker", address, topic) for address in done]
-        plain = f"delete topic [{topic}] from cluster [{cluster_name}] success.\n"
-        if failures:
-            # While a broker still has the topic it would bring the route back at once.
-            plain = ""
-        else:
-            for address in call.name_servers:
-                await admin.delete_topic_in_name_server(address, topic, cluster_name)
-                rows.append(("name server", address, topic))
-            plain += f"delete topic [{topic}] from NameServer success.\n"
+        return await remove_topic(admin, masters, topic, cluster_name)
+
+
+async def remove_topic(admin: "Admin", masters: list[str], topic: str, cluster_name: str) -> Result:
+    """Delete a topic at the masters of a cluster, then at the name servers."""
+    done, failures = await cluster.at_each(
+        admin, masters, lambda each, address: each.delete_topic_in_broker(address, topic)
+    )
+    rows: list[Row] = [("broker", address, topic) for address in done]
+    plain = f"delete topic [{topic}] from cluster [{cluster_name}] success.\n"
+    if failures:
+        # While a broker still has the topic it would bring the route back at once.
+        plain = ""
+    else:
+        for address in admin.session.name_servers:
+            await admin.delete_topic_in_name_server(address, topic, cluster_name)
+            rows.append(("name server", address, topic))
+        plain += f"delete topic [{topic}] from NameServer success.\n"
     columns = (text("role", "Role"), text("address", "Address"), text("topic", "Deleted topic"))
     return Result(columns, rows, plain, failures=failures)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mq.client.admin.base import AdminBase, read
 from mq.client.errors import ConsumerNotOnline
@@ -24,6 +24,23 @@ class GroupAdmin(AdminBase):
         """Create a consumer group on the broker at `address`, or change it to `config`."""
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         await self._ask(address, code, config.encode())
+
+    async def update_subscription_groups(
+        self, address: str, configs: Sequence[bodies.SubscriptionGroupConfig]
+    ) -> None:
+        """Create or change several groups at once; a broker of release 5 is needed."""
+        body = bodies.SubscriptionGroupList(group_config_list=list(configs))
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        await self._ask(address, code, body.encode())
+
+    async def set_message_request_mode(
+        self, address: str, topic: str, group: str, mode: bodies.MessageRequestMode, share: int = 0
+    ) -> None:
+        """Let `group` pull `topic` or pop it, `share` queues to each member; needs release 5."""
+        body = bodies.SetMessageRequestModeRequestBody(
+            topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=share
+        )
+        await self._ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body.encode())
 
     async def delete_subscription_group(
         self, address: str, group: str, *, clean_offset: bool = False

@@ -1,0 +1,257 @@
+"""Consumer groups: deleting them, their settings, how they read.
+
+Formats: DeleteSubscriptionGroupCommand, GetConsumerConfigSubCommand, SetConsumeModeSubCommand and
+UpdateSubGroupListSubCommand of org.apache.rocketmq.tools.command.consumer.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text, where
+from mq.cli.call import Call
+from mq.cli.effects import destroys, gives, writes
+from mq.cli.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.options import Truth, one_of
+from mq.cli.result import Result, Row, flag, number, text
+from mq.cli.status import Status
+from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import SubscriptionGroupConfig
+
+Group = Annotated[str, typer.Option("-g", "--groupName", metavar="GROUP", help="Consumer group.")]
+
+_DELETED_COLUMNS = (text("role", "Role"), text("address", "Address"), text("name", "Deleted"))
+
+
+@destroys("delete consumer group {group_name}")
+@gives(_DELETED_COLUMNS)
+async def delete_sub_group(
+    call: Call,
+    group_name: Group,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+    remove_offset: Annotated[
+        Truth, typer.Option("-r", "--removeOffset", help="Also forget how far it has come.")
+    ] = Truth.FALSE,
+) -> Result:
+    """Delete a consumer group, and with -c its retry and dead letter topics.
+
+    Without -r a group that is made again goes on where this one was.
+    """
+    from mq.cli.commands.topic import remove_topic
+
+    forget = bool(remove_offset)
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+        done, failures = await cluster.at_each(
+            admin,
+            targets,
+            lambda each, address: each.delete_subscription_group(
+                address, group_name, clean_offset=forget
+            ),
+        )
+        suffix = "" if broker_addr else f" in cluster [{cluster_name}]"
+        plain = "".join(
+            f"delete subscription group [{group_name}] from broker [{address}]{suffix} success.\n"
+            for address in done
+        )
+        rows: list[Row] = [("broker", address, group_name) for address in done]
+        if cluster_name and not broker_addr and not failures:
+            for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX):
+                removed = await remove_topic(admin, targets, prefix + group_name, cluster_name)
+                plain += removed.plain or ""
+                rows += removed.rows
+                failures += removed.failures
+    return Result(_DELETED_COLUMNS, rows, plain, failures=failures)
+
+
+_CONFIG_COLUMNS = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    text("key", "Setting"),
+    text("value", "Value"),
+)
+_CONFIG_DATA = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    text("config", "The settings of the group there"),
+)
+# The fields of SubscriptionGroupConfig that 4.9 has, in the order of their declaration.
+_FIELDS_OF_4 = (
+    *("groupName", "consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable"),
+    *("retryQueueNums", "retryMaxTimes", "brokerId", "whichBrokerWhenConsumeSlowly"),
+    "notifyConsumerIdsChangedEnable",
+)
+
+
+@gives(_CONFIG_COLUMNS, data=_CONFIG_DATA)
+async def get_consumer_config(call: Call, group_name: Group) -> Result:
+    """Show the settings of a consumer group at each broker."""
+    async with call.admin() as admin:
+        info = await cluster.clusters(admin.session)
+        homes = {
+            cluster.any_address(broker): name
+            for name in java_text.hash_order(info.broker_addr_table)
+            if (broker := info.broker_addr_table[name]).broker_addrs
+        }
+
+        async def ask(each: "Admin", address: str) -> "SubscriptionGroupConfig | None":
+            found = await each.subscription_groups(address)
+            return found.subscription_group_table.get(group_name)
+
+        configs, failures = await cluster.at_each(admin, homes, ask)
+    plain = ""
+    rows: list[Row] = []
+    data: list[dict[str, Any]] = []
+    for address, config in configs.items():
+        if config is None:
+            continue
+        name = cluster.cluster_of(info, homes[address])
+        settings = config.to_plain()
+        line = "=" * 29
+        plain += f"{line}{name or 'null'}:{homes[address]}{line}\n"
+        plain += "".join(f"{key:<40}=  {_text(settings[key])}\n" for key in _FIELDS_OF_4)
+        rows += [(name, homes[address], key, _text(value)) for key, value in settings.items()]
+        data.append({"cluster": name, "brokerName": homes[address], "config": settings})
+    if not data and not failures:
+        raise NotFound(
+            f"no broker has consumer group {group_name}", hint="see: mq consumerProgress"
+        )
+    return Result(_CONFIG_COLUMNS, rows, plain, data=data, failures=failures)
+
+
+def _text(value: Any) -> str:
+    return java_text.truth(value) if isinstance(value, bool) else str(value)
+
+
+class Mode(Enum):
+    """How a group reads a topic."""
+
+    PULL = "pull"
+    POP = "pop"
+
+
+_MODE_COLUMNS = (
+    text("brokerAddr", "Broker"),
+    text("topic", "Topic"),
+    text("group", "Consumer group"),
+    text("mode", "Mode"),
+    number("popShareQueueNum", "Queues shared"),
+)
+
+
+@writes
+@gives(_MODE_COLUMNS)
+async def set_consume_mode(
+    call: Call,
+    topic_name: Annotated[str, typer.Option("-t", "--topicName", metavar="TOPIC", help="Topic.")],
+    group_name: Group,
+    mode: Annotated[Mode, typer.Option("-m", "--mode", help="PULL or POP.")],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+    pop_share_queue_num: Annotated[
+        int,
+        typer.Option(
+            "-q", "--popShareQueueNum", metavar="N", help="Queues that each member also pops from."
+        ),
+    ] = 0,
+) -> Result:
+    """Choose whether a consumer group pulls a topic or pops it (5.x brokers).
+
+    What pops gets its messages from the broker one by one; members share queues then.
+    """
+    from mq.cli.release import since_5
+    from mq.protocol.bodies import MessageRequestMode
+
+    chosen = MessageRequestMode[mode.name]
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def act(each: "Admin", address: str) -> None:
+            await each.set_message_request_mode(
+                address, topic_name, group_name, chosen, pop_share_queue_num
+            )
+
+        done, failures = await cluster.at_each(admin, targets, since_5(call.name, act))
+    plain = "".join(f"set consume mode to {address} success.\n" for address in done)
+    plain += (
+        f"topic[{topic_name}] group[{group_name}] consume mode[{mode.name}] "
+        f"popShareQueueNum[{pop_share_queue_num}]"
+    )
+    rows: list[Row] = [
+        (address, topic_name, group_name, mode.name, pop_share_queue_num) for address in done
+    ]
+    return Result(_MODE_COLUMNS, rows, plain, failures=failures)
+
+
+_LIST_COLUMNS = (
+    text("brokerAddr", "Broker"),
+    text("group", "Consumer group"),
+    flag("consumeEnable", "May consume"),
+    number("retryQueueNums", "Retry queues"),
+    number("retryMaxTimes", "Retries"),
+)
+
+
+@writes
+@gives(_LIST_COLUMNS)
+@one_of("broker_addr", "cluster_name")
+async def update_sub_group_list(
+    call: Call,
+    filename: Annotated[
+        str, typer.Option("-f", "--filename", metavar="FILE", help="JSON: a list of groups.")
+    ],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Create or change many consumer groups at once, from a file (5.x brokers).
+
+    The file is a JSON list of objects with groupName and, as wanted, consumeEnable,
+    consumeFromMinEnable, consumeBroadcastEnable, retryQueueNums, retryMaxTimes, brokerId and others
+    that getConsumerConfig -o json shows.
+    """
+    from mq.cli.release import since_5
+
+    configs = _read_groups(filename)
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def send(each: "Admin", address: str) -> None:
+            await each.update_subscription_groups(address, configs)
+
+        done, failures = await cluster.at_each(admin, targets, since_5(call.name, send))
+    what = "group config" if broker_addr else "subscription group config"
+    plain = "".join(
+        f"submit batch of {what} to {address} success, please check the result later.\n"
+        for address in done
+    )
+    rows: list[Row] = [
+        (address, item.group_name, item.consume_enable, item.retry_queue_nums, item.retry_max_times)
+        for address in done
+        for item in configs
+    ]
+    return Result(_LIST_COLUMNS, rows, plain, failures=failures)
+
+
+def _read_groups(filename: str) -> list["SubscriptionGroupConfig"]:
+    from mq.cli.commands.topic_settings import read_list
+    from mq.protocol.bodies import SubscriptionGroupConfig
+    from mq.protocol.errors import RemoteProtocolError
+    from mq.protocol.names import check_group
+
+    configs = []
+    for position, item in enumerate(read_list(filename, "consumer groups"), 1):
+        try:
+            config = SubscriptionGroupConfig.from_plain(item)
+        except RemoteProtocolError as error:
+            message = f"{filename}: group {position}: {error}"
+            raise CommandError(message, status=Status.BAD_DATA) from None
+        if not config.group_name:
+            raise UsageError(f"{filename}: group {position} has no groupName")
+        legal(check_group, config.group_name)
+        configs.append(config)
+    return configs
