@@ -1,6 +1,7 @@
 """The units in systemd/: understood by systemd, closed off, and about commands that there are."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -8,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.pairs import running_pair
+
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "systemd").glob("*.service"))
+DAEMONS = [unit for unit in UNITS if "\nType=notify\n" in unit.read_text()]
+EXPORT = ROOT / "systemd" / "mq-offset-export@.service"
 MOST_EXPOSURE = 1.5  # of 10; what is left is the network, which a broker is for
 MQ = "/opt/mq/bin/mq"
 
@@ -24,17 +29,26 @@ def analyze(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """The units with a command in place of mq, which is not in /opt where tests run."""
-    for unit in UNITS:
+    for unit in [*UNITS, *(ROOT / "systemd").glob("*.timer")]:
         text = unit.read_text().replace(MQ, sys.executable)
         (tmp_path / unit.name).write_text(text)
     return tmp_path
 
 
 def test_there_is_a_unit_for_each_daemon() -> None:
-    assert [unit.name for unit in UNITS] == ["mq-broker@.service", "mq-namesrv.service"]
+    assert [unit.name for unit in DAEMONS] == ["mq-broker@.service", "mq-namesrv.service"]
+    assert {*UNITS} == {*DAEMONS, EXPORT}
 
 
-@pytest.mark.parametrize("name", ["mq-namesrv.service", "mq-broker@a.service"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mq-namesrv.service",
+        "mq-broker@a.service",
+        "mq-offset-export@a.service",
+        "mq-offset-export@a.timer",
+    ],
+)
 def test_systemd_understands_every_line(units: Path, name: str) -> None:
     checked = analyze("verify", f"./{name}", folder=units)
     about_us = [line for line in checked.stderr.splitlines() if "mq-" in line]
@@ -50,7 +64,7 @@ def test_a_daemon_can_do_little_beside_its_work(units: Path, name: str) -> None:
     assert float(found[1]) <= MOST_EXPOSURE, checked.stdout
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
+@pytest.mark.parametrize("unit", DAEMONS, ids=[unit.name for unit in DAEMONS])
 def test_the_command_of_a_unit_exists(unit: Path, tmp_path: Path) -> None:
     found = re.search(rf"^ExecStart={MQ} (\w+) -c (\S+)$", unit.read_text(), re.MULTILINE)
     assert found is not None
@@ -60,6 +74,20 @@ def test_the_command_of_a_unit_exists(unit: Path, tmp_path: Path) -> None:
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert printed.returncode == 0, printed.stderr
     assert "listenPort=0" in printed.stdout
+
+
+def test_the_command_of_the_export_writes_offsets_and_nothing_else(tmp_path: Path) -> None:
+    found = re.search(rf"^ExecStart={MQ} (.+)$", EXPORT.read_text(), re.MULTILINE)
+    assert found is not None
+    line = found[1].replace("%S/mq/offsets-%i", str(tmp_path)).replace("$EXPORT_OPTIONS", "")
+    with running_pair() as pair:
+        command = [sys.executable, "-m", "mq", *shlex.split(line)]
+        environment = {"NAMESRV_ADDR": pair.name_server_address, "HOME": str(tmp_path)}
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, env=environment, cwd=ROOT
+        )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert (tmp_path / "offsets.jsonl").exists()
 
 
 def test_user_and_folders_are_those_of_the_units(tmp_path: Path) -> None:
