@@ -44,6 +44,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "deleteSubGroup": "Delete a consumer group, and with -c its retry and dead letter topics.",
         "getConsumerConfig": "Show the settings of a consumer group at each broker.",
         "setConsumeMode": "Choose whether a consumer group pulls a topic or pops it (5.x brokers).",
+        "startMonitoring": "Watch all consumer groups: what waits, members that disagree or are "
+        "stuck, offsets moved.",
         "consumerStatus": "Show what each member of a consumer group says of itself.",
         "consumer": "Show what each member of a consumer group says of itself, as consumerStatus "
         "does.",
@@ -135,6 +137,7 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "startMonitoring": "monitoring",
     "updateSubGroupList": "groups",
     "deleteSubGroup": "groups",
     "getConsumerConfig": "groups",

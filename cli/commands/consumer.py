@@ -70,6 +70,10 @@ async def update_sub_group(
             "-a", "--notifyConsumerIdsChanged", help="Tell members when others come and go."
         ),
     ] = Truth.TRUE,
+    attributes: Annotated[
+        str | None,
+        typer.Option("--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
+    ] = None,
 ) -> Result:
     """Create a consumer group, or change one.
 
@@ -94,6 +98,10 @@ async def update_sub_group(
         config.consume_message_orderly = bool(consume_message_orderly)
     if group_retry_policy is not None:
         config.group_retry_policy = _retry_policy(group_retry_policy)
+    if attributes is not None:
+        from mq.cli.commands.topic import parse_attributes
+
+        config.attributes = parse_attributes(attributes, "--attributes")
     async with call.admin() as admin:
         if broker_addr is not None:
             targets = [broker_addr]

@@ -80,7 +80,7 @@ async def update_topic(
         perm=perm,
         topic_sys_flag=(1 if unit else 0) | (2 if has_unit_sub else 0),
         order=bool(order),
-        attributes=_attributes(attributes) if attributes else None,
+        attributes=parse_attributes(attributes, "-a/--attributes") if attributes else None,
     )
     async with call.admin() as admin:
         if broker_addr is not None:
@@ -89,14 +89,14 @@ async def update_topic(
         return await _update_on_cluster(admin, cluster_name, config)
 
 
-def _attributes(text: str) -> dict[str, str]:
+def parse_attributes(text: str, flags: str) -> dict[str, str]:
     """Read `+key=value,-key`. Raises UsageError (AttributeParser.parseToMap)."""
     found: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")
         if key in found or key[:1] != ("+" if equals else "-") or (equals and not value):
             raise UsageError(
-                f"-a/--attributes: {part!r}",
+                f"{flags}: {part!r}",
                 hint="+key=value sets one, -key removes one, each once",
             )
         found[key] = value

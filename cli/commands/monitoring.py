@@ -1,0 +1,224 @@
+"""The monitor of mqadmin: org.apache.rocketmq.tools.monitor.MonitorService.
+
+Java's writes to its log file; this one prints the same lines.
+"""
+
+import time as clock
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import java_text, running_text
+from mq.cli.call import Call
+from mq.cli.commands.consumer import consume_stats, group_broker
+from mq.cli.effects import endless, gives
+from mq.cli.errors import NotFound, UsageError
+from mq.cli.result import Result, Row, number, text, time
+from mq.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.client.pull_consumer import PullConsumer
+    from mq.protocol.bodies import MessageQueue, OffsetWrapper
+
+_COLUMNS = (
+    time("time", "When"),
+    text("kind", "What"),
+    text("group", "Consumer group"),
+    text("topic", "Topic"),
+    text("clientId", "Client"),
+    number("undoneTotal", "Behind"),
+    number("undoneSingleQueue", "Most of a queue"),
+    number("delayMillis", "Behind (ms)"),
+    text("problem", "Problem"),
+)
+_RULE = "[MONITOR] ========================================={}\n"
+
+
+@endless
+@gives(_COLUMNS)
+async def start_monitoring(
+    call: Call,
+    interval: Annotated[
+        int, typer.Option("--interval", metavar="SECONDS", help="Between rounds.")
+    ] = 60,
+) -> AsyncIterator[Result]:
+    """Watch all consumer groups: what waits, members that disagree or are stuck, offsets moved.
+
+    It goes on until it is stopped. A group that nobody is connected to is left out.
+    """
+    if interval < 0:
+        raise UsageError(f"--interval: {interval} s")
+    from mq.client.errors import MQError
+    from mq.client.pull_consumer import PullConsumer
+    from mq.protocol.names import TOOLS_CONSUMER_GROUP
+
+    async with call.admin() as admin:
+        consumer = PullConsumer(admin.session, TOOLS_CONSUMER_GROUP)
+        moved = _MovedOffsets(consumer)
+        while True:
+            now = int(call.environment.clock() * 1000)
+            failures = []
+            rows, plain = await moved.news()
+            try:
+                for group in await _groups(admin):
+                    found, lines = await _group(admin, consumer, group, now)
+                    rows += found
+                    plain += lines
+            except MQError as error:  # a name server that is away may be back the next round
+                failures.append(str(error))
+            plain = _RULE.format("beginRound") + plain + _RULE.format("endRound")
+            yield Result(_COLUMNS, rows, plain, failures=failures)
+            # Nothing else runs in this process: blocking is what waiting means here.
+            clock.sleep(interval)  # noqa: ASYNC251
+
+
+async def _groups(admin: "Admin") -> list[str]:
+    from mq.cli import listing
+
+    topics = java_text.hash_order(await listing.topic_names(admin.session))
+    return [name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)]
+
+
+async def _group(
+    admin: "Admin", consumer: "PullConsumer", group: str, now: int
+) -> tuple[list[Row], str]:
+    """A line for each topic of a group that is online, and one for each problem of its members."""
+    from mq.client.errors import MQError
+
+    try:
+        address = await group_broker(admin, group)
+        members = (await admin.consumer_connection(address, group)).connection_set
+    except (MQError, NotFound):
+        return [], ""
+    rows, plain = await _undone(admin, consumer, group, now)
+    infos = {}
+    for member in sorted(members, key=lambda item: item.client_id):
+        try:
+            client = member.client_id
+            infos[client] = await admin.consumer_running_info(address, group, client)
+        except MQError:
+            continue  # as in Java: it may just have gone
+    notify = "[MONITOR]  [NOTIFY] reportConsumerRunningInfo: ConsumerGroup: "
+    if infos and not running_text.same_subscriptions(infos, now):
+        rows.append(_row(now, "notify", group, problem="Subscription different"))
+        plain += f"{notify}{group}, Subscription different\n"
+    for client, info in infos.items():
+        for problem in running_text.stuck(client, info, now):
+            rows.append(_row(now, "notify", group, client=client, problem=problem))
+            plain += f"{notify}{group}, ClientId: {client}, {problem}\n"
+    return rows, plain
+
+
+def _row(
+    now: int,
+    kind: str,
+    group: str | None,
+    *,
+    topic: str | None = None,
+    client: str | None = None,
+    undone: tuple[int, int, int] | tuple[None, None, None] = (None, None, None),
+    problem: str | None = None,
+) -> Row:
+    return (now, kind, group, topic, client, *undone, problem)
+
+
+async def _undone(
+    admin: "Admin", consumer: "PullConsumer", group: str, now: int
+) -> tuple[list[Row], str]:
+    from mq.client.errors import MQError
+
+    try:
+        offsets = (await consume_stats(admin, group)).offsets
+    except (MQError, NotFound):
+        return [], ""
+    rows: list[Row] = []
+    plain = ""
+    for topic in java_text.hash_order(queue.topic for queue in offsets):
+        mine = {queue: offsets[queue] for queue in sorted(offsets) if queue.topic == topic}
+        total, single, delay = await _figures(consumer, mine)
+        rows.append(_row(now, "undone", group, topic=topic, undone=(total, single, delay)))
+        plain += (
+            f"[MONITOR] reportUndoneMsgs: UndoneMsgs [consumerGroup={group}, topic={topic}, "
+            f"undoneMsgsTotal={total}, undoneMsgsSingleMQ={single}, "
+            f"undoneMsgsDelayTimeMills={delay}]\n"
+        )
+    return rows, plain
+
+
+async def _figures(
+    consumer: "PullConsumer", offsets: "dict[MessageQueue, OffsetWrapper]"
+) -> tuple[int, int, int]:
+    """How many messages wait, at most of one queue, and for how long (computeUndoneMsgs)."""
+    total, single, delay = 0, 0, 0
+    for queue, item in offsets.items():
+        behind = item.broker_offset - item.consumer_offset
+        single, total = max(single, behind), total + max(behind, 0)
+        if item.last_timestamp > 0 and (newest := await _newest(consumer, queue)):
+            delay = max(delay, newest - item.last_timestamp)
+    return total, single, delay
+
+
+async def _newest(consumer: "PullConsumer", queue: "MessageQueue") -> int | None:
+    """When the last message of a queue was stored, in ms."""
+    from mq.client.errors import MQError
+
+    try:
+        end = await consumer.max_offset(queue)
+        pulled = await consumer.pull(queue, end - 1, max_count=1) if end > 0 else None
+    except MQError:
+        return None
+    return pulled.messages[0].store_timestamp if pulled and pulled.messages else None
+
+
+class _MovedOffsets:
+    """The events of brokers that gave a consumer another offset than it asked for."""
+
+    TOPIC = "OFFSET_MOVED_EVENT"  # TopicValidator.RMQ_SYS_OFFSET_MOVED_EVENT
+
+    def __init__(self, consumer: "PullConsumer") -> None:
+        self._consumer = consumer
+        self._next: dict[MessageQueue, int] = {}
+
+    async def news(self) -> tuple[list[Row], str]:
+        """What has happened since the last call; nothing at the first."""
+        from mq.client.errors import MQError
+
+        rows: list[Row] = []
+        plain = ""
+        try:
+            for queue in await self._consumer.queues(self.TOPIC):
+                end = await self._consumer.max_offset(queue)
+                begin = self._next.get(queue, end)
+                async for message in self._consumer.read(queue, begin, end):
+                    row, line = _moved(bytes(message.body), message.store_timestamp)
+                    rows.append(row)
+                    plain += line
+                self._next[queue] = end
+        except MQError:
+            pass  # most brokers have had no such event, and so have no such topic
+        return rows, plain
+
+
+def _moved(body: bytes, stored: int) -> tuple[Row, str]:
+    from mq.cli.message_text import queue_text
+    from mq.protocol.bodies import OffsetMovedEvent
+    from mq.protocol.errors import RemoteProtocolError
+
+    event: Any
+    try:
+        event = OffsetMovedEvent.decode(body)
+    except RemoteProtocolError as error:
+        return _row(stored, "deleted", None, problem=f"unreadable event: {error}"), ""
+    queue = event.message_queue
+    text_ = (
+        f"OffsetMovedEvent [consumerGroup={event.consumer_group}, "
+        f"messageQueue={queue_text(queue) if queue else 'null'}, "
+        f"offsetRequest={event.offset_request}, offsetNew={event.offset_new}]"
+    )
+    problem = f"asked for offset {event.offset_request}, got {event.offset_new}"
+    topic = queue.topic if queue else None
+    row = _row(stored, "deleted", event.consumer_group, topic=topic, problem=problem)
+    line = "[MONITOR] reportDeleteMsgsEvent: DeleteMsgsEvent [offsetMovedEvent="
+    return row, f"{line}{text_}, eventTimestamp={stored}]\n"
