@@ -82,7 +82,7 @@ def _client(connection: "Connection | ProducerInfo") -> Row:
     if isinstance(connection, Connection):
         address = connection.client_addr
     else:
-        address = connection.remote_ip
+        address = connection.remote_ip.lstrip("/")  # Java's way to write a socket's address
     language = "null" if connection.language is None else connection.language.name
     return (connection.client_id, address, language, version_name(connection.version))
 
@@ -99,13 +99,17 @@ async def producer_connection(
 ) -> Result:
     """Show which producers of a group are connected to a broker of a topic."""
     from mq.cli import cluster
+    from mq.client.errors import RemoteSystemError
 
     async with call.admin() as admin:
         brokers = (await admin.topic_route(topic)).broker_datas
         if not brokers:
             raise NotFound(f"topic {topic} has no broker now")
         address = cluster.any_address(brokers[0])
-        found = await admin.producer_connection(address, producer_group)
+        try:
+            found = await admin.producer_connection(address, producer_group)
+        except RemoteSystemError as error:  # what brokers answer about a group that is not there
+            raise NotFound(str(error)) from None
     if not found.connection_set:
         raise NotFound(f"no producer of group {producer_group} is connected to {address}")
     rows = [_client(item) for item in found.connection_set]
@@ -143,8 +147,8 @@ async def producer(
             client = _client(item)
             rows.append((group, *client, item.version, item.last_update_timestamp))
             plain += (
-                f"producer group ({group}) instance : clientId={client[0]},remoteIP={client[1]}, "
-                f"language={client[2]}, version={item.version}, "
+                f"producer group ({group}) instance : clientId={item.client_id},"
+                f"remoteIP={item.remote_ip}, language={client[2]}, version={item.version}, "
                 f"lastUpdateTimestamp={item.last_update_timestamp}\n"
             )
     return Result(_PRODUCERS, rows, plain)

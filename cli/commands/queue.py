@@ -125,6 +125,11 @@ async def query_cq(
                 raise NotFound(f"topic {topic} has no broker now")
             broker = cluster.any_address(brokers[0])
         found = await admin.consume_queue(broker, topic, queue, index, count, consumer)
+    if not found.queue_data:
+        raise NotFound(
+            f"queue {queue} of topic {topic} has no entry {index} at {broker}",
+            hint=f"see: mq topicStatus -t {topic}",
+        )
     rows: list[Row] = [
         (number_, item.physic_offset, item.physic_size, item.tags_code, item.eval,
          item.extend_data_json, item.bit_map, item.msg)

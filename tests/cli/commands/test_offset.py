@@ -1,0 +1,134 @@
+from collections.abc import Iterator
+
+import pytest
+
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.daemons.standalone import Standalone
+from mq.protocol.names import retry_topic
+from tests.cli.connected import connected
+from tests.cli.support import Mq
+
+TOPIC = "Resettable"
+
+
+@pytest.fixture(scope="module")
+def admin(standalone: Standalone) -> Iterator[Admin]:
+    with BlockingSession(standalone.name_server_address) as session:
+        yield Admin(session)
+
+
+@pytest.fixture
+def group(cluster: Mq, standalone: Standalone, admin: Admin, request: pytest.FixtureRequest) -> str:
+    """A group at offset 1 of two queues with three messages each."""
+    name: str = "G-" + request.node.name[:40].strip("_-[]")
+    cluster("updateTopic", "-c", "DefaultCluster", "-t", TOPIC, "-r", "2", "-w", "2")
+    cluster("updateTopic", "-c", "DefaultCluster", "-t", retry_topic(name))
+    cluster("updateSubGroup", "-c", "DefaultCluster", "-g", name)
+    address = standalone.broker.address
+    for queue in range(2):
+        while run(admin.max_offset(address, TOPIC, queue)) < 3:
+            sent = cluster(
+                "sendMessage", "-t", TOPIC, "-p", "x", "-b", "broker-a", "-i", str(queue)
+            )
+            assert sent.status == 0
+        run(admin.update_consumer_offset(address, name, TOPIC, queue, 1))
+    return name
+
+
+def offsets(admin: Admin, standalone: Standalone, group: str) -> list[int | None]:
+    address = standalone.broker.address
+    return [run(admin.query_consumer_offset(address, group, TOPIC, queue)) for queue in range(2)]
+
+
+def test_a_group_without_consumers_goes_to_a_time(
+    cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    words = ("resetOffsetByTime", "-g", group, "-t", TOPIC)
+    to_end = cluster(*words, "-s", "now", "--output", "json").json["data"]
+    assert [row["offset"] for row in to_end] == [3, 3]
+    assert [row["consumerOffset"] for row in to_end] == [1, 1]
+    assert offsets(admin, standalone, group) == [3, 3]
+    to_begin = cluster(*words, "-s", "2020-01-01#00:00:00:000")
+    assert to_begin.out.startswith("rollback consumer offset by specified consumerGroup[")
+    assert offsets(admin, standalone, group) == [0, 0]
+
+
+def test_without_force_a_group_only_goes_back(
+    cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    kept = cluster("skipAccumulatedMessage", "-g", group, "-t", TOPIC, "-f", "false")
+    assert kept.status == 0
+    assert offsets(admin, standalone, group) == [1, 1]
+    assert cluster("skipAccumulatedMessage", "-g", group, "-t", TOPIC).status == 0
+    assert offsets(admin, standalone, group) == [3, 3]
+
+
+def test_the_old_way_takes_milliseconds_too(
+    cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    done = cluster("resetOffsetByTimeOld", "-g", group, "-t", TOPIC, "-s", "1000")
+    assert done.status == 0
+    assert "timestamp(long)[1000]" in done.out
+    assert offsets(admin, standalone, group) == [0, 0]
+
+
+def test_one_queue_goes_to_an_offset_also_to_0(
+    cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    words = ("resetOffsetByTime", "-g", group, "-t", TOPIC, "-s", "now", "-q", "1")
+    done = cluster(*words, "-b", standalone.broker.address, "-o", "0")
+    assert done.out.endswith("reset consumer offset to 0\n")
+    assert offsets(admin, standalone, group) == [1, 0]
+    half = cluster(*words)
+    assert half.status == 64
+    assert "belong together" in half.err
+
+
+def test_connected_consumers_are_told_but_not_about_one_queue(
+    cluster: Mq, standalone: Standalone, group: str
+) -> None:
+    words = ("resetOffsetByTime", "-g", group, "-t", TOPIC, "-s", "now")
+    with connected(standalone, group=group, topic=TOPIC) as member:
+        told = cluster(*words)
+        assert told.out.splitlines()[0].startswith("rollback consumer offset by specified group[")
+        assert member.pushed().code == 220  # RESET_CONSUMER_CLIENT_OFFSET
+        one = cluster(*words, "-b", standalone.broker.address, "-q", "1")
+    assert one.status == 69
+    assert "cannot tell them about one queue" in one.err
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2020-01-01", "2020-13-01#00:00:00:000", ""])
+def test_a_time_that_is_none_is_refused(time: str, cluster: Mq) -> None:
+    for command in ("resetOffsetByTime", "resetOffsetByTimeOld"):
+        finished = cluster(command, "-g", "G", "-t", "T", "-s", time)
+        assert (finished.status, finished.out) == (64, "")
+        assert "-s/--timestamp" in finished.err
+
+
+def test_an_unknown_topic_is_not_found(cluster: Mq) -> None:
+    finished = cluster("skipAccumulatedMessage", "-g", "G", "-t", "NoSuchTopic")
+    assert (finished.status, finished.out) == (66, "")
+
+
+def test_cloned_offsets_are_those_of_the_topic(
+    cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    words = ("cloneGroupOffset", "-s", group, "-d", "Clone", "-t", TOPIC)
+    cloned = cluster(*words)
+    assert cloned.out == (
+        f"clone group offset success. srcGroup[{group}], destGroup=[Clone], topic[{TOPIC}]"
+    )
+    assert offsets(admin, standalone, "Clone") == [1, 1]
+    rows = cluster(*words, "--output", "json").json["data"]
+    assert rows == [{"brokerName": "broker-a", "queueId": id, "offset": 1} for id in range(2)]
+    cluster("updateTopic", "-c", "DefaultCluster", "-t", "NeverConsumed")
+    nothing = cluster("cloneGroupOffset", "-s", group, "-d", "Clone", "-t", "NeverConsumed")
+    assert nothing.status == 66
+    assert cluster("cloneGroupOffset", "-s", group, "-d", "a b", "-t", TOPIC).status == 64
+
+
+def test_the_status_of_a_group_without_consumers_is_an_error(cluster: Mq, group: str) -> None:
+    finished = cluster("getConsumerStatus", "-g", group, "-t", TOPIC)
+    assert (finished.status, finished.out) == (69, "")
+    assert "No Any Consumer online in the consumer group" in finished.err
