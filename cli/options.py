@@ -117,6 +117,14 @@ class Declared:
         """How the user writes parameter `name`: `-t/--topic`."""
         return "/".join(self._flags[name])
 
+    def parameter(self, name: str) -> inspect.Parameter:
+        """The declaration of a parameter."""
+        return self._parameters[name]
+
+    def kind(self, name: str) -> Any:
+        """The type of a parameter's value: `str` of `Annotated[str | None, …]`."""
+        return _plain_type(self._parameters[name].annotation)
+
     def parse(self, arguments: Sequence[str]) -> dict[str, Any] | None:
         """The values of all parameters by name; None when help was asked for.
 

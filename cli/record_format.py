@@ -1,14 +1,7 @@
-r"""Formats for messages, as kcat has them: `--format '%T %q %o %k %s\n'`.
+"""Formats for messages, as kcat has them: `--format '%T %q %o %k %s\\n'`.
 
-%t  topic                     %q %p  queue id           %o  offset in the queue
-%k  keys, blanks between      %g     tags               %i  message id (unique, else offset id)
-%b %s  body, see --body       %S     size of the body   %K  size of the keys, -1 without
-%T  store time, milliseconds  %D     store time, ISO    %B  born time, milliseconds
-%h  properties, k=v, commas   %P     property: %P{name} %n  broker name
-%I  offset id                 %H     born host          %r  times it was retried
-%%  a percent sign            \n \t \r \0 \\ \xHH      as in C
-
-As in kcat, messages end with a line only where the format says \n.
+`MEANINGS` says what each sign stands for. As in kcat, a message ends with a line only where the
+format says so.
 """
 
 import re
@@ -124,6 +117,31 @@ _LETTERS: dict[str, Part] = {
     "H": lambda message: _host(message.born_host),
     "n": lambda message: message.broker_name,
     "r": lambda message: str(message.reconsume_times),
+}
+
+MEANINGS = {
+    "%t": "Topic.",
+    "%q": "Queue id.",
+    "%p": "Queue id: what kcat calls the partition.",
+    "%o": "Offset in the queue.",
+    "%k": "Keys, with blanks between them.",
+    "%K": "Size of the keys in bytes, -1 without keys.",
+    "%b": "Body, written as --body says.",
+    "%s": "Body, too, as in kcat.",
+    "%S": "Size of the body in bytes.",
+    "%T": "Store time in milliseconds since 1970.",
+    "%D": "Store time in UTC, ISO 8601.",
+    "%B": "Born time in milliseconds since 1970.",
+    "%h": "Properties as name=value, with commas between them.",
+    "%P{name}": "One property; nothing where the message has none of that name.",
+    "%g": "Tag.",
+    "%i": "Message id: the unique id of the producer, else the offset id.",
+    "%I": "Offset id.",
+    "%n": "Broker name.",
+    "%H": "Host that the message was born at.",
+    "%r": "How many times it was consumed in vain.",
+    "%%": "A percent sign.",
+    "\\n \\t \\r \\0 \\\\ \\xHH": "As in C: end of line, tab, return, zero, backslash, a code.",
 }
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}

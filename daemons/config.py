@@ -51,7 +51,7 @@ class Setting:
     effect: bool  # False: accepted and shown for compatibility, nothing here reads it
     aliases: tuple[str, ...]
     nullable: bool
-    default: str  # its text, or where it depends on the machine what it is, in words
+    shown: str  # the default in words, where it depends on the machine
 
     def parse(self, text: str) -> Any:
         """The value that `text` stands for.
@@ -167,6 +167,11 @@ class Section:
                 continue
             yield declared.name, _text(getattr(self, declared.attribute))
 
+    def described(self) -> Iterator[tuple[Setting, str]]:
+        """Every declaration with its value as text, or in words if it depends on the machine."""
+        for declared in self.settings().values():
+            yield declared, declared.shown or _text(getattr(self, declared.attribute))
+
     def without_effect(self) -> list[str]:
         """Settings that differ from their default although nothing in this daemon reads them."""
         fresh = type(self)()
@@ -199,7 +204,7 @@ def _declaration(field: dataclasses.Field[Any]) -> Setting:
         effect=meta["effect"],
         aliases=meta["aliases"],
         nullable=nullable,
-        default=meta["shown"] or _text(field.default),
+        shown=meta["shown"],
     )
 
 

@@ -1,0 +1,153 @@
+"""Every command as its declarations describe it, in a form to write pages and completions from."""
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from mq.cli import catalog
+from mq.cli.effects import Effect, Given, effect_of, given_by
+from mq.cli.main import load
+from mq.cli.manual.kinds import kind_of
+from mq.cli.options import SHARED, Declared
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option or an argument. `kind` says what completes its value (`mq.cli.manual.kinds`)."""
+
+    flags: tuple[str, ...]  # none for an argument
+    metavar: str  # empty for a flag without a value
+    help: str
+    default: str
+    required: bool
+    repeated: bool
+    shared: bool
+    kind: str
+
+    @property
+    def usage(self) -> str:
+        """`-t TOPIC`, as a line of usage has it."""
+        shown = " ".join(part for part in (*self.flags[:1], self.metavar) if part)
+        return shown if self.required else f"[{shown}]"
+
+
+@dataclass(frozen=True)
+class Described:
+    """A command: its names, its text in paragraphs, its options, what it does and gives."""
+
+    name: str
+    group: str
+    summary: str
+    paragraphs: tuple[str, ...]
+    options: tuple[Option, ...]
+    one_of: tuple[str, ...]
+    effect: Effect
+    given: Given | None
+    talks: bool  # to a cluster: False for the daemons
+
+    @property
+    def own(self) -> tuple[Option, ...]:
+        """The options that other commands do not share."""
+        return tuple(option for option in self.options if not option.shared)
+
+    @property
+    def common(self) -> tuple[Option, ...]:
+        """The shared options that this command has."""
+        return tuple(option for option in self.options if option.shared)
+
+
+def commands(group: str | None = None) -> list[Described]:
+    """All commands in the order of the catalog, or those of one group."""
+    return [
+        _describe(key, name)
+        for key, names in catalog.GROUPS.items()
+        if group in (None, key)
+        for name in names
+    ]
+
+
+def _describe(group: str, name: str) -> Described:
+    declared = load(group, name)
+    function = declared.function
+    summary, paragraphs = _texts(function)
+    return Described(
+        name=name,
+        group=group,
+        summary=summary,
+        paragraphs=paragraphs,
+        options=tuple(_options(declared)),
+        one_of=tuple(declared.flags(item) for item in function.__dict__.get("one_of", ())),
+        effect=effect_of(function),
+        given=given_by(function),
+        talks=declared.needs_call,
+    )
+
+
+def shared(source: Callable[..., Any]) -> list[Option]:
+    """The options that a function of `mq.cli.shared_options` declares."""
+    return list(_options(Declared("shared", _with_environment(source))))
+
+
+def _with_environment(source: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of `source` behind a first parameter, as commands have one."""
+    from mq.cli.env import Environment
+
+    def command() -> None: ...
+
+    first = inspect.Parameter(
+        "environment", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Environment
+    )
+    own = list(inspect.signature(source).parameters.values())
+    command.__dict__["__signature__"] = inspect.Signature([first, *own])
+    command.__annotations__ = {
+        "environment": Environment,
+        **typing.get_type_hints(source, include_extras=True),
+    }
+    return command
+
+
+def _texts(function: Callable[..., Any]) -> tuple[str, tuple[str, ...]]:
+    """The first line of the docstring, and its other paragraphs."""
+    lines = (inspect.getdoc(function) or "").strip().split("\n\n")
+    summary, *others = lines
+    return " ".join(summary.split()), tuple(" ".join(text.split()) for text in others)
+
+
+def _options(declared: Declared) -> Iterator[Option]:
+    for option in declared.command.get_params(declared.context):
+        if option.name == "help":
+            continue
+        parameter = declared.parameter(option.name)
+        is_argument = option.param_type_name == "argument"
+        flags = () if is_argument else tuple(option.opts)
+        is_flag = bool(getattr(option, "is_flag", False))
+        metavar = "" if is_flag else _metavar(option, declared)
+        default = parameter.default
+        yield Option(
+            flags=flags,
+            metavar=metavar,
+            help=(option.help or "").strip(),
+            default=_default_text(default),
+            required=default is inspect.Parameter.empty,
+            repeated=bool(getattr(option, "multiple", False)) or option.nargs == -1,
+            shared=option.name.startswith(SHARED),
+            kind=kind_of(flags, metavar, is_flag=is_flag),
+        )
+
+
+def _metavar(option: Any, declared: Declared) -> str:
+    if option.metavar:
+        return str(option.metavar)
+    kind = declared.kind(option.name)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "|".join(str(member.value) for member in kind)
+    return {int: "N", float: "NUMBER"}.get(kind, "TEXT")
+
+
+def _default_text(value: Any) -> str:
+    if value is inspect.Parameter.empty or value is None or value is False or value == "":
+        return ""
+    return str(value.value) if isinstance(value, Enum) else str(value)

@@ -1,0 +1,205 @@
+"""The man pages: mq(1), a page for each group of commands, a page for each daemon."""
+
+from collections.abc import Iterator
+
+from mq.cli import catalog, shared_options
+from mq.cli.manual import prose, roff
+from mq.cli.manual.described import Described, Option, commands, shared
+from mq.cli.status import MEANINGS
+
+# mdoc wants a date, and a page that is written anew must be the same page.
+DATE = "November 21, 2026"
+
+_SHARED = (
+    ("Every command", (shared_options.cluster, shared_options.layout)),
+    ("Commands that show messages", (shared_options.messages,)),
+    ("Commands that change nothing", (shared_options.reads,)),
+    ("Commands that change something", (shared_options.writes,)),
+    ("Commands that destroy data", (shared_options.destroys,)),
+)
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every page: its path and its text."""
+    yield "man/mq.1", main_page()
+    for group in catalog.GROUPS:
+        if group != "daemon":
+            yield f"man/mq-{group}.1", group_page(group)
+    for command in commands("daemon"):
+        yield f"man/mq-{command.name}.8", daemon_page(command)
+
+
+def main_page() -> str:
+    """mq(1): what all commands share."""
+    body = [
+        *roff.section("SYNOPSIS", [".Nm", ".Ar COMMAND", ".Op Ar options"]),
+        *roff.section("DESCRIPTION", roff.paragraphs(prose.DESCRIPTION)),
+        *roff.section("COMMANDS", _command_lists()),
+        *roff.section("OPTIONS", _shared_options()),
+        *roff.section(
+            "FORMATS",
+            roff.items((f"Cm {name}", [roff.text(words)]) for name, words in prose.FORMATS),
+        ),
+        *roff.section("MESSAGE FORMATS", _message_formats()),
+        *roff.section("COMPLETION", roff.paragraphs(prose.COMPLETION)),
+        *roff.section(
+            "ENVIRONMENT",
+            roff.items((f"Ev {name}", [roff.text(words)]) for name, words in prose.VARIABLES),
+        ),
+        *roff.section(
+            "FILES",
+            roff.items(
+                (f"Pa {roff.escape(path)}", [roff.text(words)]) for path, words in prose.FILES
+            ),
+        ),
+        *roff.section("EXIT STATUS", _statuses()),
+        *roff.section("EXAMPLES", _examples()),
+        *roff.section("SEE ALSO", _see_also("mq")),
+    ]
+    return roff.page("mq", 1, DATE, "messages, topics, brokers and groups of RocketMQ", body)
+
+
+def group_page(group: str) -> str:
+    """mq-topic(1) and the like."""
+    name = f"mq-{group}"
+    title = catalog.TITLES[group]
+    lines: list[str] = []
+    for command in commands(group):
+        lines += roff.subsection(command.name, _command(command))
+    body = [
+        *roff.section("SYNOPSIS", [".Nm mq", ".Ar COMMAND", ".Op Ar options"]),
+        *roff.section("DESCRIPTION", [roff.text(prose.GROUP)]),
+        *roff.section("COMMANDS", lines),
+        *roff.section("EXIT STATUS", [roff.text("As described in mq(1).")]),
+        *roff.section("SEE ALSO", _see_also(name)),
+    ]
+    return roff.page(name, 1, DATE, f"commands of mq: {title.lower()}", body)
+
+
+def daemon_page(command: Described) -> str:
+    """mq-broker(8) and the like, with every setting."""
+    name = f"mq-{command.name}"
+    body = [
+        *roff.section("SYNOPSIS", [f".Nm mq {command.name}", ".Op Ar options"]),
+        *roff.section("DESCRIPTION", roff.paragraphs((command.summary, *command.paragraphs))),
+        *roff.section("OPTIONS", _options(command.options)),
+        *roff.section("SIGNALS", roff.items(_terms(prose.SIGNALS, "Dv"))),
+        *roff.section("CONFIGURATION", _settings(command.name)),
+        *roff.section("ENVIRONMENT", roff.items(_terms(prose.DAEMON_VARIABLES, "Ev"))),
+        *roff.section("EXIT STATUS", [roff.text("As described in mq(1).")]),
+        *roff.section("SEE ALSO", _see_also(name)),
+    ]
+    return roff.page(name, 8, DATE, command.summary.rstrip(".").lower(), body)
+
+
+def _command_lists() -> list[str]:
+    lines = []
+    for group, title in catalog.TITLES.items():
+        entries = (
+            (f"Cm {name}", [roff.text(words)]) for name, words in catalog.GROUPS[group].items()
+        )
+        lines += roff.subsection(title, roff.items(entries))
+    return lines
+
+
+def _shared_options() -> list[str]:
+    lines = [roff.text(prose.OPTIONS)]
+    for title, sources in _SHARED:
+        options = [option for source in sources for option in shared(source)]
+        lines += roff.subsection(title, _options(options))
+    return lines
+
+
+def _options(options: list[Option] | tuple[Option, ...]) -> list[str]:
+    return roff.items(
+        (
+            roff.flags(option.flags, option.metavar) if option.flags else f"Ar {option.metavar}",
+            [roff.text(_help(option))],
+        )
+        for option in options
+    )
+
+
+def _help(option: Option) -> str:
+    parts = [option.help]
+    if option.required and option.flags:
+        parts.append("Required.")
+    if option.repeated:
+        parts.append("May be repeated.")
+    if option.default and not option.required:
+        parts.append(f"Default: {option.default}.")
+    return " ".join(parts)
+
+
+def _command(command: Described) -> list[str]:
+    usage = " ".join(["mq", command.name, *(option.usage for option in command.own), "…"])
+    lines = [*roff.literal([usage]), roff.text(command.summary)]
+    for words in command.paragraphs:
+        lines += [".Pp", roff.text(words)]
+    if command.effect.destroys:
+        lines += [".Pp", roff.text("Asks before it does so on a terminal, unless --yes is given.")]
+    if command.one_of:
+        lines += [".Pp", roff.text(f"One of {' or '.join(command.one_of)} is required.")]
+    if command.own:
+        lines += [".Pp", *_options(command.own)]
+    return lines
+
+
+def _message_formats() -> list[str]:
+    lines = [roff.text(prose.MESSAGE_FORMAT)]
+    from mq.cli.record_format import MEANINGS
+
+    entries = (
+        (f"Li {roff.argument(sign)}", [roff.text(words)]) for sign, words in MEANINGS.items()
+    )
+    return [*lines, *roff.items(entries)]
+
+
+def _statuses() -> list[str]:
+    entries = ((str(int(status)), [roff.text(words)]) for status, words in MEANINGS.items())
+    return [roff.text(prose.STATUS), *roff.items(entries)]
+
+
+def _examples() -> list[str]:
+    lines: list[str] = []
+    for number, (words, command) in enumerate(prose.EXAMPLES):
+        lines += [".Pp"] if number else []
+        lines += [roff.text(words), *roff.literal([command])]
+    return lines
+
+
+def _see_also(own: str) -> list[str]:
+    names = [("mq", 1), *((f"mq-{group}", 1) for group in catalog.GROUPS if group != "daemon")]
+    names += [(f"mq-{name}", 8) for name in catalog.GROUPS["daemon"]]
+    # mandoc wants them by section, then by name.
+    others = sorted((item for item in names if item[0] != own), key=lambda item: (item[1], item[0]))
+    last = len(others) - 1
+    return [
+        f".Xr {name} {section}{'' if index == last else ' ,'}"
+        for index, (name, section) in enumerate(others)
+    ]
+
+
+def _settings(daemon: str) -> list[str]:
+    from mq.daemons.broker.config import BrokerSettings
+    from mq.daemons.namesrv.config import NamesrvSettings
+
+    settings = NamesrvSettings() if daemon == "namesrv" else BrokerSettings()
+    lines = [roff.text(prose.SETTINGS[daemon])]
+    for section in settings.sections:
+        title = (type(section).__doc__ or "").strip().splitlines()[0].rstrip(".")
+        entries = []
+        for setting, value in section.described():
+            default = f"Default: {value or 'empty'}."
+            unit = f" In {setting.unit}." if setting.unit else ""
+            marks = "" if setting.effect else " Accepted, without effect here."
+            marks += " May be changed while the daemon runs." if setting.updatable else ""
+            words = f"{setting.doc[:1].upper()}{setting.doc[1:]}.{unit} {default}{marks}"
+            entries.append((f"Va {roff.argument(setting.name)}", [roff.text(words)]))
+        lines += roff.subsection(title, roff.items(entries))
+    return lines
+
+
+def _terms(entries: tuple[tuple[str, str], ...], macro: str) -> Iterator[tuple[str, list[str]]]:
+    for name, words in entries:
+        yield f"{macro} {name}", [roff.text(words)]
