@@ -58,6 +58,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "queryMsgByUniqueKey": "Find a message by the unique id its producer gave it.",
         "queryMsgByOffset": "Find the message at an offset of a queue.",
         "printMsg": "Print the messages of a topic.",
+        "message export": "Write the messages of a topic to a file of JSON lines.",
         "printMsgByQueue": "Print the messages of a queue, or count them by tag.",
         "queryMsgTraceById": "Show who has sent a message and who has consumed it, of clients that "
         "write traces.",
@@ -103,6 +104,21 @@ GROUPS: dict[str, dict[str, str]] = {
     "stats": {
         "statsAll": "Show how many messages go in and out of topics, by consumer group.",
     },
+    "acl": {
+        "updateAclConfig": "Create an account, or change it (brokers of 4.9, and ours).",
+        "deleteAclConfig": "Delete an account (brokers of 4.9, and ours).",
+        "updateGlobalWhiteAddr": "Set the addresses from which everything is allowed "
+        "(brokers of 4.9, and ours).",
+        "clusterAclConfigVersion": "Show the versions of ACL files (brokers of 4.9, and ours).",
+        "getAclConfig": "Show the accounts of brokers (4.9.7, and ours), without their "
+        "secret keys.",
+    },
+    "store": {
+        "store inspect": "Show what a store on the disk has, without a broker.",
+        "store verify": "Read a whole store and tell what is wrong with it.",
+        "store repair": "Make a damaged store one that a broker starts on.",
+        "store dump": "Print the messages of a store in the order of its log, without a broker.",
+    },
     "context": {
         "context add": "Name a cluster, so that commands need no address.",
         "context use": "Choose the context that commands use by default.",
@@ -130,6 +146,8 @@ TITLES = {
     "producer": "Producers",
     "queue": "Queues",
     "stats": "Statistics",
+    "acl": "Accounts of 4.9",
+    "store": "Stores on the disk",
     "context": "Contexts",
     "daemon": "Daemons",
 }
@@ -160,6 +178,7 @@ MODULES: dict[str, str] = {
     "cleanExpiredCQ": "cleaning",
     "cleanUnusedTopic": "cleaning",
     "deleteExpiredCommitLog": "cleaning",
+    "message export": "message_files",
     "offset export": "offset_files",
     "offset import": "offset_files",
     "offset diff": "offset_files",
@@ -174,6 +193,13 @@ def fold(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
+# Second names that mqadmin has for commands (SubCommand.commandAlias).
+ALIASES = {
+    "getAccessConfigSubCommand": "getAclConfig",
+    "deleteAccessConfig": "deleteAclConfig",
+}
+
+_SECOND_NAMES = {fold(alias): fold(name) for alias, name in ALIASES.items()}
 _BY_NAME = {fold(name): (group, name) for group, names in GROUPS.items() for name in names}
 _PREFIXES = {key.split(" ")[0] for key in _BY_NAME if " " in key}
 
@@ -183,6 +209,7 @@ def find(words: list[str]) -> tuple[str, str, int] | None:
     if not words:
         return None
     first = fold(words[0])
+    first = _SECOND_NAMES.get(first, first)
     if first in _PREFIXES and len(words) > 1:
         found = _BY_NAME.get(f"{first} {fold(words[1])}")
         return None if found is None else (*found, 2)

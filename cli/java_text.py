@@ -24,15 +24,18 @@ def queue_hash(queue: Any) -> int:
 
 
 def hash_order(
-    items: Iterable[T], hash: Callable[[Any], int] = java_hash, capacity: int = 16
+    items: Iterable[T],
+    hash: Callable[[Any], int] = java_hash,
+    capacity: int = 16,
+    load: float = 0.75,
 ) -> list[T]:
     """The items in the order in which a java.util.HashSet or HashMap walks them.
 
     `items` come in the order of insertion, `capacity` is the table's first size. The table doubles
-    when it is more than three quarters full; a bucket keeps the order of insertion.
+    when more than `load` of it is taken; a bucket keeps the order of insertion.
     """
     unique = list(dict.fromkeys(items))
-    while len(unique) > capacity * 3 // 4:
+    while len(unique) > int(capacity * load):
         capacity *= 2
 
     def bucket(item: T) -> int:

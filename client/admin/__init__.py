@@ -12,6 +12,7 @@ They are coroutines for either kind of session: `await` them in an event loop wi
 `blocking.run` them with `BlockingSession`.
 """
 
+from mq.client.admin.access import AccountAdmin
 from mq.client.admin.brokers import BrokerAdmin
 from mq.client.admin.groups import GroupAdmin
 from mq.client.admin.messages import MessageAdmin
@@ -20,7 +21,15 @@ from mq.client.admin.offsets import OffsetAdmin
 from mq.client.admin.topics import TopicAdmin
 
 
-class Admin(TopicAdmin, GroupAdmin, OffsetAdmin, MessageAdmin, BrokerAdmin, NameServerAdmin):
+class Admin(
+    TopicAdmin,
+    GroupAdmin,
+    OffsetAdmin,
+    MessageAdmin,
+    BrokerAdmin,
+    NameServerAdmin,
+    AccountAdmin,
+):
     """All administrative calls of one session."""
 
 

@@ -1,7 +1,7 @@
 """Changing ACL files by request. Each is for administrators only; none returns a secret.
 
-Request 54, which returned all accounts with their secret keys to whoever was let in
-(CVE-2024-23321), is gone in 4.9.8 and does not exist here.
+Request 54 returned all accounts with their secret keys to whoever was let in (CVE-2024-23321), and
+is gone in 4.9.8. Here it is answered as the others are, and without the secret keys.
 """
 
 import logging
@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from mq.daemons.broker.acl.access import AccessControl, AccountChange
 from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.broker.acl.shown import shown
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
@@ -102,11 +103,21 @@ def handlers(
         )
         return command.reply(fields=header.encode())
 
+    def accounts(command: Command, channel: Channel) -> Command:
+        """The accounts, without their secret keys."""
+        if access is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, _OFF)
+        try:
+            return command.reply(body=shown(access.files).encode())
+        except AclError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+
     return {
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: update,
         RequestCode.DELETE_ACL_CONFIG: delete,
         RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: update_addresses,
         RequestCode.GET_BROKER_CLUSTER_ACL_INFO: versions,
+        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: accounts,
     }
 
 

@@ -1,0 +1,306 @@
+"""The accounts of 4.9 (plain_acl.yml). Formats: org.apache.rocketmq.tools.command.acl of 4.9.7.
+
+No command shows a secret key: mqadmin's getAclConfig does, as far as the broker tells it.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text, where
+from mq.cli.call import Call
+from mq.cli.effects import destroys, gives, writes
+from mq.cli.errors import UsageError
+from mq.cli.options import Truth, one_of
+from mq.cli.release import until_5
+from mq.cli.result import Result, Row, flag, number, text, time
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import AclConfig, PlainAccessConfig
+
+AccessKey = Annotated[
+    str, typer.Option("-a", "--accessKey", metavar="KEY", help="Access key of the account.")
+]
+
+_MASK = "******"
+
+_CHANGED = (text("brokerAddr", "Broker"), text("accessKey", "Access key"))
+
+
+@writes
+@one_of("broker_addr", "cluster_name")
+@gives(_CHANGED)
+async def update_acl_config(
+    call: Call,
+    access_key: AccessKey,
+    secret_key: Annotated[
+        str, typer.Option("-s", "--secretKey", metavar="KEY", help="Its secret key.")
+    ],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.EachOfCluster = None,
+    white_remote_address: Annotated[
+        str | None,
+        typer.Option(
+            "-w", "--whiteRemoteAddress", metavar="PATTERN", help="No signature needed from there."
+        ),
+    ] = None,
+    default_topic_perm: Annotated[
+        str | None,
+        typer.Option(
+            "-i", "--defaultTopicPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+        ),
+    ] = None,
+    default_group_perm: Annotated[
+        str | None,
+        typer.Option(
+            "-u", "--defaultGroupPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+        ),
+    ] = None,
+    topic_perms: Annotated[
+        str | None,
+        typer.Option("-t", "--topicPerms", metavar="TOPIC=PERMISSION,…", help="On topics."),
+    ] = None,
+    group_perms: Annotated[
+        str | None,
+        typer.Option("-g", "--groupPerms", metavar="GROUP=PERMISSION,…", help="On groups."),
+    ] = None,
+    admin: Annotated[
+        Truth, typer.Option("-m", "--admin", help="Whether it is an administrator.")
+    ] = Truth.FALSE,
+) -> Result:
+    """Create an account, or change it (brokers of 4.9, and ours).
+
+    What is not given stays as it is, but for --admin, which is false then. The broker writes its
+    file and heeds it at once.
+    """
+    from mq.protocol.bodies import PlainAccessConfig
+
+    account = PlainAccessConfig(
+        access_key=access_key,
+        secret_key=secret_key,
+        white_remote_address=white_remote_address,
+        admin=bool(admin),
+        default_topic_perm=default_topic_perm,
+        default_group_perm=default_group_perm,
+        topic_perms=_split(topic_perms),
+        group_perms=_split(group_perms),
+    )
+    done, failures = await _at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda each, address: each.update_account(address, account),
+    )
+    plain = "".join(f"create or update plain access config to {item} success.\n" for item in done)
+    # Java prints the object, whose class has no toString: a name and a number without meaning.
+    plain += "org.apache.rocketmq.common.PlainAccessConfig@0"
+    return Result(_CHANGED, [(item, access_key) for item in done], plain, failures=failures)
+
+
+def _split(value: str | None) -> list[str]:
+    return [part.strip() for part in (value or "").split(",") if part.strip()]
+
+
+async def _at_brokers(
+    call: Call, broker_addr: str | None, cluster_name: str | None, act: Any
+) -> tuple[list[str], list[str]]:
+    """At the broker, or at each of the cluster: an account has to be the same at all of them."""
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name, replicas=True)
+        done, failures = await cluster.at_each(admin, targets, until_5(act))
+    return list(done), failures
+
+
+@destroys("delete the account of access key {access_key}")
+@one_of("broker_addr", "cluster_name")
+@gives(_CHANGED)
+async def delete_acl_config(
+    call: Call,
+    access_key: AccessKey,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.EachOfCluster = None,
+) -> Result:
+    """Delete an account (brokers of 4.9, and ours)."""
+    done, failures = await _at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda each, address: each.delete_account(address, access_key),
+    )
+    plain = "".join(f"delete plain access config account from {item} success.\n" for item in done)
+    plain += f"account's accesskey is:{access_key}"
+    return Result(_CHANGED, [(item, access_key) for item in done], plain, failures=failures)
+
+
+_ADDRESSES = (text("brokerAddr", "Broker"), text("addresses", "Addresses that may do everything"))
+
+
+@writes
+@one_of("broker_addr", "cluster_name")
+@gives(_ADDRESSES)
+async def update_global_white_addr(
+    call: Call,
+    global_white_remote_addresses: Annotated[
+        str,
+        typer.Option(
+            "-g", "--globalWhiteRemoteAddresses", metavar="PATTERN,…", help="10.1.2.*,192.168.0.7"
+        ),
+    ],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.EachOfCluster = None,
+    acl_file_full_path: Annotated[
+        str,
+        typer.Option(
+            "-p", "--aclFileFullPath", metavar="PATH", help="Of the broker; default: the main one."
+        ),
+    ] = "",
+) -> Result:
+    """Set the addresses from which everything is allowed (brokers of 4.9, and ours)."""
+    addresses = _split(global_white_remote_addresses)
+    if not addresses and global_white_remote_addresses:
+        raise UsageError("-g/--globalWhiteRemoteAddresses: no address in it")
+    done, failures = await _at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda each, at: each.update_global_addresses(at, addresses, acl_file_full_path),
+    )
+    plain = "".join(f"update global white remote addresses to {item} success.\n" for item in done)
+    rows: list[Row] = [(item, ",".join(addresses)) for item in done]
+    return Result(_ADDRESSES, rows, plain, failures=failures)
+
+
+_VERSIONS = (
+    text("clusterName", "Cluster"),
+    text("brokerName", "Broker"),
+    text("brokerAddr", "Address"),
+    text("aclFilePath", "File"),
+    number("counter", "Version"),
+    time("timestamp", "Changed"),
+)
+
+
+@one_of("broker_addr", "cluster_name")
+@gives(_VERSIONS)
+async def cluster_acl_config_version(
+    call: Call,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Show the versions of ACL files (brokers of 4.9, and ours)."""
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+        done, failures = await cluster.at_each(
+            admin, targets, until_5(lambda each, address: each.account_versions(address))
+        )
+    width = "{:<16}  {:<22}  {:<22}  {:<20}  {:<22}  {:<22}\n"
+    plain = ""
+    if cluster_name is not None:
+        heads = "#AclFilePath", "#AclConfigVersionNum", "#AclLastUpdateTime"
+        plain = width.format("#Cluster Name", "#Broker Name", "#Broker Addr", *heads)
+    rows: list[Row] = []
+    for info in done.values():
+        files = info.all_acl_config_data_version
+        room = 1 << max(len(files) - 1, 0).bit_length()
+        for file in java_text.hash_order(java_text.hash_order(files), capacity=room, load=1):
+            version = files[file]
+            names = (info.cluster_name, info.broker_name, info.broker_addr, file)
+            when = java_text.seconds_text(version.timestamp)
+            plain += width.format(*names, version.counter, when)
+            rows.append((*names, version.counter, version.timestamp))
+    whose = "broker's" if cluster_name is None else "cluster's"
+    plain += f"get {whose} plain access config version success.\n"
+    return Result(_VERSIONS, rows, plain, failures=failures)
+
+
+_ACCOUNTS = (
+    text("brokerAddr", "Broker"),
+    text("accessKey", "Access key"),
+    text("whiteRemoteAddress", "From"),
+    flag("admin", "Administrator"),
+    text("defaultTopicPerm", "Topics"),
+    text("defaultGroupPerm", "Groups"),
+    text("topicPerms", "Of topics"),
+    text("groupPerms", "Of groups"),
+)
+
+
+@one_of("broker_addr", "cluster_name")
+@gives(
+    _ACCOUNTS,
+    data=(
+        text("brokerAddr", "Broker"),
+        text("globalWhiteAddrs", "A list: addresses that may do everything"),
+        text("accounts", "A list: the accounts; permissions are lists"),
+    ),
+)
+async def get_acl_config(
+    call: Call,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Show the accounts of brokers (4.9.7, and ours), without their secret keys."""
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def read(each: "Admin", address: str) -> "AclConfig":
+            return await each.accounts(address)
+
+        done, failures = await cluster.at_each(admin, targets, until_5(read))
+    rows: list[Row] = []
+    data = []
+    plain = ""
+    notes = []
+    for address, config in done.items():
+        rows += [(address, *_fields(item)) for item in config.plain_access_configs]
+        data.append(_document(address, config))
+        plain += _accounts_text(config)
+        if config.global_white_addrs:
+            every = ", ".join(config.global_white_addrs)
+            notes.append(f"{address}: everything is allowed from {every}")
+    return Result(_ACCOUNTS, rows, plain, data=data, failures=failures, notes=notes)
+
+
+def _fields(account: "PlainAccessConfig") -> Row:
+    return (
+        account.access_key,
+        account.white_remote_address,
+        account.admin,
+        account.default_topic_perm,
+        account.default_group_perm,
+        ", ".join(account.topic_perms),
+        ", ".join(account.group_perms),
+    )
+
+
+def _document(address: str, config: "AclConfig") -> dict[str, Any]:
+    accounts = []
+    for item in config.plain_access_configs:
+        plain = item.to_plain()
+        plain.pop("secretKey", None)
+        accounts.append(plain)
+    return {
+        "brokerAddr": address,
+        "globalWhiteAddrs": config.global_white_addrs,
+        "accounts": accounts,
+    }
+
+
+def _accounts_text(config: "AclConfig") -> str:
+    """What GetAccessConfigSubCommand prints, in the order of the class's fields."""
+    plain = f"\n{'globalWhiteRemoteAddresses':<20}: [{', '.join(config.global_white_addrs)}]\n"
+    plain += "\naccounts:\n"
+    for item in config.plain_access_configs:
+        fields = {
+            "accessKey": item.access_key,
+            "secretKey": _MASK,
+            "whiteRemoteAddress": item.white_remote_address or "",
+            "admin": java_text.truth(item.admin),
+            "defaultTopicPerm": item.default_topic_perm or "",
+            "defaultGroupPerm": item.default_group_perm or "",
+            "topicPerms": f"[{', '.join(item.topic_perms)}]",
+            "groupPerms": f"[{', '.join(item.group_perms)}]",
+        }
+        plain += "".join(f"  {name:<18}: {value}\n" for name, value in fields.items()) + "\n"
+    return plain
