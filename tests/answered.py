@@ -89,6 +89,9 @@ BROKER: Mapping[RequestCode, str] = {
     RequestCode.DELETE_ACL_CONFIG: (
         f"{_ACCESS}::test_accounts_change_by_request_and_by_editing_the_file"
     ),
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: (
+        "cli/commands/test_acl.py::test_no_secret_key_is_shown_in_any_format"
+    ),
     RequestCode.GET_BROKER_CLUSTER_ACL_INFO: (
         f"{_ACCESS}::test_accounts_change_by_request_and_by_editing_the_file"
     ),

@@ -269,8 +269,8 @@ def _fields(account: "PlainAccessConfig") -> Row:
         account.admin,
         account.default_topic_perm,
         account.default_group_perm,
-        ", ".join(account.topic_perms),
-        ", ".join(account.group_perms),
+        ", ".join(account.topic_perms or ()),
+        ", ".join(account.group_perms or ()),
     )
 
 
@@ -287,6 +287,11 @@ def _document(address: str, config: "AclConfig") -> dict[str, Any]:
     }
 
 
+def _list(values: list[str] | None) -> str:
+    """A list as Java writes it; one that the file does not have is empty."""
+    return "" if values is None else f"[{', '.join(values)}]"
+
+
 def _accounts_text(config: "AclConfig") -> str:
     """What GetAccessConfigSubCommand prints, in the order of the class's fields."""
     plain = f"\n{'globalWhiteRemoteAddresses':<20}: [{', '.join(config.global_white_addrs)}]\n"
@@ -299,8 +304,8 @@ def _accounts_text(config: "AclConfig") -> str:
             "admin": java_text.truth(item.admin),
             "defaultTopicPerm": item.default_topic_perm or "",
             "defaultGroupPerm": item.default_group_perm or "",
-            "topicPerms": f"[{', '.join(item.topic_perms)}]",
-            "groupPerms": f"[{', '.join(item.group_perms)}]",
+            "topicPerms": _list(item.topic_perms),
+            "groupPerms": _list(item.group_perms),
         }
         plain += "".join(f"  {name:<18}: {value}\n" for name, value in fields.items()) + "\n"
     return plain

@@ -15,7 +15,7 @@ class AccountAdmin(AdminBase):
     async def update_account(self, address: str, account: bodies.PlainAccessConfig) -> None:
         """Create an account at the broker at `address`, or change it.
 
-        Empty lists and texts that are None leave what there is; `admin` and the secret key are set.
+        What is None leaves what there is; `admin` and the secret key are set.
         """
         header = headers.CreateAccessConfigRequestHeader(
             access_key=account.access_key,
@@ -24,8 +24,8 @@ class AccountAdmin(AdminBase):
             admin=account.admin,
             default_topic_perm=account.default_topic_perm,
             default_group_perm=account.default_group_perm,
-            topic_perms=",".join(account.topic_perms) or None,
-            group_perms=",".join(account.group_perms) or None,
+            topic_perms=",".join(account.topic_perms or ()) or None,
+            group_perms=",".join(account.group_perms or ()) or None,
         )
         await self._ask(address, header)
 

@@ -14,8 +14,8 @@ class PlainAccessConfig(Body):
     admin: bool = False
     default_topic_perm: str | None = None
     default_group_perm: str | None = None
-    topic_perms: list[str] = field(factory=list)
-    group_perms: list[str] = field(factory=list)
+    topic_perms: list[str] | None = None
+    group_perms: list[str] | None = None
 
 
 class AclConfig(Body):

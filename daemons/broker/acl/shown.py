@@ -30,8 +30,8 @@ def _account(data: object) -> PlainAccessConfig:
         admin=(text(data.get("admin")) or "").lower() == "true",
         default_topic_perm=text(data.get("defaultTopicPerm")),
         default_group_perm=text(data.get("defaultGroupPerm")),
-        topic_perms=_texts(data.get("topicPerms")),
-        group_perms=_texts(data.get("groupPerms")),
+        topic_perms=_texts(data["topicPerms"]) if data.get("topicPerms") is not None else None,
+        group_perms=_texts(data["groupPerms"]) if data.get("groupPerms") is not None else None,
     )
 
 

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.blocking import BlockingSession, run
+from mq.client.credentials import AccessKey
 from mq.daemons.standalone import Standalone
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from tests.cli.support import Mq
 
 ACCOUNTS = """\
@@ -109,6 +113,12 @@ def test_no_secret_key_is_shown_in_any_format(admin: Mq, guarded: Standalone) ->
         assert shown.status == 0
         assert "_secret" not in shown.out + shown.err
         assert "application" in shown.out
+    key = AccessKey("administrator", "admin_secret")
+    with BlockingSession(guarded.name_server_address, credentials=key) as session:
+        request = Command(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+        answer = bytes(run(session.call(guarded.broker.address, request)).body)
+    assert b"application" in answer
+    assert b"_secret" not in answer
     plain = admin("getAclConfig", "-b", guarded.broker.address).out
     assert plain.startswith("\nglobalWhiteRemoteAddresses: []\n\naccounts:\n")
     assert "  secretKey         : ******\n" in plain
