@@ -35,6 +35,11 @@ def run(arguments: list[str], environment: Environment) -> int:
     """Run one command and return the exit status. Errors go to the environment's stderr."""
     command = "mq"
     try:
+        if arguments[:1] == ["__complete"]:
+            from mq.cli.completing import complete
+
+            complete(arguments[1:], environment)
+            return Status.DONE
         found = catalog.find(arguments)
         if found is None:
             return _without_command(arguments, environment)

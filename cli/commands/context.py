@@ -11,7 +11,7 @@ from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.result import Result, Row, flag, text
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
+Name = Annotated[str, typer.Argument(metavar="CONTEXT", help="Name of the context.")]
 
 _COLUMNS = (
     flag("current", "Current"),
@@ -47,7 +47,10 @@ def _listing(contexts: Contexts, names: list[str]) -> Result:
 
 @gives(_COLUMNS)
 @writes
-def context_add(call: Call, name: Name) -> Result:
+def context_add(
+    call: Call,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")],
+) -> Result:
     """Name a cluster, so that commands need no address.
 
     The cluster's name servers are given with -n, the file with an access key for it with
@@ -111,7 +114,9 @@ def context_list(call: Call) -> Result:
 @gives(_COLUMNS)
 def context_show(
     call: Call,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the context.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="CONTEXT", help="Name of the context.")
+    ] = None,
 ) -> Result:
     """Show a context; by default the current one."""
     contexts = Contexts.load(call.environment.config_directory)
@@ -128,7 +133,9 @@ _VARIABLES = (text("variable", "Variable"), text("value", "Value"))
 @gives(_VARIABLES)
 def context_export(
     call: Call,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the context.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="CONTEXT", help="Name of the context.")
+    ] = None,
 ) -> Result:
     """Print a context as variables for a shell; by default the current one.
 

@@ -1,0 +1,268 @@
+"""`mq __complete KIND WORD…`: the names there are now, for the completions of shells.
+
+The scripts under completions/ know commands and options by themselves. For the value of an option
+they ask here, with the kind of the value (`mq.cli.manual.kinds`) and all words of the line, the
+one under the cursor last. The answer is a name a line. Nothing is ever wrong here: a shell that
+completes has no place for an error, so where nothing can be found nothing is said.
+
+It imports no command and no typer, and keeps what a cluster has said for ten seconds in a file per
+cluster, which only its owner can read, so that the answer is there within 100 ms.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.env import Environment
+
+if TYPE_CHECKING:
+    from mq.cli.call import Call
+
+FRESH = 10.0  # seconds that names are not asked for again
+USABLE = 3600.0  # seconds that old names are better than none, while the cluster does not answer
+PATIENCE = 0.4  # seconds that a name server or broker is waited for
+
+_SHARED = {
+    "-n": "namesrv_addr",
+    "--namesrvAddr": "namesrv_addr",
+    "--context": "context",
+    "--acl-file": "acl_file",
+    "--tls-config": "tls_config",
+}
+_TOPIC_FLAGS = ("-t", "--topic", "--topicName")
+
+
+def complete(arguments: list[str], environment: Environment) -> None:
+    """Print the names of a kind that begin with the last word."""
+    if not arguments:
+        return
+    kind, words = arguments[0], arguments[1:]
+    prefix = words[-1] if words else ""
+    try:
+        names = _names(kind, words[:-1], environment)
+    except Exception:
+        if environment.variables.get("MQ_DEBUG"):
+            raise
+        return
+    for name in names:
+        # The topics of retries and dead letters are many: only who begins with % means one.
+        if kind == "topics" and name.startswith("%") and not prefix:
+            continue
+        if name.startswith(prefix) and name.isprintable() and " " not in name:
+            environment.stdout.write(f"{name}\n")
+
+
+def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
+    if kind == "commands":
+        return _commands()
+    if kind == "contexts":
+        return sorted(_contexts(environment))
+    if kind == "nameServers":
+        known = {values.get("namesrvAddr", "") for values in _contexts(environment).values()}
+        return sorted((known | {environment.variables.get("NAMESRV_ADDR", "")}) - {""})
+    fetch = _FETCHERS[kind]
+    from mq.cli.call import resolve
+
+    call = resolve(environment, "complete", _shared_values(words))
+    call.timeout = PATIENCE
+    topic = _value(words, _TOPIC_FLAGS) if kind == "keys" else None
+    if kind == "keys" and not topic:
+        return []
+    return _cached(call, f"{kind} {topic or ''}", lambda: fetch(call, topic))
+
+
+def _commands() -> list[str]:
+    from mq.cli import catalog
+
+    return [name.split()[0] for names in catalog.GROUPS.values() for name in names]
+
+
+def _contexts(environment: Environment) -> dict[str, dict[str, str]]:
+    from mq.cli.context import Contexts
+
+    return Contexts.load(environment.config_directory).contexts
+
+
+def _shared_values(words: list[str]) -> dict[str, str]:
+    """Which cluster the line is about: the options that say so, wherever they stand."""
+    values = {}
+    for flag, name in _SHARED.items():
+        value = _value(words, (flag,))
+        # Some commands have a -n of their own, which is no address.
+        if value is not None and not (flag == "-n" and ":" not in value):
+            values[name] = value
+    return values
+
+
+def _value(words: list[str], flags: tuple[str, ...]) -> str | None:
+    for index, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag in flags:
+            if equals:
+                return value
+            if index + 1 < len(words):
+                return words[index + 1]
+    return None
+
+
+def _cached(call: "Call", key: str, fetch: Callable[[], list[str]]) -> list[str]:
+    """The names from the cluster's file, or asked for and kept there."""
+    import orjson
+
+    path = _path(call)
+    known: dict[str, Any] = {}
+    try:
+        read = orjson.loads(path.read_bytes())
+        known = read if isinstance(read, dict) else {}
+    except (OSError, ValueError):
+        pass
+    now = time.time()
+    at, names = _entry(known.get(key))
+    if 0 <= now - at < FRESH:
+        return names
+    try:
+        names = fetch()
+    except Exception:
+        return names if now - at < USABLE else []
+    kept = {name: entry for name, entry in known.items() if 0 <= now - _entry(entry)[0] < USABLE}
+    _keep(path, orjson.dumps({**kept, key: [now, names]}))
+    return names
+
+
+def _entry(entry: Any) -> tuple[float, list[str]]:
+    """When names were found and which; what is no entry is one of long ago."""
+    try:
+        at, names = entry
+        return float(at), [str(name) for name in names]
+    except (TypeError, ValueError):
+        return 0.0, []
+
+
+def _path(call: "Call") -> Path:
+    from hashlib import sha256
+
+    # Who may see what depends on the access key, so each has a file of its own.
+    who = "|".join((";".join(call.name_servers), call.acl_file or "", call.tls_config or ""))
+    who += call.environment.variables.get("MQ_ACCESS_KEY", "")
+    return call.environment.cache_directory / f"names-{sha256(who.encode()).hexdigest()[:16]}.json"
+
+
+def _keep(path: Path, content: bytes) -> None:
+    partial = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(partial, flags, 0o600), "wb") as file:
+            file.write(content)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)  # without a cache it is slower, and no worse
+
+
+def _topics(call: "Call", topic: str | None) -> list[str]:
+    return sorted(_all_topics(call))
+
+
+_MASTERS = 3  # that are asked for groups
+
+
+def _groups(call: "Call", topic: str | None) -> list[str]:
+    """Groups that have consumed, which have a topic of retries each, and those of some masters."""
+    from mq.protocol.codes import RequestCode
+
+    found = {name[7:] for name in _all_topics(call) if name.startswith("%RETRY%")}
+    table = _cluster_info(call)["brokerAddrTable"]
+    masters = [broker["brokerAddrs"].get("0") for broker in table.values()]
+    for address in [item for item in masters if item][:_MASTERS]:
+        answer = _ask(call, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, address)
+        found.update(answer["subscriptionGroupTable"])
+    return sorted(found)
+
+
+def _all_topics(call: "Call") -> list[str]:
+    from mq.cli.listing import topic_names
+    from mq.client.blocking import run
+
+    async def ask() -> list[str]:
+        async with call.session() as session:
+            return await topic_names(session)
+
+    return run(ask())
+
+
+def _clusters(call: "Call", topic: str | None) -> list[str]:
+    return sorted(_cluster_info(call)["clusterAddrTable"])
+
+
+def _brokers(call: "Call", topic: str | None) -> list[str]:
+    return sorted(_cluster_info(call)["brokerAddrTable"])
+
+
+def _addresses(call: "Call", topic: str | None) -> list[str]:
+    table = _cluster_info(call)["brokerAddrTable"]
+    return sorted(
+        address for broker in table.values() for address in broker["brokerAddrs"].values()
+    )
+
+
+def _cluster_info(call: "Call") -> dict[str, Any]:
+    from mq.protocol.codes import RequestCode
+
+    return _ask(call, RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+def _ask(call: "Call", code: int, address: str | None = None) -> dict[str, Any]:
+    """What a broker, or a name server, answers to a request without fields."""
+    from mq.client.blocking import run
+    from mq.protocol import fastjson
+    from mq.protocol.command import Command
+
+    async def ask() -> bytes:
+        async with call.session() as session:
+            request = Command(code)
+            if address is None:
+                return bytes((await session.call_name_server(request)).body)
+            return bytes((await session.call(address, request)).body)
+
+    found: dict[str, Any] = fastjson.loads(run(ask()))
+    return found
+
+
+_NEWEST = 16  # messages of each queue whose keys are offered
+_QUEUES = 8
+
+
+def _keys(call: "Call", topic: str | None) -> list[str]:
+    """Keys of the newest messages of a topic."""
+    from mq.client.blocking import run
+    from mq.client.pull_consumer import PullConsumer
+
+    assert topic is not None
+
+    async def ask() -> list[str]:
+        found: dict[str, None] = {}
+        async with call.session() as session:
+            consumer = PullConsumer(session)
+            for queue in (await consumer.queues(topic))[:_QUEUES]:
+                end = await consumer.max_offset(queue)
+                start = max(await consumer.min_offset(queue), end - _NEWEST)
+                if start < end:
+                    pulled = await consumer.pull(queue, start, max_count=_NEWEST)
+                    found.update(
+                        dict.fromkeys(key for item in pulled.messages for key in item.keys)
+                    )
+        return list(found)
+
+    return run(ask())
+
+
+_FETCHERS: dict[str, Callable[["Call", str | None], list[str]]] = {
+    "topics": _topics,
+    "groups": _groups,
+    "clusters": _clusters,
+    "brokers": _brokers,
+    "addresses": _addresses,
+    "keys": _keys,
+}

@@ -1,0 +1,85 @@
+"""docs/json-output.md: what `-o json` gives, command by command."""
+
+from mq.cli import catalog, changes
+from mq.cli.effects import Columns
+from mq.cli.manual.described import Described, commands
+from mq.cli.output import JSON_VERSION
+from mq.cli.result import Kind
+
+_TYPES = {
+    Kind.TEXT: "string",
+    Kind.NUMBER: "number",
+    Kind.TIME: "time",
+    Kind.FLAG: "boolean",
+}
+
+_HEAD = f"""\
+# JSON of the commands
+
+Written by `mq manual` from the declarations of the commands (`make manual`); the tests hold every
+command to it.
+
+With `-o json` a command prints one object:
+
+```json
+{{
+  "version": {JSON_VERSION},
+  "command": "topicList",
+  "status": 0,
+  "data": [{{"topic": "TopicA"}}],
+  "totals": {{}},
+  "failures": []
+}}
+```
+
+| field | what it is |
+|---|---|
+| `version` | {JSON_VERSION}. Fields may be added to it; a field that is changed or removed makes it another |
+| `command` | name of the command |
+| `status` | the exit status of `mq`, see mq(1) |
+| `data` | a list of objects, whose fields stand below, unless another form is described there |
+| `totals` | facts about the whole, by name |
+| `failures` | a line of text for each part that failed; they go to standard error, too |
+
+A command that goes on, or is watched (`--watch`), prints such an object per line, each whole. With
+`-o yaml` it is the same document in YAML; with `-o csv` the rows alone.
+
+Types: a *time* is a string in UTC and ISO 8601, `2026-07-01T12:00:00.123Z`; any value may be null
+where it is not known. With `--columns` only the fields asked for are there. With `--dry-run` `data`
+is the list of changes that were not made:
+
+"""
+
+
+def document() -> str:
+    """The whole text."""
+    parts = [_HEAD, _table(changes.DATA), "\n`totals`: `changes`, how many there are.\n"]
+    for group, title in catalog.TITLES.items():
+        described = [command for command in commands(group) if command.talks]
+        if described:
+            parts.append(f"\n## {title}\n")
+            parts += [_command(command) for command in described]
+    return "".join(parts)
+
+
+def _command(command: Described) -> str:
+    text = f"\n### {command.name}\n\n{command.summary}\n\n"
+    given = command.given
+    if given is None:
+        return text + "Its data is not described.\n"
+    if isinstance(given.data, str):
+        text += f"`data`: {given.data}\n"
+    elif given.data:
+        text += _table(given.data)
+    else:
+        text += "\nor\n\n".join(_table(columns) for columns in given.tables)
+    if given.totals:
+        text += f"\n`totals`:\n\n{_table(given.totals)}"
+    return text
+
+
+def _table(columns: Columns) -> str:
+    lines = ["| field | type | what it is |", "|---|---|---|"]
+    for column in columns:
+        lines.append(f"| `{column.name}` | {_TYPES[column.kind]} | {column.title or column.name} |")
+    return "\n".join(lines) + "\n"
