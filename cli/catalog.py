@@ -119,6 +119,15 @@ GROUPS: dict[str, dict[str, str]] = {
         "store repair": "Make a damaged store one that a broker starts on.",
         "store dump": "Print the messages of a store in the order of its log, without a broker.",
     },
+    "export": {
+        "exportMetadata": "Write the topics and consumer groups of a broker or cluster to a file.",
+        "exportConfigs": "Write what sets the brokers of a cluster apart, and how many there are, "
+        "to configs.json.",
+        "exportMetrics": "Write rates, counts, disk use and client releases of a cluster's masters "
+        "to metrics.json.",
+        "exportPopRecord": "Let brokers write what was popped and not acknowledged where older "
+        "releases look for it.",
+    },
     "context": {
         "context add": "Name a cluster, so that commands need no address.",
         "context use": "Choose the context that commands use by default.",
@@ -126,6 +135,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "context show": "Show a context; by default the current one.",
         "context export": "Print a context as variables for a shell; by default the current one.",
         "context remove": "Forget a context.",
+    },
+    "tool": {
+        "manual": "Write the man pages, the completions and the description of the JSON.",
     },
     "daemon": {
         "namesrv": "Run a name server.",
@@ -148,13 +160,17 @@ TITLES = {
     "stats": "Statistics",
     "acl": "Accounts of 4.9",
     "store": "Stores on the disk",
+    "export": "Exports",
     "context": "Contexts",
+    "tool": "This command",
     "daemon": "Daemons",
 }
 
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "manual": "tools",
+    "exportMetrics": "export_metrics",
     "startMonitoring": "monitoring",
     "updateSubGroupList": "groups",
     "deleteSubGroup": "groups",

@@ -79,6 +79,19 @@ BUILT_IN_GROUPS = (
     ONSAPI_OWNER_GROUP,
 )
 
+#: Groups that are nobody's own (DefaultMQAdminExtImpl.SYSTEM_GROUP_SET).
+PREDEFINED_GROUPS = frozenset(
+    {
+        *BUILT_IN_GROUPS,
+        DEFAULT_CONSUMER_GROUP,
+        DEFAULT_PRODUCER_GROUP,
+        MONITOR_CONSUMER_GROUP,
+        CLIENT_INNER_PRODUCER_GROUP,
+        SELF_TEST_PRODUCER_GROUP,
+        TRANSACTION_CHECK_GROUP,
+    }
+)
+
 #: Extra field of QUERY_MESSAGE that asks for a unique id instead of a key (MixAll).
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 

@@ -115,11 +115,11 @@ async def _flow(admin: "Admin", masters: list[str], name: str, key: str) -> _Flo
         except MQError:
             continue
         tps += figure.stats_minute.tps if figure.stats_minute else 0.0
-        count += _day(figure)
+        count += day_sum(figure)
     return _Flow(tps, count)
 
 
-def _day(figure: "BrokerStatsData") -> int:
+def day_sum(figure: "BrokerStatsData") -> int:
     """The sum of a day, or of what there is (StatsAllSubCommand.compute24HourSum)."""
     for span in (figure.stats_day, figure.stats_hour, figure.stats_minute):
         if span is not None and span.sum:

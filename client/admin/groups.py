@@ -42,6 +42,11 @@ class GroupAdmin(AdminBase):
         )
         await self._ask(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body.encode())
 
+    async def export_pop_records(self, address: str, *, timeout: float | None = None) -> None:
+        """Let the broker at `address` write what was popped and not acknowledged to its log, where
+        older releases look for it; needs release 5.4."""
+        await self._ask(address, RequestCode.POP_ROLLBACK, timeout=timeout)
+
     async def delete_subscription_group(
         self, address: str, group: str, *, clean_offset: bool = False
     ) -> None:

@@ -71,6 +71,11 @@ class TopicAdmin(AdminBase):
         response = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
         return read(bodies.TopicConfigSerializeWrapper.decode, response.body, address)
 
+    async def broker_system_topics(self, address: str) -> bodies.TopicList:
+        """The topics of the broker at `address` that the system made for itself."""
+        response = await self._ask(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        return read(bodies.TopicList.decode, response.body, address)
+
     async def topic_stats(self, address: str, topic: str) -> bodies.TopicStatsTable:
         """Least and greatest offset of each queue on the broker at `address`."""
         response = await self._ask(address, headers.GetTopicStatsInfoRequestHeader(topic=topic))

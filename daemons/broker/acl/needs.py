@@ -58,6 +58,7 @@ ADMIN_CODES = frozenset(
         RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
         RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
         RequestCode.SET_COMMITLOG_READ_MODE,
+        RequestCode.POP_ROLLBACK,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.CLEAN_BROKER_DATA,
@@ -91,7 +92,6 @@ _READS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.NOTIFICATION: ("topic", "consumerGroup"),
     RequestCode.POLLING_INFO: ("topic", "consumerGroup"),
     RequestCode.ACK_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.POP_ROLLBACK: ("topic", "consumerGroup"),
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ("topic", "consumerGroup"),
 }
 

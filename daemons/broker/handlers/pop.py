@@ -76,6 +76,7 @@ class PopHandlers:
             RequestCode.PEEK_MESSAGE: self.peek,
             RequestCode.NOTIFICATION: self.notify,
             RequestCode.POLLING_INFO: self.polling_info,
+            RequestCode.POP_ROLLBACK: self.export_records,
         }
 
     async def close(self) -> None:
@@ -309,6 +310,13 @@ class PopHandlers:
             header.consumer_group, header.topic, max(header.queue_id, ALL_QUEUES)
         )
         return command.reply(fields=PollingInfoResponseHeader(polling_num=number).encode())
+
+    def export_records(self, command: Command, channel: Channel) -> Command:
+        """Have what was popped where older releases look for it: here it is nowhere else.
+
+        Java's 5.4 may keep it in RocksDB (AdminBrokerProcessor.transferPopToFsStore).
+        """
+        return command.reply()
 
     def _any(
         self, topic: str, group: str, queue_id: int, maximum: int, is_ordered: bool = False

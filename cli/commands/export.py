@@ -1,0 +1,224 @@
+"""What clusters are and how they are set, in files.
+
+Formats: ExportMetadataCommand, ExportConfigsCommand, ExportPopRecordCommand of
+org.apache.rocketmq.tools.command.export.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, where
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.exported import COLUMNS, FilePath, export
+from mq.cli.options import Truth
+from mq.cli.result import Result, Row, flag, text
+from mq.protocol.names import (
+    DEAD_LETTER_PREFIX,
+    MASTER_ID,
+    PREDEFINED_GROUPS,
+    RETRY_PREFIX,
+    is_system_group,
+)
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+
+    Tables = tuple[TopicConfigSerializeWrapper, SubscriptionGroupWrapper]
+
+Cluster = Annotated[
+    str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Of each broker of it.")
+]
+
+
+async def user_topics(
+    admin: "Admin", address: str, *, special: bool = False
+) -> "TopicConfigSerializeWrapper":
+    """The topics of a broker that users made; with `special` those of retries and dead letters."""
+    found = await admin.topic_configs(address)
+    system = (await admin.broker_system_topics(address)).topic_list
+    left_out = () if special else (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+    found.topic_config_table = {
+        name: config
+        for name, config in found.topic_config_table.items()
+        if name not in system and not name.startswith(left_out)
+    }
+    return found
+
+
+async def user_groups(admin: "Admin", address: str) -> "SubscriptionGroupWrapper":
+    """The consumer groups of a broker that users made."""
+    found = await admin.subscription_groups(address)
+    found.subscription_group_table = {
+        name: config
+        for name, config in found.subscription_group_table.items()
+        if name not in PREDEFINED_GROUPS and not is_system_group(name)
+    }
+    return found
+
+
+@writes
+@gives(COLUMNS)
+async def export_metadata(
+    call: Call,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+    file_path: FilePath = None,
+    topic: Annotated[bool, typer.Option("-t", "--topic", help="Only topics.")] = False,
+    subscription_group: Annotated[
+        bool, typer.Option("-g", "--subscriptionGroup", help="Only consumer groups.")
+    ] = False,
+    special_topic: Annotated[
+        bool,
+        typer.Option("-s", "--specialTopic", help="Also topics of retries and dead letters."),
+    ] = False,
+) -> Result:
+    """Write the topics and consumer groups of a broker or cluster to a file.
+
+    The file is topic.json with -t, subscriptionGroup.json with -g, else metadata.json. Of a cluster
+    it has the sum of the queues that its masters have. (With -b mqadmin writes nothing unless -t or
+    -g is given; this writes both.)
+    """
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def ask(each: "Admin", address: str) -> "Tables":
+            topics = await user_topics(each, address, special=special_topic)
+            return topics, await user_groups(each, address)
+
+        tables, failures = await cluster.at_each(admin, targets, ask)
+    name = "metadata"
+    if topic or subscription_group:
+        name = "topic" if topic else "subscriptionGroup"
+    if broker_addr:
+        topics, groups = tables[broker_addr]
+        document = {} if name == "subscriptionGroup" else topics.to_plain()
+        document |= {} if name == "topic" else groups.to_plain()
+        return export(call, file_path, f"{name}.json", document, failures)
+    document = _sums(list(tables.values()))
+    if name != "metadata":
+        del document["subscriptionGroupTable" if topic else "topicConfigTable"]
+    document["exportTime"] = int(call.environment.clock() * 1000)
+    return export(call, file_path, f"{name}.json", document, failures, "\n")
+
+
+def _sums(tables: "list[Tables]") -> dict[str, Any]:
+    """The topics and groups of all masters: the settings of the last, the queues of all."""
+    topics: dict[str, Any] = {}
+    groups: dict[str, Any] = {}
+    for found, _ in tables:
+        for name, config in found.topic_config_table.items():
+            if (before := topics.get(name)) is not None:
+                config.read_queue_nums += before.read_queue_nums
+                config.write_queue_nums += before.write_queue_nums
+            topics[name] = config
+    for _, more in tables:
+        for name, group in more.subscription_group_table.items():
+            if (known := groups.get(name)) is not None:
+                group.retry_queue_nums += known.retry_queue_nums
+            groups[name] = group
+    return {
+        "topicConfigTable": {name: topics[name].to_plain() for name in sorted(topics)},
+        "subscriptionGroupTable": {name: groups[name].to_plain() for name in sorted(groups)},
+    }
+
+
+# ExportConfigsCommand.needBrokerProprties
+_SETTINGS = (
+    *("brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime"),
+    *("filterServerNums", "flushDiskType", "maxMessageSize", "messageDelayLevel"),
+    *("msgTraceTopicName", "slaveReadEnable", "traceOn", "traceTopicEnable", "useTLS"),
+    *("autoCreateTopicEnable", "autoCreateSubscriptionGroup"),
+)
+
+
+@writes
+@gives(COLUMNS)
+async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
+    """Write what sets the brokers of a cluster apart, and how many there are, to configs.json."""
+    async with call.admin() as admin:
+        info = await cluster.clusters(admin.session)
+        brokers = cluster.brokers(info, cluster_name)
+        found, failures = await cluster.at_each(
+            admin,
+            cluster.masters(info, cluster_name),
+            lambda each, address: each.broker_config(address),
+        )
+    configs = {
+        settings.get("brokerName", address): {
+            key: settings[key] for key in _SETTINGS if key in settings
+        }
+        for address, settings in found.items()
+    }
+    replicas = sum(1 for item in brokers for number in item.broker_addrs if number != MASTER_ID)
+    scale = {
+        "namesrvSize": len(call.name_servers),
+        "masterBrokerSize": len(found) + len(failures),
+        "slaveBrokerSize": replicas,
+    }
+    document = {"brokerConfigs": configs, "clusterScale": scale}
+    return export(call, file_path, "configs.json", document, failures)
+
+
+_POP_COLUMNS = (
+    text("brokerName", "Broker"),
+    text("brokerAddr", "Address"),
+    flag("dryRun", "Not done"),
+)
+
+
+@writes
+@gives(_POP_COLUMNS)
+async def export_pop_record(
+    call: Call,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.EachOfCluster = None,
+    dry_run: Annotated[
+        Truth, typer.Option("-d", "--dryRun", help="Only say which brokers are meant.")
+    ] = Truth.FALSE,
+) -> Result:
+    """Let brokers write what was popped and not acknowledged where older releases look for it.
+
+    For a way back from popConsumerKVServiceEnable (5.4). With `-d true` nothing is done; mqadmin
+    5.5.0 has it the other way round: there only `-d false` does nothing.
+    """
+    from mq.cli.release import since_5
+
+    where.require(broker_addr, cluster_name)
+    async with call.admin() as admin:
+        names = await _broker_names(admin, broker_addr, cluster_name)
+        done: dict[str, None] = dict.fromkeys(names)
+        failures: list[str] = []
+        if not dry_run:
+
+            async def act(each: "Admin", address: str) -> None:
+                await each.export_pop_records(address, timeout=_POP_SECONDS)
+
+            done, failures = await cluster.at_each(admin, names, since_5(call.name, act))
+    told = "true" if dry_run else "false"
+    plain = "".join(
+        f"Export broker records, brokerName={names[address]}, brokerAddr={address}, dryRun={told}\n"
+        for address in done
+    )
+    rows: list[Row] = [(names[address], address, bool(dry_run)) for address in done]
+    return Result(_POP_COLUMNS, rows, plain, failures=failures)
+
+
+_POP_SECONDS = 30.0
+
+
+async def _broker_names(
+    admin: "Admin", broker_addr: str | None, cluster_name: str | None
+) -> dict[str, str]:
+    """The name of each broker that is meant, by address."""
+    if broker_addr:
+        return {broker_addr: (await admin.broker_config(broker_addr)).get("brokerName", "null")}
+    assert cluster_name is not None
+    info = await cluster.clusters(admin.session)
+    return {
+        broker.broker_addrs[number]: broker.broker_name
+        for broker in cluster.brokers(info, cluster_name)
+        for number in sorted(broker.broker_addrs)
+    }
