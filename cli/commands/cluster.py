@@ -180,13 +180,18 @@ def _base_line(broker: Broker, table: Mapping[str, str] | None, now: int) -> str
     )
 
 
+def _sent_key(table: Mapping[str, str]) -> str:
+    """The name of what goes out in a second: 5.0 spelled it right."""
+    return "getTransferredTps" if "getTransferredTps" in table else "getTransferedTps"
+
+
 def _base_row(table: Mapping[str, str]) -> Row:
     earliest = _integer(table, "earliestMessageTimeStamp")
     ratio = table.get("commitLogDiskRatio")
     return (
         table.get("brokerVersionDesc"),
         round(_first_number(table, "putTps"), 2) if table else None,
-        round(_first_number(table, "getTransferedTps"), 2) if table else None,
+        round(_first_number(table, _sent_key(table)), 2) if table else None,
         _integer(table, "sendThreadPoolQueueSize"),
         _integer(table, "pullThreadPoolQueueSize"),
         _integer(table, "pageCacheLockTimeMills"),

@@ -94,6 +94,7 @@ def _figures(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]:
         "getFoundTps": stats.rates("found"),
         "getMissTps": stats.rates("missed"),
         "getTransferedTps": stats.rates("transferred"),
+        "getTransferredTps": stats.rates("transferred"),  # its name since 5.0; its tools need it
         "startAcceptSendRequestTimeStamp": str(
             settings.broker.start_accept_send_request_time_stamp
         ),
