@@ -12,6 +12,7 @@ cluster, which only its owner can read, so that the answer is there within 100 m
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,11 +114,9 @@ def _cached(call: "Call", key: str, fetch: Callable[[], list[str]]) -> list[str]
 
     path = _path(call)
     known: dict[str, Any] = {}
-    try:
+    with suppress(OSError, ValueError):
         read = orjson.loads(path.read_bytes())
         known = read if isinstance(read, dict) else {}
-    except (OSError, ValueError):
-        pass
     now = time.time()
     at, names = _entry(known.get(key))
     if 0 <= now - at < FRESH:
@@ -157,8 +156,9 @@ def _keep(path: Path, content: bytes) -> None:
         with open(os.open(partial, flags, 0o600), "wb") as file:
             file.write(content)
         partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)  # without a cache it is slower, and no worse
+    except OSError:  # without a cache it is slower, and no worse
+        with suppress(OSError):
+            partial.unlink()
 
 
 def _topics(call: "Call", topic: str | None) -> list[str]:

@@ -66,6 +66,12 @@ class Environment:
         other.stdout, other.stderr = stdout, stderr
         return other
 
+    def with_input(self, stdin: TextIO) -> "Environment":
+        """The same surroundings, but for where input comes from: no terminal."""
+        other = copy(self)
+        other.stdin, other.input_terminal = stdin, False
+        return other
+
     @property
     def size(self) -> tuple[int, int]:
         """Columns and lines of the terminal, as they are now."""

@@ -7,6 +7,7 @@ import typer
 
 from mq.cli.call import Call
 from mq.cli.effects import gives, writes
+from mq.cli.env import Environment
 from mq.cli.errors import UsageError
 from mq.cli.result import Result, Row, flag, text
 
@@ -53,3 +54,22 @@ def manual(
             else:
                 path.unlink()
     return Result(_FILES, rows)
+
+
+def shell(
+    environment: Environment,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="End at the first command that fails, with its status.")
+    ] = False,
+) -> int:
+    """Run many commands in one process.
+
+    At a terminal it has history and completion, and shows the status of a command that failed;
+    `exit` or Ctrl-D ends it. From a pipe or a file it runs a command per line: `mq shell <
+    commands`. Then the status is 0 if all were done and 1 if some were not. A line is written as
+    after `mq`, with the quotes of sh; # begins a comment. Lines that name secrets, or begin with a
+    blank, are not kept in the history.
+    """
+    from mq.cli.shell import start
+
+    return start(environment, stop=stop)

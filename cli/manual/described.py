@@ -62,14 +62,15 @@ class Described:
 def commands(group: str | None = None) -> list[Described]:
     """All commands in the order of the catalog, or those of one group."""
     return [
-        _describe(key, name)
+        describe(key, name)
         for key, names in catalog.GROUPS.items()
         if group in (None, key)
         for name in names
     ]
 
 
-def _describe(group: str, name: str) -> Described:
+def describe(group: str, name: str) -> Described:
+    """One command."""
     declared = load(group, name)
     function = declared.function
     summary, paragraphs = _texts(function)

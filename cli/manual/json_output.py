@@ -34,7 +34,7 @@ With `-o json` a command prints one object:
 
 | field | what it is |
 |---|---|
-| `version` | {JSON_VERSION}. Fields may be added to it; a field that is changed or removed makes it another |
+| `version` | {JSON_VERSION}; it grows when a field is changed or removed, not when one is added |
 | `command` | name of the command |
 | `status` | the exit status of `mq`, see mq(1) |
 | `data` | a list of objects, whose fields stand below, unless another form is described there |

@@ -1,0 +1,201 @@
+"""`mq shell`: many commands in one process.
+
+A line is a command as after `mq`, in the quoting of sh; `mq` before it may stand or not. There are
+no pipes, variables or patterns. With a terminal there are history and completion; what comes from a
+pipe or a file is run line by line.
+"""
+
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mq.cli import catalog
+from mq.cli.env import Environment
+from mq.cli.errors import UsageError
+from mq.cli.main import run
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completion
+    from prompt_toolkit.document import Document
+
+_END = ("exit", "quit")
+_SECRET = re.compile(r"secret|passw|token|credential", re.IGNORECASE)
+
+
+def run_line(line: str, environment: Environment) -> int | None:
+    """Run one line and return its status; None for one that ends the shell."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        environment.stderr.write(f"mq shell: {error}\n")
+        return Status.USAGE
+    if words[:1] == ["mq"]:
+        del words[0]
+    if not words:
+        return Status.DONE
+    if words[0] in _END:
+        return None
+    found = catalog.find(words)
+    if found is not None and (found[0] == "daemon" or found[1] == "shell"):
+        environment.stderr.write(f"mq shell: {found[1]} runs in a shell of the system only\n")
+        return Status.USAGE
+    return run(words, environment)
+
+
+def run_script(environment: Environment, *, stop: bool) -> int:
+    """Run the lines of stdin.
+
+    With `stop` the first that fails ends it, with its status. Else all are run, and it is PARTLY
+    done if any failed. Each failure is told on stderr with the number of its line.
+    """
+    # What is left of stdin is commands: none of them may read it.
+    inner = environment.with_input(io.StringIO())
+    failed = False
+    for number, line in enumerate(environment.stdin, 1):
+        status = run_line(line, inner)
+        if status is None:
+            break
+        if status != Status.DONE:
+            failed = True
+            environment.stderr.write(f"mq shell: line {number} ended with status {status}\n")
+            if stop or status == Status.INTERRUPTED:
+                return status
+    return Status.PARTLY if failed else Status.DONE
+
+
+def run_interactive(environment: Environment) -> int:
+    """Read lines from a terminal until exit or Ctrl-D; the status is that of the last command."""
+    session = _session(environment)
+    status = int(Status.DONE)
+    while True:
+        try:
+            line = session.prompt(f"mq [{status}]> " if status else "mq> ")
+        except KeyboardInterrupt:  # gives up the line, as in every shell
+            continue
+        except EOFError:
+            return status
+        ended = run_line(line, environment)
+        environment.stdout.flush()
+        if ended is None:
+            return status
+        status = int(ended)
+
+
+def _session(environment: Environment) -> "PromptSession[str]":
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer, ThreadedCompleter
+    from prompt_toolkit.history import FileHistory
+
+    class History(FileHistory):
+        """On the disk, but for lines that begin with a blank or may hold a secret."""
+
+        def store_string(self, string: str) -> None:
+            if not string.startswith(" ") and not may_hold_secret(string):
+                super().store_string(string)
+
+    class Names(Completer):
+        def get_completions(self, document: "Document", event: object) -> "Iterator[Completion]":
+            from prompt_toolkit.completion import Completion
+
+            text = document.text_before_cursor
+            for word, meaning in candidates(text, environment):
+                yield Completion(word, -len(_current(text)), display_meta=meaning)
+
+    return PromptSession(
+        history=History(str(_history_file(environment))),
+        completer=ThreadedCompleter(Names()),
+        complete_while_typing=False,
+        enable_history_search=True,
+    )
+
+
+def _history_file(environment: Environment) -> Path:
+    path = environment.cache_directory / "history"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    return path
+
+
+def may_hold_secret(line: str) -> bool:
+    """Whether a line is about accounts or names a secret: such a one is not kept."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        words = line.split()
+    found = catalog.find([word for word in words if word != "mq"])
+    name = found[1].lower() if found else ""
+    return bool(_SECRET.search(line)) or "user" in name or "acl" in name
+
+
+def _current(text: str) -> str:
+    """The word that is being written."""
+    return "" if not text or text[-1].isspace() else text.split()[-1]
+
+
+def candidates(text: str, environment: Environment) -> Iterator[tuple[str, str]]:
+    """What the last word of a line may become, with what it means."""
+    current = _current(text)
+    words = text.split()[: len(text.split()) - (1 if current else 0)]
+    if words[:1] == ["mq"]:
+        del words[0]
+    for word, meaning in _all_candidates(words, current, environment):
+        if word.lower().startswith(current.lower()):
+            yield word, meaning
+
+
+def _all_candidates(
+    words: list[str], current: str, environment: Environment
+) -> Iterator[tuple[str, str]]:
+    if not words or words == ["help"]:
+        for names in catalog.GROUPS.values():
+            for name, summary in names.items():
+                yield name, summary
+        return
+    found = catalog.find(words)
+    if found is None:
+        for name in catalog.subcommands(words[0]):
+            yield name.partition(" ")[2], ""
+        return
+    from mq.cli.manual.described import describe
+
+    options = describe(found[0], found[1]).options
+    kind = ""
+    for option in options:
+        if option.metavar and words[-1] in option.flags:
+            kind = option.kind
+            break
+    else:
+        if current.startswith("-"):
+            for option in options:
+                for flag in option.flags:
+                    yield flag, option.help
+            return
+        kind = next((option.kind for option in options if not option.flags), "")
+    for value in _values(kind, words, current, environment):
+        yield value, ""
+
+
+def _values(kind: str, words: list[str], current: str, environment: Environment) -> list[str]:
+    if kind.startswith("one:"):
+        return kind[4:].split("|")
+    if not kind or kind in ("files", "directories"):
+        return []
+    from mq.cli.completing import complete
+
+    found = io.StringIO()
+    complete([kind, *words, current], environment.writing_to(found, io.StringIO()))
+    return found.getvalue().split()
+
+
+def start(environment: Environment, *, stop: bool) -> int:
+    """Run the shell that fits: at a terminal or from a pipe."""
+    if not environment.input_terminal:
+        return run_script(environment, stop=stop)
+    if stop:
+        raise UsageError("--stop is for commands from a pipe or a file")
+    return run_interactive(environment)

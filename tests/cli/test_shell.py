@@ -1,0 +1,106 @@
+"""`mq shell`: commands from a pipe, and what a terminal adds."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from mq.cli import shell
+from mq.cli.env import Environment
+from mq.cli.main import run
+from tests.cli.support import Finished, Mq
+
+
+def piped(mq: Mq, script: str, *options: str) -> Finished:
+    out, err = io.StringIO(), io.StringIO()
+    environment = Environment(
+        stdin=io.StringIO(script), stdout=out, stderr=err, variables=mq.variables
+    )
+    status = run(["shell", *options], environment)
+    return Finished(status, out.getvalue(), err.getvalue())
+
+
+def test_each_line_is_a_command_with_the_quotes_of_sh(cluster: Mq) -> None:
+    script = (
+        "# what follows makes a topic\n"
+        "\n"
+        "updateTopic -c DefaultCluster -t 'Shelled' -o true --output csv --no-header\n"
+        'mq topic-route -t "Shelled" --columns brokerName --no-header\n'
+    )
+    finished = piped(cluster, script)
+    assert (finished.status, finished.err) == (0, "")
+    assert finished.out.splitlines()[1:] == ["broker-a"]
+
+
+def test_all_lines_are_run_and_each_failure_is_told(cluster: Mq) -> None:
+    finished = piped(cluster, 'topicRoute -t Nope\nnonesuch\n"open\ncontext list -o csv\n')
+    assert finished.status == 1
+    assert finished.out.startswith("current,name")
+    told = [line for line in finished.err.splitlines() if line.startswith("mq shell: line")]
+    assert told == [
+        "mq shell: line 1 ended with status 66",
+        "mq shell: line 2 ended with status 64",
+        "mq shell: line 3 ended with status 64",
+    ]
+
+
+def test_the_first_failure_ends_it_on_request(cluster: Mq) -> None:
+    finished = piped(cluster, "topicRoute -t Nope\ntopicList\n", "--stop")
+    assert (finished.status, finished.out) == (66, "")
+
+
+def test_exit_ends_it(cluster: Mq) -> None:
+    assert piped(cluster, "exit\ntopicRoute -t Nope\n") == Finished(0, "", "")
+
+
+def test_a_shell_in_the_shell_and_a_daemon_are_refused(mq: Mq) -> None:
+    finished = piped(mq, "shell\nbroker\nnamesrv -p\n")
+    assert (finished.status, finished.out) == (1, "")
+    assert finished.err.count("runs in a shell of the system only") == 3
+
+
+def test_commands_cannot_eat_the_lines_that_follow(cluster: Mq) -> None:
+    environment = Environment(
+        stdin=io.StringIO("x"), stdout=io.StringIO(), stderr=io.StringIO(), variables={}
+    )
+    assert environment.with_input(io.StringIO()).stdin.read() == ""
+    assert environment.stdin.read() == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("topicRo", {"topicRoute"}),
+        ("TOPICRO", {"topicRoute"}),
+        ("mq help topicRo", {"topicRoute"}),
+        ("context ex", {"export"}),
+        ("topicRoute --li", {"--list"}),
+        ("clusterList -o j", {"json"}),
+        ("topicRoute -t TBW", {"TBW102"}),
+        ("updateTopic -c Def", {"DefaultCluster"}),
+        ("nonesuch x", set()),
+    ],
+)
+def test_words_are_completed(text: str, expected: set[str], cluster: Mq, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    variables = {**cluster.variables, "MQ_CACHE_DIR": str(tmp_path / "cache")}
+    environment = Environment(stdin=stream, stdout=stream, stderr=stream, variables=variables)
+    assert {word for word, _ in shell.candidates(text, environment)} == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "updateAclConfig -a someone -s hush",
+        "mq createUser -u x -p hush",
+        "topicList --secretKey hush",
+        "sendMessage -t T -p 'my password'",
+        "sendMessage -p 'open secret",
+    ],
+)
+def test_a_line_that_may_hold_a_secret_is_not_kept(line: str) -> None:
+    assert shell.may_hold_secret(line)
+
+
+def test_other_lines_are_kept() -> None:
+    assert not shell.may_hold_secret("topicRoute -t Orders")
