@@ -59,6 +59,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "queryMsgByOffset": "Find the message at an offset of a queue.",
         "printMsg": "Print the messages of a topic.",
         "message export": "Write the messages of a topic to a file of JSON lines.",
+        "message import": "Send the messages of a file of JSON lines.",
+        "message copy": "Copy messages of a topic to another topic, or to another cluster.",
         "printMsgByQueue": "Print the messages of a queue, or count them by tag.",
         "queryMsgTraceById": "Show who has sent a message and who has consumed it, of clients that "
         "write traces.",
@@ -125,8 +127,26 @@ GROUPS: dict[str, dict[str, str]] = {
         "to configs.json.",
         "exportMetrics": "Write rates, counts, disk use and client releases of a cluster's masters "
         "to metrics.json.",
+        "exportMetadataInRocksDB": "Print the topics or consumer groups that a broker keeps in "
+        "RocksDB, from its directory.",
+        "rocksDBConfigToJson": "Turn the settings that brokers keep in RocksDB into JSON.",
         "exportPopRecord": "Let brokers write what was popped and not acknowledged where older "
         "releases look for it.",
+    },
+    "auth": {
+        "createUser": "Create a user (5.x brokers).",
+        "updateUser": "Change a user (5.x brokers); what is not given stays.",
+        "deleteUser": "Delete a user (5.x brokers).",
+        "getUser": "Show a user (5.x brokers), without the password.",
+        "listUser": "List the users (5.x brokers), without their passwords.",
+        "copyUser": "Copy users from one broker to another (5.x brokers).",
+        "createAcl": "Create policies of a user (5.x brokers).",
+        "updateAcl": "Change policies of a user (5.x brokers): those on the resources that "
+        "are named.",
+        "deleteAcl": "Delete the policies of a user (5.x brokers), or those on one resource.",
+        "getAcl": "Show the policies of a user (5.x brokers).",
+        "listAcl": "List the policies (5.x brokers).",
+        "copyAcl": "Copy policies from one broker to another (5.x brokers).",
     },
     "context": {
         "context add": "Name a cluster, so that commands need no address.",
@@ -137,6 +157,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "context remove": "Forget a context.",
     },
     "tool": {
+        "shell": "Run many commands in one process.",
         "manual": "Write the man pages, the completions and the description of the JSON.",
     },
     "daemon": {
@@ -161,6 +182,7 @@ TITLES = {
     "acl": "Accounts of 4.9",
     "store": "Stores on the disk",
     "export": "Exports",
+    "auth": "Users and policies of 5.x",
     "context": "Contexts",
     "tool": "This command",
     "daemon": "Daemons",
@@ -169,7 +191,22 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "exportMetadataInRocksDB": "rocksdb",
+    "rocksDBConfigToJson": "rocksdb",
+    "copyAcl": "policies",
+    "listAcl": "policies",
+    "getAcl": "policies",
+    "deleteAcl": "policies",
+    "updateAcl": "policies",
+    "createAcl": "policies",
+    "copyUser": "users",
+    "listUser": "users",
+    "getUser": "users",
+    "deleteUser": "users",
+    "updateUser": "users",
+    "createUser": "users",
     "manual": "tools",
+    "shell": "tools",
     "exportMetrics": "export_metrics",
     "startMonitoring": "monitoring",
     "updateSubGroupList": "groups",
@@ -195,6 +232,8 @@ MODULES: dict[str, str] = {
     "cleanUnusedTopic": "cleaning",
     "deleteExpiredCommitLog": "cleaning",
     "message export": "message_files",
+    "message import": "message_copies",
+    "message copy": "message_copies",
     "offset export": "offset_files",
     "offset import": "offset_files",
     "offset diff": "offset_files",

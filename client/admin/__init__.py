@@ -12,7 +12,7 @@ They are coroutines for either kind of session: `await` them in an event loop wi
 `blocking.run` them with `BlockingSession`.
 """
 
-from mq.client.admin.access import AccountAdmin
+from mq.client.admin.access import AccountAdmin, UserAdmin
 from mq.client.admin.brokers import BrokerAdmin
 from mq.client.admin.groups import GroupAdmin
 from mq.client.admin.messages import MessageAdmin
@@ -29,6 +29,7 @@ class Admin(
     BrokerAdmin,
     NameServerAdmin,
     AccountAdmin,
+    UserAdmin,
 ):
     """All administrative calls of one session."""
 

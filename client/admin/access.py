@@ -1,12 +1,15 @@
-"""Administrative calls about who may do what: accounts of 4.9."""
+"""Administrative calls about who may do what: accounts of 4.9, users and policies of 5.x."""
 
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 
 from collections.abc import Sequence
+from typing import Any
 
 from mq.client.admin.base import AdminBase, read
-from mq.protocol import bodies, headers
+from mq.protocol import bodies, fastjson, headers
 from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
 
 
 class AccountAdmin(AdminBase):
@@ -60,3 +63,83 @@ class AccountAdmin(AdminBase):
         """The accounts of the broker at `address`. One of 4.9.7 tells their secret keys, too."""
         response = await self._ask(address, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
         return read(bodies.AclConfig.decode, response.body, address)
+
+
+class UserAdmin(AdminBase):
+    """The users of brokers of 5.3 and later, and what policies allow them.
+
+    The broker answers with NoPermission, too, to a user or policy that it finds wrong.
+    """
+
+    async def create_user(self, address: str, user: bodies.UserInfo) -> None:
+        """Create a user at the broker at `address`."""
+        header = headers.CreateUserRequestHeader(username=user.username)
+        await self._ask(address, header, user.encode())
+
+    async def update_user(self, address: str, user: bodies.UserInfo) -> None:
+        """Change a user; what is None stays."""
+        header = headers.UpdateUserRequestHeader(username=user.username)
+        await self._ask(address, header, user.encode())
+
+    async def delete_user(self, address: str, username: str) -> None:
+        """Delete a user."""
+        await self._ask(address, headers.DeleteUserRequestHeader(username=username))
+
+    async def user(self, address: str, username: str) -> bodies.UserInfo | None:
+        """A user with the password, or None if there is none of that name."""
+        response = await self._ask(address, headers.GetUserRequestHeader(username=username))
+        return read(bodies.UserInfo.decode, response.body, address) if response.body else None
+
+    async def users(self, address: str, pattern: str | None = None) -> list[bodies.UserInfo]:
+        """The users whose name has `pattern` in it, with their passwords."""
+        response = await self._ask(address, headers.ListUsersRequestHeader(filter=pattern))
+        return [
+            read(bodies.UserInfo.from_plain, item, address) for item in _items(response, address)
+        ]
+
+    async def create_policies(self, address: str, acl: bodies.AclInfo) -> None:
+        """Create the policies of a subject at the broker at `address`, or add to them."""
+        header = headers.CreateAclRequestHeader(subject=acl.subject)
+        await self._ask(address, header, acl.encode())
+
+    async def update_policies(self, address: str, acl: bodies.AclInfo) -> None:
+        """Change the policies of a subject on the resources that are named."""
+        header = headers.UpdateAclRequestHeader(subject=acl.subject)
+        await self._ask(address, header, acl.encode())
+
+    async def delete_policies(
+        self, address: str, subject: str, resource: str | None = None
+    ) -> None:
+        """Delete the policies of a subject, or those on one resource."""
+        header = headers.DeleteAclRequestHeader(subject=subject, resource=resource)
+        await self._ask(address, header)
+
+    async def policies(self, address: str, subject: str) -> bodies.AclInfo | None:
+        """The policies of a subject, or None if it has none."""
+        response = await self._ask(address, headers.GetAclRequestHeader(subject=subject))
+        return read(bodies.AclInfo.decode, response.body, address) if response.body else None
+
+    async def all_policies(
+        self, address: str, subject: str | None = None, resource: str | None = None
+    ) -> list[bodies.AclInfo]:
+        """The policies whose subject and resource have these texts in them."""
+        header = headers.ListAclsRequestHeader(subject_filter=subject, resource_filter=resource)
+        response = await self._ask(address, header)
+        return [
+            read(bodies.AclInfo.from_plain, item, address) for item in _items(response, address)
+        ]
+
+
+def _items(response: Command, address: str) -> list[Any]:
+    """The items of a JSON list; Java sends no body for an empty one."""
+    return read(_list, response.body, address) if response.body else []
+
+
+def _list(body: bytes | memoryview) -> list[Any]:
+    try:
+        items = fastjson.loads(body)
+    except fastjson.MalformedJson as error:
+        raise RemoteProtocolError(str(error)) from None
+    if not isinstance(items, list):
+        raise RemoteProtocolError("not a list")
+    return items

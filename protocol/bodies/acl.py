@@ -49,7 +49,7 @@ class PolicyEntryInfo(Body, release=SINCE_5):
 
     resource: str | None = None
     actions: list[str] = field(factory=list)
-    source_ips: list[str] = field(factory=list)
+    source_ips: list[str] | None = None
     decision: str | None = None
 
 

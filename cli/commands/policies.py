@@ -1,0 +1,296 @@
+"""What policies allow the users of 5.x brokers. Formats: …tools.command.auth of 5.5.0."""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import where
+from mq.cli.call import Call
+from mq.cli.commands.users import FromBroker, ToBroker, at_brokers, copy
+from mq.cli.effects import destroys, gives, writes
+from mq.cli.errors import NotFound, UsageError
+from mq.cli.options import one_of
+from mq.cli.result import Result, Row, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import AclInfo
+
+# org.apache.rocketmq.common.action.Action. A broker leaves out others without a word.
+_ACTIONS = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
+
+
+class Decision(Enum):
+    """What a policy says."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+Subject = Annotated[
+    str, typer.Option("-s", "--subject", metavar="USER:NAME", help="Whose policies.")
+]
+Resources = Annotated[
+    str,
+    typer.Option("-r", "--resources", metavar="KIND:NAME,…", help="Topic:Orders, Group:*, …"),
+]
+Actions = Annotated[
+    str, typer.Option("-a", "--actions", metavar="ACTION,…", help="Pub, Sub, Get, … or All.")
+]
+DecisionOption = Annotated[Decision, typer.Option("-d", "--decision", help="What it says.")]
+SourceIp = Annotated[
+    str | None,
+    typer.Option("-i", "--sourceIp", metavar="ADDRESS,…", help="Only from these addresses."),
+]
+
+_CHANGED = (text("brokerAddr", "Broker"), text("subject", "Subject"))
+
+
+@writes
+@one_of("cluster_name", "broker_addr")
+@gives(_CHANGED)
+async def create_acl(
+    call: Call,
+    subject: Subject,
+    resources: Resources,
+    actions: Actions,
+    decision: DecisionOption,
+    cluster_name: where.EachOfCluster = None,
+    broker_addr: where.BrokerAddr = None,
+    source_ip: SourceIp = None,
+) -> Result:
+    """Create policies of a user (5.x brokers).
+
+    mq createAcl -c DefaultCluster -s User:alice -r Topic:Orders -a Pub,Sub -d Allow
+    """
+    acl = _acl(subject, resources, actions, decision, source_ip)
+    done, failures = await at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.create_policies(address, acl),
+    )
+    return _changed("create", done, subject, failures)
+
+
+@writes
+@one_of("cluster_name", "broker_addr")
+@gives(_CHANGED)
+async def update_acl(
+    call: Call,
+    subject: Subject,
+    resources: Resources,
+    actions: Actions,
+    decision: DecisionOption,
+    cluster_name: where.EachOfCluster = None,
+    broker_addr: where.BrokerAddr = None,
+    source_ip: SourceIp = None,
+) -> Result:
+    """Change policies of a user (5.x brokers): those on the resources that are named."""
+    acl = _acl(subject, resources, actions, decision, source_ip)
+    done, failures = await at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.update_policies(address, acl),
+    )
+    return _changed("update", done, subject, failures)
+
+
+@destroys("delete policies of {subject}")
+@one_of("cluster_name", "broker_addr")
+@gives(_CHANGED)
+async def delete_acl(
+    call: Call,
+    subject: Subject,
+    cluster_name: where.EachOfCluster = None,
+    broker_addr: where.BrokerAddr = None,
+    resource: Annotated[
+        str | None,
+        typer.Option("-r", "--resources", metavar="KIND:NAME", help="Only on it; default: all."),
+    ] = None,
+) -> Result:
+    """Delete the policies of a user (5.x brokers), or those on one resource."""
+    done, failures = await at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.delete_policies(address, subject, resource),
+    )
+    return _changed("delete", done, subject, failures)
+
+
+def _changed(verb: str, done: dict[str, Any], subject: str, failures: list[str]) -> Result:
+    plain = "".join(f"{verb} acl to {address} success.\n" for address in done)
+    rows: list[Row] = [(address, subject) for address in done]
+    return Result(_CHANGED, rows, plain, failures=failures)
+
+
+def _acl(
+    subject: str, resources: str, actions: str, decision: Decision, source_ip: str | None
+) -> "AclInfo":
+    """One policy for each resource (AclInfo.of). Raises UsageError for an unknown action."""
+    from mq.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
+
+    known = {name.lower(): name for name in _ACTIONS}
+    wanted = _split(actions)
+    for action in wanted:
+        if action.lower() not in known:
+            raise UsageError(
+                f"-a/--actions: {action!r} is not one of {', '.join(_ACTIONS)}",
+                hint="write several with commas: -a Pub,Sub",
+            )
+    if not wanted or not _split(resources):
+        raise UsageError("-r/--resources and -a/--actions: name at least one of each")
+    entries = [
+        PolicyEntryInfo(
+            resource=resource,
+            actions=[known[action.lower()] for action in wanted],
+            source_ips=None if source_ip is None else _split(source_ip),
+            decision=decision.value.capitalize(),
+        )
+        for resource in _split(resources)
+    ]
+    return AclInfo(subject=subject, policies=[PolicyInfo(entries=entries)])
+
+
+def _split(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+_POLICIES = (
+    text("brokerAddr", "Broker"),
+    text("subject", "Subject"),
+    text("policyType", "Type"),
+    text("resource", "Resource"),
+    text("actions", "Actions"),
+    text("sourceIps", "From"),
+    text("decision", "Decision"),
+)
+
+_LINE = "{:<16}  {:<10}  {:<22}  {:<20}  {:<24}  {:<10}\n"
+
+
+@one_of("broker_addr", "cluster_name")
+@gives(_POLICIES)
+async def get_acl(
+    call: Call,
+    subject: Subject,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Show the policies of a user (5.x brokers)."""
+    done, failures = await at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.policies(address, subject),
+        replicas=False,
+    )
+    found = {address: [acl] for address, acl in done.items() if acl is not None}
+    if not found and not failures:
+        raise NotFound(f"no broker that was asked has policies of {subject}")
+    return _shown(found, failures)
+
+
+@one_of("broker_addr", "cluster_name")
+@gives(_POLICIES)
+async def list_acl(
+    call: Call,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+    subject: Annotated[
+        str | None,
+        typer.Option("-s", "--subject", metavar="TEXT", help="That have this in the subject."),
+    ] = None,
+    resource: Annotated[
+        str | None,
+        typer.Option("-r", "--resource", metavar="TEXT", help="That have this in the resource."),
+    ] = None,
+) -> Result:
+    """List the policies (5.x brokers)."""
+    done, failures = await at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.all_policies(address, subject, resource),
+        replicas=False,
+    )
+    return _shown({address: acls for address, acls in done.items() if acls}, failures)
+
+
+def _shown(found: dict[str, list["AclInfo"]], failures: list[str]) -> Result:
+    rows: list[Row] = []
+    plain = ""
+    for address, acls in found.items():
+        heads = "#Resource", "#Actions", "#SourceIp", "#Decision"
+        plain += _LINE.format("#Subject", "#PolicyType", *heads)
+        for acl in acls:
+            if not acl.policies:
+                rows.append((address, acl.subject, None, None, None, None, None))
+                plain += _LINE.format(acl.subject or "null", "", "", "", "", "")
+            for policy in acl.policies:
+                for entry in policy.entries:
+                    kind = policy.policy_type
+                    sources = entry.source_ips
+                    rows.append(
+                        (
+                            address,
+                            acl.subject,
+                            kind,
+                            entry.resource,
+                            ", ".join(entry.actions),
+                            None if sources is None else ", ".join(sources),
+                            entry.decision,
+                        )
+                    )
+                    plain += _LINE.format(
+                        acl.subject or "null",
+                        kind or "null",
+                        entry.resource or "null",
+                        f"[{', '.join(entry.actions)}]",
+                        "null" if sources is None else f"[{', '.join(sources)}]",
+                        entry.decision or "null",
+                    )
+    return Result(_POLICIES, rows, plain, failures=failures)
+
+
+_COPIED = (text("subject", "Subject"), text("fromBroker", "From"), text("toBroker", "To"))
+
+
+@writes
+@gives(_COPIED)
+async def copy_acl(
+    call: Call,
+    from_broker: FromBroker,
+    to_broker: ToBroker,
+    subjects: Annotated[
+        str | None,
+        typer.Option("-s", "--subjects", metavar="USER:NAME[,…]", help="Only of these."),
+    ] = None,
+) -> Result:
+    """Copy policies from one broker to another (5.x brokers).
+
+    Policies on the same resources become what they are at the other broker.
+    """
+
+    async def read(admin: "Admin", address: str) -> list["AclInfo"]:
+        if subjects is None:
+            return await admin.all_policies(address)
+        found = [await admin.policies(address, name) for name in _split(subjects)]
+        return [acl for acl in found if acl is not None]
+
+    async def write(admin: "Admin", acl: "AclInfo") -> None:
+        if await admin.policies(to_broker, acl.subject or "") is None:
+            await admin.create_policies(to_broker, acl)
+        else:
+            await admin.update_policies(to_broker, acl)
+
+    copied, failures = await copy(call, from_broker, read, write)
+    names = [acl.subject or "" for acl in copied]
+    plain = "".join(
+        f"copy acl of {name} from {from_broker} to {to_broker} success.\n" for name in names
+    )
+    rows: list[Row] = [(name, from_broker, to_broker) for name in names]
+    return Result(_COPIED, rows, plain, failures=failures)

@@ -1,0 +1,327 @@
+"""The users of 5.x brokers. Formats: org.apache.rocketmq.tools.command.auth of 5.5.0.
+
+A broker tells the passwords. No command shows them, where mqadmin does.
+"""
+
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, where
+from mq.cli.call import Call
+from mq.cli.effects import destroys, gives, writes
+from mq.cli.errors import NotFound, UsageError
+from mq.cli.options import one_of
+from mq.cli.release import since_5
+from mq.cli.result import Result, Row, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import UserInfo
+
+Username = Annotated[
+    str, typer.Option("-u", "--username", metavar="NAME", help="Name of the user.")
+]
+FromBroker = Annotated[
+    str, typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="Take them from there.")
+]
+ToBroker = Annotated[
+    str, typer.Option("-t", "--toBroker", metavar="HOST:PORT", help="Put them there.")
+]
+
+
+class UserType(Enum):
+    """What a user may do: everything, or what policies allow."""
+
+    SUPER = "super"
+    NORMAL = "normal"
+
+
+class UserStatus(Enum):
+    """Whether a user may log in."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+_MASK = "******"
+_CHANGED = (text("brokerAddr", "Broker"), text("username", "User"))
+
+
+def secret(call: Call, value: str) -> str:
+    """A secret as it is given, or the first line of standard input for `-`: what stands on a
+    command line can be seen by everybody on the machine."""
+    if value != "-":
+        return value
+    line = call.environment.stdin.readline().rstrip("\r\n")
+    if not line:
+        raise UsageError("-: standard input has no line with the secret")
+    return line
+
+
+@writes
+@one_of("cluster_name", "broker_addr")
+@gives(_CHANGED)
+async def create_user(
+    call: Call,
+    username: Username,
+    password: Annotated[
+        str, typer.Option("-p", "--password", metavar="TEXT|-", help="-: read it from a line.")
+    ],
+    cluster_name: where.EachOfCluster = None,
+    broker_addr: where.BrokerAddr = None,
+    user_type: Annotated[
+        UserType | None, typer.Option("-t", "--userType", help="Default: normal.")
+    ] = None,
+) -> Result:
+    """Create a user (5.x brokers)."""
+    user = _user(username, secret(call, password), user_type, None)
+    return await _change(
+        call, broker_addr, cluster_name, "create", username, lambda a, at: a.create_user(at, user)
+    )
+
+
+@writes
+@one_of("cluster_name", "broker_addr")
+@gives(_CHANGED)
+async def update_user(
+    call: Call,
+    username: Username,
+    cluster_name: where.EachOfCluster = None,
+    broker_addr: where.BrokerAddr = None,
+    password: Annotated[
+        str | None,
+        typer.Option("-p", "--password", metavar="TEXT|-", help="-: read it from a line."),
+    ] = None,
+    user_type: Annotated[
+        UserType | None, typer.Option("-t", "--userType", help="super may do everything.")
+    ] = None,
+    user_status: Annotated[
+        UserStatus | None, typer.Option("-s", "--userStatus", help="Whether it may log in.")
+    ] = None,
+) -> Result:
+    """Change a user (5.x brokers); what is not given stays.
+
+    mqadmin takes one of password, type and status at a time; here they go together.
+    """
+    if password is None and user_type is None and user_status is None:
+        raise UsageError("nothing to change: give -p/--password, -t/--userType or -s/--userStatus")
+    user = _user(username, secret(call, password) if password else None, user_type, user_status)
+    return await _change(
+        call, broker_addr, cluster_name, "update", username, lambda a, at: a.update_user(at, user)
+    )
+
+
+def _user(
+    username: str, password: str | None, kind: UserType | None, status: UserStatus | None
+) -> "UserInfo":
+    from mq.protocol.bodies import UserInfo
+
+    return UserInfo(
+        username=username,
+        password=password,
+        user_type=kind.value.capitalize() if kind else None,
+        user_status=status.value if status else None,
+    )
+
+
+@destroys("delete user {username}")
+@one_of("cluster_name", "broker_addr")
+@gives(_CHANGED)
+async def delete_user(
+    call: Call,
+    username: Username,
+    cluster_name: where.EachOfCluster = None,
+    broker_addr: where.BrokerAddr = None,
+) -> Result:
+    """Delete a user (5.x brokers)."""
+    return await _change(
+        call,
+        broker_addr,
+        cluster_name,
+        "delete",
+        username,
+        lambda admin, address: admin.delete_user(address, username),
+    )
+
+
+async def _change(
+    call: Call,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    verb: str,
+    username: str,
+    act: Callable[["Admin", str], Coroutine[Any, Any, None]],
+) -> Result:
+    """At the broker, or at each of the cluster: each keeps its own users."""
+    done, failures = await at_brokers(call, broker_addr, cluster_name, act)
+    plain = "".join(f"{verb} user to {address} success.\n" for address in done)
+    rows: list[Row] = [(address, username) for address in done]
+    return Result(_CHANGED, rows, plain, failures=failures)
+
+
+async def at_brokers(
+    call: Call,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    act: Callable[["Admin", str], Coroutine[Any, Any, Any]],
+    *,
+    replicas: bool = True,
+) -> tuple[dict[str, Any], list[str]]:
+    """Do it at the broker given, or at the cluster's: what came of it, and why others failed."""
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name, replicas=replicas)
+        return await cluster.at_each(admin, targets, since_5(call.name, act))
+
+
+_USERS = (
+    text("brokerAddr", "Broker"),
+    text("username", "User"),
+    text("userType", "Type"),
+    text("userStatus", "Status"),
+)
+
+_LINE = "{:<16}  {:<22}  {:<22}  {:<22}\n"
+
+
+@one_of("broker_addr", "cluster_name")
+@gives(_USERS)
+async def get_user(
+    call: Call,
+    username: Username,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Show a user (5.x brokers), without the password."""
+    done, failures = await at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.user(address, username),
+        replicas=False,
+    )
+    found = {address: [user] for address, user in done.items() if user is not None}
+    if not found and not failures:
+        raise NotFound(f"no broker that was asked has a user {username}")
+    first = next(iter(found.values()), [])
+    return Result(_USERS, _rows(found), _table(first), failures=failures)
+
+
+@one_of("broker_addr", "cluster_name")
+@gives(_USERS)
+async def list_user(
+    call: Call,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+    filter_: Annotated[
+        str | None, typer.Option("-f", "--filter", metavar="TEXT", help="That have this in names.")
+    ] = None,
+) -> Result:
+    """List the users (5.x brokers), without their passwords.
+
+    In plain the users of the first broker are shown, as mqadmin does; else of all that were asked.
+    """
+    done, failures = await at_brokers(
+        call,
+        broker_addr,
+        cluster_name,
+        lambda admin, address: admin.users(address, filter_),
+        replicas=False,
+    )
+    found = {address: users for address, users in done.items() if users}
+    plain = ""
+    for address, users in found.items():
+        plain = _table(users)
+        if cluster_name is not None:
+            plain += f"get user from {address} success.\n"
+        break
+    return Result(_USERS, _rows(found), plain, failures=failures)
+
+
+def _rows(found: dict[str, list["UserInfo"]]) -> list[Row]:
+    return [
+        (address, user.username, user.user_type, user.user_status)
+        for address, users in found.items()
+        for user in users
+    ]
+
+
+def _table(users: list["UserInfo"]) -> str:
+    if not users:
+        return ""
+    lines = [_LINE.format("#UserName", "#Password", "#UserType", "#UserStatus")]
+    for user in users:
+        kind, status = user.user_type or "null", user.user_status or "null"
+        lines.append(_LINE.format(user.username or "null", _MASK, kind, status))
+    return "".join(lines)
+
+
+_COPIED = (text("username", "User"), text("fromBroker", "From"), text("toBroker", "To"))
+
+
+@writes
+@gives(_COPIED)
+async def copy_user(
+    call: Call,
+    from_broker: FromBroker,
+    to_broker: ToBroker,
+    usernames: Annotated[
+        str | None,
+        typer.Option("-u", "--usernames", metavar="NAME[,…]", help="Only these; default: all."),
+    ] = None,
+) -> Result:
+    """Copy users from one broker to another (5.x brokers).
+
+    A user that is there already becomes what it is at the other broker.
+    """
+
+    async def read(admin: "Admin", address: str) -> list["UserInfo"]:
+        if usernames is None:
+            return await admin.users(address)
+        names = [part.strip() for part in usernames.split(",") if part.strip()]
+        found = [await admin.user(address, name) for name in names]
+        return [user for user in found if user is not None]
+
+    async def write(admin: "Admin", user: "UserInfo") -> None:
+        if await admin.user(to_broker, user.username or "") is None:
+            await admin.create_user(to_broker, user)
+        else:
+            await admin.update_user(to_broker, user)
+
+    copied, failures = await copy(call, from_broker, read, write)
+    names = [user.username or "" for user in copied]
+    plain = "".join(
+        f"copy user of {name} from {from_broker} to {to_broker} success.\n" for name in names
+    )
+    rows: list[Row] = [(name, from_broker, to_broker) for name in names]
+    return Result(_COPIED, rows, plain, failures=failures)
+
+
+async def copy(
+    call: Call,
+    from_broker: str,
+    read: Callable[["Admin", str], Coroutine[Any, Any, list[Any]]],
+    write: Callable[["Admin", Any], Coroutine[Any, Any, None]],
+) -> tuple[list[Any], list[str]]:
+    """Write what was read, one after the other: what was copied, and why others were not.
+
+    Raises the last error when nothing could be copied.
+    """
+    from mq.client.errors import MQError
+
+    done, failures = [], []
+    last: MQError | None = None
+    async with call.admin() as admin:
+        for item in await since_5(call.name, read)(admin, from_broker):
+            try:
+                await write(admin, item)
+            except MQError as error:
+                last = error
+                failures.append(str(error))
+            else:
+                done.append(item)
+    if last is not None and not done:
+        raise last
+    return done, failures
