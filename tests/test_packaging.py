@@ -45,6 +45,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in FOLDERS.values():
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
+    for folder in ("man", "completions"):
+        shutil.copytree(ROOT / folder, tree / folder)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     out = tmp_path_factory.mktemp("wheel")
@@ -95,7 +97,19 @@ def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
 def test_the_wheel_has_nothing_beside_the_package(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names_in(wheel)} == {
         "mq",
+        f"mq-{__version__}.data",
         f"mq-{__version__}.dist-info",
+    }
+
+
+def test_the_wheel_has_the_man_pages_and_completions_where_systems_look(wheel: Path) -> None:
+    prefix = f"mq-{__version__}.data/data/share/"
+    shared = {name.removeprefix(prefix) for name in names_in(wheel) if name.startswith(prefix)}
+    assert shared == {
+        *(f"man/man{path.name[-1]}/{path.name}" for path in (ROOT / "man").glob("mq*.[18]")),
+        "bash-completion/completions/mq",
+        "zsh/site-functions/_mq",
+        "fish/vendor_completions.d/mq.fish",
     }
 
 

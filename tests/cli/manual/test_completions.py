@@ -1,0 +1,156 @@
+"""The completions, in real shells, against our own daemons."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mq.cli.manual import bash, fish, zsh
+from tests.cli.support import Mq
+
+BASH = """
+source "$1"
+COMP_LINE=$2 COMP_POINT=${#2}
+spaced=${2//:/ : }; spaced=${spaced//=/ = }
+read -ra COMP_WORDS <<<"$spaced"
+[[ $2 == *' ' ]] && COMP_WORDS+=('')
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+compopt() { :; }  # it works under readline only
+_mq
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+# What readline replaces is what follows the last : or =, so that is what bash is given.
+CASES = [
+    ("mq topicRou", ["topicRoute"]),
+    ("mq TOPICROU", ["topicRoute"]),
+    ("mq topic-rou", ["topic-route"]),
+    ("mq context us", ["use"]),
+    ("mq topicRoute --li", ["--list"]),
+    ("mq topicRoute -t TBW", ["TBW102"]),
+    ("mq topic-route -t TBW", ["TBW102"]),
+    ("mq topicRoute --topic=TBW", ["--topic=TBW102"]),
+    ("mq updateTopic -c Def", ["DefaultCluster"]),
+    ("mq updateTopic -p ", ["2", "4", "6"]),
+    ("mq updateTopic --order=t", ["--order=true"]),
+    ("mq clusterList -o j", ["json"]),
+    ("mq context use pr", ["prod"]),
+    ("mq help topicRou", ["topicRoute"]),
+    ("mq nonesuch -t ", []),
+]
+
+
+def surroundings(cluster: Mq, tmp_path: Path) -> dict[str, str]:
+    """Variables with which a shell finds this `mq`, and a cluster."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    command = folder / "mq"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m mq "$@"\n')
+    command.chmod(0o755)
+    cluster("context", "add", "prod", "-n", "10.0.0.1:9876")
+    return {
+        **cluster.variables,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "MQ_CACHE_DIR": str(tmp_path / "cache"),
+        "TERM": "dumb",
+    }
+
+
+def shell(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{name} is not installed; .ci/run installs it")
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+def ran(arguments: Sequence[str | Path], variables: dict[str, str]) -> str:
+    ended = subprocess.run(
+        list(map(str, arguments)), env=variables, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    return ended.stdout
+
+
+def test_bash_completes(cluster: Mq, tmp_path: Path) -> None:
+    variables = surroundings(cluster, tmp_path)
+    path = tmp_path / "mq.bash"
+    path.write_text(bash.script())
+    for line, expected in CASES:
+        found = ran([shell("bash"), "-c", BASH, "-", path, line], variables).split()
+        assert found == [word.split("=")[-1] for word in expected], line
+
+
+def test_bash_completes_addresses_behind_their_colon(cluster: Mq, tmp_path: Path) -> None:
+    variables = surroundings(cluster, tmp_path)
+    path = tmp_path / "mq.bash"
+    path.write_text(bash.script())
+    address = cluster("clusterList", "-o", "json").json["data"][0]["brokerAddr"]
+    host, port = address.split(":")
+    line = f"mq updateTopic -b {host}:{port[0]}"
+    assert ran([shell("bash"), "-c", BASH, "-", path, line], variables).split() == [port]
+
+
+def test_fish_completes(cluster: Mq, tmp_path: Path) -> None:
+    variables = surroundings(cluster, tmp_path)
+    path = tmp_path / "mq.fish"
+    path.write_text(fish.script())
+    for line, expected in CASES:
+        if line in ("mq TOPICROU", "mq topic-rou"):
+            continue  # fish offers the names as they are written, and finds them in any case
+        script = f"source {path}; complete -C '{line}'"
+        found = ran([shell("fish"), "--no-config", "-c", script], variables).splitlines()
+        assert sorted(row.split("\t")[0] for row in found) == sorted(expected), line
+
+
+# zsh completes only where somebody types: in a terminal of its own.
+ZSH = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+line() { local text; zpty -r z text '*READY*' >/dev/null; }
+zpty -w z "PS1= PS2= RPS1=; unsetopt zle_bracketed_paste; fpath=($1 \\$fpath)"
+zpty -w z 'autoload -Uz compinit; compinit -u -D; bindkey "^I" complete-word'
+zpty -w z 'show() { zle -R; print -rn -- "<<$BUFFER>>"; BUFFER=; zle accept-line; }'
+zpty -w z 'zle -N show; bindkey "^X" show; stty -echo; print READY''NOW'
+zpty -r z text '*READYNOW*' >/dev/null
+zpty -w -n z "$2"$'\\t\\x18'
+zpty -r z text '*>>*'
+print -r -- $text
+zpty -d z
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mq topicRou", "mq topicRoute "),
+        ("mq context us", "mq context use "),
+        ("mq topicRoute -t TBW", "mq topicRoute -t TBW102 "),
+        ("mq topicRoute --topic=TBW", "mq topicRoute --topic=TBW102 "),
+        ("mq update-topic -c Def", "mq update-topic -c DefaultCluster "),
+        ("mq clusterList -o j", "mq clusterList -o json "),
+        ("mq context use pr", "mq context use prod "),
+    ],
+)
+def test_zsh_completes(line: str, expected: str, cluster: Mq, tmp_path: Path) -> None:
+    variables = surroundings(cluster, tmp_path)
+    folder = tmp_path / "functions"
+    folder.mkdir()
+    (folder / "_mq").write_text(zsh.script())
+    seen = ran([shell("zsh"), "-f", "-c", ZSH, "-", folder, line], variables)
+    assert f"<<{expected}>>" in seen
+
+
+def test_every_option_that_names_a_topic_group_or_cluster_is_completed() -> None:
+    from mq.cli.manual.described import commands
+
+    for command in commands():
+        for option in command.own:
+            if option.metavar in ("TOPIC", "GROUP", "CLUSTER", "BROKER"):
+                assert option.kind, f"{command.name} {option.flags}"
