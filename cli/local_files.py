@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from mq.cli.errors import CommandError, NotFound
 from mq.cli.status import Status
@@ -19,6 +20,19 @@ def read(path: Path) -> bytes:
         raise NotFound(f"no file {path}") from None
     except OSError as error:
         raise cannot("read", path, error) from error
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to be read. Raises as `read` does."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise NotFound(f"no file {path}") from None
+    except OSError as error:
+        raise cannot("read", path, error) from error
+    with file:
+        yield file
 
 
 def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
@@ -50,6 +64,16 @@ def publish(partial: Path, path: Path, *, keep: int = 0) -> None:
         _duplicate(path, _backup(path, 1))
     partial.replace(path)
     _sync_folder(path.parent)
+
+
+def size(path: Path) -> int:
+    """Bytes in a file."""
+    return path.stat().st_size
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if it is there."""
+    path.unlink(missing_ok=True)
 
 
 def beside(path: Path, what: str) -> Path:

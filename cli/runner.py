@@ -8,7 +8,7 @@ Commands that do several things at once say so with `concurrently` and run under
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from mq.cli.call import Call
@@ -26,6 +26,12 @@ def concurrently(function: F) -> F:
     """Mark a command that needs an event loop."""
     function.__dict__["concurrent"] = True
     return function
+
+
+def in_bulk(function: F) -> F:
+    """Mark a command that moves much data: its event loop is uvloop's, twice as fast with it."""
+    function.__dict__["bulk"] = True
+    return concurrently(function)
 
 
 def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> int:
@@ -69,7 +75,8 @@ class Outcome:
 
     def __init__(self, function: Callable[..., Any], call: Call, own: dict[str, Any]) -> None:
         self._given = function(call, **own)
-        self._driver = _driver(call.concurrent and not isinstance(self._given, Result))
+        concurrent = call.concurrent and not isinstance(self._given, Result)
+        self._driver = _driver(concurrent, bulk=function.__dict__.get("bulk", False))
         self._drive: Drive = self._driver.__enter__()
 
     @property
@@ -138,19 +145,28 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
     ) from failed
 
 
-def _driver(concurrent: bool) -> AbstractContextManager[Drive]:
+def _driver(concurrent: bool, *, bulk: bool) -> AbstractContextManager[Drive]:
     if not concurrent:
         from mq.client.blocking import run
 
         return nullcontext(run)
-    return _EventLoop()
+    return _EventLoop(bulk)
 
 
 class _EventLoop(AbstractContextManager[Drive]):
+    def __init__(self, bulk: bool) -> None:
+        self._bulk = bulk
+
     def __enter__(self) -> Drive:
         import asyncio
 
-        self._runner = asyncio.Runner()
+        factory = None
+        if self._bulk:
+            with suppress(ImportError):  # uvloop is not for every platform
+                import uvloop
+
+                factory = uvloop.new_event_loop
+        self._runner = asyncio.Runner(loop_factory=factory)
 
         async def finish(awaitable: Any) -> Any:
             return await awaitable

@@ -119,6 +119,7 @@ async def offset_export(
         return Result(failures=found.failures, plain="")
     if call.dry_run:
         found = await gather()
+        call.would("write", path, f"{len(found.records)} offsets")
     else:
         with local_files.locked(path):
             found = await gather()

@@ -1,0 +1,362 @@
+"""Messages sent again: from files, and from topic to topic."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.commands.message_files import (
+    Begin,
+    Brokers,
+    End,
+    Key,
+    Queues,
+    RateOption,
+    Resume,
+    Sql,
+    Tags,
+    Topic,
+    choice_of,
+)
+from mq.cli.effects import gives, writes
+from mq.cli.errors import UsageError, legal
+from mq.cli.result import Result, Row, number, text
+from mq.cli.runner import in_bulk
+
+if TYPE_CHECKING:
+    from mq.cli.message_choice import Choice, Rate, Span
+    from mq.cli.message_sending import Target, Targets
+    from mq.client.caller import Caller
+    from mq.client.producer import Producer
+
+_GROUP = "MQ_MESSAGE_COPY"  # the producer group that brokers see
+
+_SENT = (
+    text("topic", "Topic"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("messages", "Messages"),
+    number("firstOffset", "First offset"),
+    number("nextOffset", "Next offset"),
+)
+_TOTALS = (number("messages", "All messages that were sent"),)
+
+ToTopic = Annotated[
+    str | None, typer.Option("--to-topic", metavar="TOPIC", help="Send to this topic instead.")
+]
+NewIds = Annotated[
+    bool, typer.Option("--new-ids", help="Give each message a unique id of its own.")
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", metavar="FROM=TO", help="[BROKER:]QUEUE=[BROKER:]QUEUE: where it goes. Repeatable."
+    ),
+]
+
+
+@in_bulk
+@writes
+@gives(_SENT, totals=_TOTALS)
+async def message_import(
+    call: Call,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file of message export.")],
+    to_topic: ToTopic = None,
+    mapping: Map = None,
+    new_ids: NewIds = False,
+    rate: RateOption = None,
+    resume: Resume = False,
+) -> Result:
+    """Send the messages of a file of JSON lines.
+
+    Each goes to the topic that its line names, which has to exist, and to the queue of the same
+    broker and number, if there is one; else to the one of that number, modulo the queues there
+    are. So what came from one queue goes to one queue, in its order. --map says it otherwise.
+
+    Messages keep bodies, tags, keys, flags, the user's properties, sharding keys and, without
+    --new-ids, unique ids. What RocketMQ noted about their life is left out: delays that are over,
+    retries, transactions, waiting for a reply. They get new offsets, times and born hosts.
+
+    At a line that is no message it stops; the lines before it are sent. After that, Ctrl-C or a
+    broker's failure the same command with --resume goes on where each queue has come to (as
+    .FILE.import, beside FILE, tells). A message whose answer was lost may be sent twice.
+    """
+    from mq.cli import local_files
+    from mq.cli.message_choice import Rate
+    from mq.cli.message_import import Importer, load_state, save_state
+    from mq.cli.message_sending import Targets, queue_map
+    from mq.cli.progress import progress
+    from mq.client.errors import MQError
+
+    _check_topic(to_topic)
+    path = Path(file)
+    state = local_files.beside(path, "import")
+    asked = {"topic": to_topic, "nameServers": call.name_servers, "map": mapping or []}
+    limiter = Rate(rate)
+    failures: list[str] = []
+
+    def save(lines: dict[str, int]) -> None:
+        if not call.dry_run:
+            save_state(state, asked, lines)
+
+    with local_files.opened(path) as source, local_files.locked(path):
+        lines = load_state(state, asked) if resume else {}
+        async with call.session() as session, _producer(call, session) as producer:
+
+            async def targets_of(topic: str) -> Targets:
+                return Targets(producer, await queue_map(producer, topic, mapping or ()))
+
+            with progress(
+                call.environment, "importing", total=local_files.size(path), unit="bytes"
+            ) as step:
+                importer = Importer(
+                    targets_of,
+                    source=file,
+                    topic=to_topic,
+                    new_ids=new_ids,
+                    rate=limiter,
+                    done=lines,
+                    save=save,
+                    step=step,
+                )
+                try:
+                    await importer.run(source)
+                except MQError as error:
+                    save(importer.state())
+                    if not any(target.sent for target in importer.targets()):
+                        raise
+                    failures.append(f"{error}; go on with --resume")
+                except BaseException:
+                    save(importer.state())
+                    raise
+        if not failures and not call.dry_run:
+            local_files.remove(state)
+    return _sent(importer.targets(), failures)
+
+
+@in_bulk
+@writes
+@gives(_SENT, totals=_TOTALS)
+async def message_copy(
+    call: Call,
+    topic: Topic,
+    to_topic: ToTopic = None,
+    to_namesrv: Annotated[
+        str | None,
+        typer.Option("--to-namesrv", metavar="HOST:PORT[;…]", help="In the cluster of these."),
+    ] = None,
+    to_acl_file: Annotated[
+        str | None, typer.Option("--to-acl-file", metavar="FILE", help="Access key for there.")
+    ] = None,
+    begin: Begin = None,
+    end: End = None,
+    broker_name: Brokers = None,
+    queue_id: Queues = None,
+    tag: Tags = None,
+    sql: Sql = None,
+    key: Key = None,
+    mapping: Map = None,
+    new_ids: NewIds = False,
+    rate: RateOption = None,
+    resume: Annotated[
+        str | None,
+        typer.Option("--resume", metavar="FILE", help="Keep in FILE how far it is; go on from it."),
+    ] = None,
+) -> Result:
+    """Copy messages of a topic to another topic, or to another cluster.
+
+    From the oldest message that is kept to the newest at the start of the command. The target
+    topic has to exist. What came from one queue goes to one queue, in its order; queues are chosen
+    and messages are changed as by message import.
+
+    With --resume FILE the next offset of each queue is kept in FILE, from which the same command
+    goes on. It is removed when everything is copied. Up to one batch of each queue may be copied
+    twice after a cut; nothing is left out.
+    """
+    from mq.cli.message_choice import Rate
+
+    _check_topic(to_topic)
+    choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
+    if to_topic in (None, topic) and to_namesrv is None:
+        raise UsageError(
+            "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
+        )
+    limiter = Rate(rate)
+    asked = {
+        **choice.document(),
+        "nameServers": call.name_servers,
+        "toTopic": to_topic or topic,
+        "toNameServers": to_namesrv,
+        "map": mapping or [],
+    }
+    async with (
+        call.session() as source,
+        _other_session(call, source, to_namesrv, to_acl_file) as session,
+        _producer(call, session) as producer,
+    ):
+        from mq.cli.message_sending import Targets, queue_map
+
+        targets = Targets(producer, await queue_map(producer, to_topic or topic, mapping or ()))
+        copier = _Copier(call, source, choice, targets, to_topic or topic, new_ids, limiter)
+        if resume is not None and not call.dry_run:
+            failures = await copier.run_from(Path(resume), asked)
+        else:
+            failures = await copier.run()
+    return _sent(targets.all(), failures)
+
+
+class _Copier:
+    """Takes messages from the spans of a topic to their targets, span beside span."""
+
+    def __init__(
+        self,
+        call: Call,
+        source: "Caller",
+        choice: "Choice",
+        targets: "Targets",
+        topic: str,
+        new_ids: bool,
+        rate: "Rate",
+    ) -> None:
+        from mq.cli.message_choice import Reader
+
+        self._call = call
+        self._reader = Reader(source, choice)
+        self._targets = targets
+        self._topic = topic
+        self._new_ids = new_ids
+        self._rate = rate
+        self._spans: list[Span] = []
+
+    async def run(self, positions: dict[str, int] | None = None) -> list[str]:
+        """Copy all; returns a line for each queue that could not be copied to its end."""
+        from mq.cli.progress import progress
+
+        self._spans, failures = await self._reader.spans()
+        for span in self._spans:
+            span.next = max(span.next, (positions or {}).get(span.name, 0))
+        total = sum(max(0, span.end - span.next) for span in self._spans)
+        with progress(self._call.environment, "copying", total=total, unit="messages") as step:
+            ended = await asyncio.gather(*(self._one(span, step) for span in self._spans))
+        return failures + [failure for failure in ended if failure is not None]
+
+    async def _one(self, span: "Span", step: Any) -> str | None:
+        from mq.cli.message_lines import message_again
+        from mq.client.errors import MQError
+
+        target = self._targets.of(span.queue.broker_name, span.queue.queue_id)
+        try:
+            async for messages, after in self._reader.batches(span):
+                await self._rate.wait(len(messages))
+                await target.send(
+                    [
+                        message_again(
+                            self._topic,
+                            message.body,
+                            message.flag,
+                            message.properties,
+                            new_id=self._new_ids,
+                        )
+                        for message in messages
+                    ]
+                )
+                step(after - span.next)
+                span.next = after
+        except MQError as error:
+            return f"{span.name}: {error}"
+        return None
+
+    async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
+        """`run` that keeps in a file how far it is, and goes on from there."""
+        from mq.cli import local_files
+        from mq.cli.message_import import SAVE_SECONDS, load_state, save_state
+
+        def save() -> None:
+            save_state(path, asked, {span.name: span.next for span in self._spans})
+
+        async def save_again() -> None:
+            while True:
+                await asyncio.sleep(SAVE_SECONDS)
+                save()
+
+        with local_files.locked(path):
+            positions = load_state(path, asked)
+            save_state(path, asked, positions)  # now, while nothing would be lost if it cannot be
+            saving = asyncio.ensure_future(save_again())
+            try:
+                failures = await self.run(positions)
+            except BaseException:
+                if self._spans:
+                    save()
+                raise
+            finally:
+                saving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await saving
+            if failures:
+                save()
+            else:
+                local_files.remove(path)
+        return failures
+
+
+@asynccontextmanager
+async def _producer(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
+    from mq.client.producer import Producer
+    from mq.client.session import Session
+
+    assert isinstance(session, Session)  # the commands here run on an event loop
+    # A batch may take a while at a broker that has much to do; each try has the whole time.
+    async with Producer(session, _GROUP, timeout=max(call.timeout, 10.0), retries=0) as producer:
+        yield producer
+
+
+@asynccontextmanager
+async def _other_session(
+    call: Call, source: "Caller", name_servers: str | None, acl_file: str | None
+) -> AsyncIterator["Caller"]:
+    """The session with the cluster that is copied to: the same one, or another."""
+    if name_servers is None:
+        yield source
+        return
+    from dataclasses import replace
+
+    from mq.client.caller import parse_name_servers
+
+    other = replace(
+        call,
+        name_servers=list(parse_name_servers(name_servers)),
+        name_servers_from="--to-namesrv",
+        acl_file=acl_file or call.acl_file,
+        given_acl_file=acl_file or call.given_acl_file,
+    )
+    async with other.session() as session:
+        yield session
+
+
+def _check_topic(topic: str | None) -> None:
+    from mq.protocol.names import check_topic
+
+    if topic is not None:
+        legal(check_topic, topic)
+
+
+def _sent(targets: "Iterable[Target]", failures: list[str]) -> Result:
+    targets = sorted((target for target in targets if target.sent), key=lambda item: item.queue)
+    rows: list[Row] = [
+        (
+            target.queue.topic,
+            target.queue.broker_name,
+            target.queue.queue_id,
+            target.sent,
+            target.first_offset,
+            target.next_offset,
+        )
+        for target in targets
+    ]
+    totals = {"messages": sum(target.sent for target in targets)}
+    return Result(_SENT, rows, totals=totals, failures=failures)

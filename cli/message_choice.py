@@ -1,0 +1,221 @@
+"""Which messages of a topic are meant: by time, queue, tag, key or SQL92; and pulling them."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.errors import CommandError, NotFound, UsageError
+from mq.cli.message_lines import has_key
+from mq.cli.status import Status
+from mq.client.errors import MQError
+from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
+from mq.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+    from mq.protocol.message import StoredMessage
+
+PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to read of a topic. Times are of storing, ms since 1970: from `begin` to before `end`.
+
+    `brokers` and `queue_ids` are empty for all. At most one of `tags` and `sql` is given.
+    """
+
+    topic: str
+    begin: int | None = None
+    end: int | None = None
+    brokers: tuple[str, ...] = ()
+    queue_ids: tuple[int, ...] = ()
+    tags: str | None = None
+    sql: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tags is not None and self.sql is not None:
+            raise UsageError("--tag and --sql cannot go together", hint="TAGS is a name in SQL92")
+        if self.begin is not None and self.end is not None and self.begin >= self.end:
+            raise UsageError("--begin is not before --end: no message is between them")
+
+    @property
+    def expression(self) -> tuple[str, str]:
+        """The expression and its type, for the broker."""
+        return (
+            ("*" if self.tags is None else self.tags, "TAG")
+            if self.sql is None
+            else (
+                self.sql,
+                "SQL92",
+            )
+        )
+
+    def test(self) -> "Callable[[StoredMessage], bool] | None":
+        """What is left to be looked at here, message by message; None where nothing is."""
+        begin, end, key = self.begin, self.end, self.key
+        if begin is None and end is None and key is None:
+            return None
+
+        def takes(message: "StoredMessage") -> bool:
+            return (
+                (begin is None or message.store_timestamp >= begin)
+                and (end is None or message.store_timestamp < end)
+                and (key is None or has_key(message, key))
+            )
+
+        return takes
+
+    def document(self) -> dict[str, Any]:
+        """For a state file, to see that the same is asked for again."""
+        return {name: value for name, value in vars(self).items() if value not in (None, ())}
+
+
+@dataclass
+class Span:
+    """The part of a queue that is still to be read: from `next` to before `end`."""
+
+    queue: MessageQueue
+    next: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.queue.broker_name}:{self.queue.queue_id}"
+
+
+class Reader:
+    """Pulls what is chosen. Commits nothing, and needs no group of its own."""
+
+    def __init__(self, session: "Caller", choice: Choice) -> None:
+        self.choice = choice
+        self._consumer = PullConsumer(session)
+        self._test = choice.test()
+
+    async def spans(self) -> tuple[list[Span], list[str]]:
+        """Where the chosen queues begin and end, and which of them cannot be asked.
+
+        Raises NotFound where no queue is chosen, and the error of the last one if none answers.
+        """
+        queues = [
+            queue for queue in await self._consumer.queues(self.choice.topic) if self._has(queue)
+        ]
+        if not queues:
+            raise NotFound(
+                f"topic {self.choice.topic} has no such queue that can be read",
+                hint=f"see: mq topicRoute -t {self.choice.topic}",
+            )
+        failures: list[str] = []
+        last: MQError | None = None
+
+        async def find(queue: MessageQueue) -> Span | None:
+            nonlocal last
+            try:
+                return await self._span(queue)
+            except MQError as error:
+                failures.append(f"{queue.broker_name}:{queue.queue_id}: {error}")
+                last = error
+                return None
+
+        found = await asyncio.gather(*(find(queue) for queue in queues))
+        spans = [span for span in found if span is not None]
+        if last is not None and not spans:
+            raise last
+        return spans, sorted(failures)
+
+    def _has(self, queue: MessageQueue) -> bool:
+        choice = self.choice
+        return (not choice.brokers or queue.broker_name in choice.brokers) and (
+            not choice.queue_ids or queue.queue_id in choice.queue_ids
+        )
+
+    async def _span(self, queue: MessageQueue) -> Span:
+        """A little more than the time asked for: Java's search finds the nearest message, and any
+        of those of one millisecond. `Choice.test` leaves out what is too much."""
+        begin, end = self.choice.begin, self.choice.end
+        low = await self._consumer.min_offset(queue)
+        high = await self._consumer.max_offset(queue)
+        if begin is not None:
+            low = max(low, await self._consumer.offset_at(queue, begin - 1))
+        if end is not None:
+            high = min(high, await self._consumer.offset_at(queue, end) + 1)
+        return Span(queue, low, max(low, high))
+
+    async def batches(self, span: Span) -> "AsyncIterator[tuple[list[StoredMessage], int]]":
+        """The messages of a span, pull by pull; the next pull is on its way meanwhile.
+
+        With each batch comes what `span.next` is once the caller has done with it.
+        """
+        expression, kind = self.choice.expression
+        test, end = self._test, span.end
+
+        def pull(offset: int) -> "asyncio.Task[PullResult]":
+            return asyncio.ensure_future(
+                self._consumer.pull(
+                    span.queue, offset, expression, max_count=PULL_COUNT, expression_type=kind
+                )
+            )
+
+        if span.next >= end:
+            return
+        offset = span.next
+        pending = pull(offset)
+        try:
+            while True:
+                result = await pending
+                after = result.next_offset
+                over = after >= end or after <= offset or result.status is PullStatus.NO_NEW
+                if not over:
+                    pending = pull(after)
+                messages = result.messages
+                if after > end:
+                    messages = [item for item in messages if item.queue_offset < end]
+                if test is not None:
+                    messages = [item for item in messages if test(item)]
+                yield messages, end if over else after
+                if over:
+                    return
+                offset = after
+        finally:
+            if pending.done():
+                pending.cancelled() or pending.exception()  # seen: nobody waits for it any more
+            pending.cancel()
+
+
+class Rate:
+    """Lets no more than so many messages a second pass, evenly."""
+
+    def __init__(self, per_second: float | None) -> None:
+        """Raises UsageError for a rate that is not above 0."""
+        if per_second is not None and not per_second > 0:
+            raise UsageError(f"--rate {per_second:g}: messages a second must be above 0")
+        self._seconds = None if per_second is None else 1 / per_second
+        self._free = time.monotonic()
+
+    async def wait(self, count: int) -> None:
+        """Wait until `count` more may pass."""
+        if self._seconds is None or not count:
+            return
+        now = time.monotonic()
+        self._free = max(self._free, now) + count * self._seconds
+        if self._free > now:
+            await asyncio.sleep(self._free - now)
+
+
+def parse_queue_ids(texts: Iterable[int] | None) -> tuple[int, ...]:
+    """Queue ids of options. Raises UsageError for a negative one."""
+    found = tuple(texts or ())
+    for number in found:
+        if number < 0:
+            raise UsageError(f"a queue id of {number}")
+    return found
+
+
+def unreadable(reason: str) -> CommandError:
+    """The error for a state file that is none, or of another export."""
+    return CommandError(
+        reason, hint="remove it, or leave --resume out, to begin again", status=Status.BAD_DATA
+    )

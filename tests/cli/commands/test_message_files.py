@@ -1,0 +1,505 @@
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.cli import local_files
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.daemons.standalone import Standalone
+from mq.protocol.message import Message
+from tests.cli.pairs import dead_broker, make_topic, put, running_pair
+from tests.cli.support import Finished, Mq
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def exported(mq: Mq, topic: str, *options: str) -> list[dict[str, Any]]:
+    finished = mq("message", "export", "-", "-t", topic, *options)
+    assert finished.status == 0, finished.err
+    return lines(finished.out)
+
+
+def bodies(mq: Mq, topic: str, *options: str) -> list[str]:
+    return [line["body"] for line in exported(mq, topic, *options)]
+
+
+def numbered(topic: str, count: int, **options: Any) -> list[Message]:
+    return [Message(topic, b"%d" % number, **options) for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Standalone]:
+    """A second cluster."""
+    with running_pair({"brokerName": "broker-b"}) as pair:
+        yield pair
+
+
+def test_a_line_has_all_of_a_message(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "Whole")
+    message = Message("Whole", "Grüße".encode(), "TagA", ["k1", "k2"], {"colour": "red"}, flag=7)
+    put(standalone, [message], 1)
+    (line,) = exported(cluster, "Whole")
+    assert (line["topic"], line["brokerName"], line["queueId"], line["queueOffset"]) == (
+        "Whole",
+        "broker-a",
+        1,
+        0,
+    )
+    assert (line["body"], line["bodyEncoding"], line["flag"]) == ("Grüße", "utf-8", 7)
+    properties = line["properties"]
+    assert (properties["TAGS"], properties["KEYS"], properties["colour"]) == (
+        "TagA",
+        "k1 k2",
+        "red",
+    )
+    assert line["messageId"] == properties["UNIQ_KEY"]
+    assert abs(line["storeTimestamp"] - time.time() * 1000) < 60_000
+    assert line["storeHost"] == standalone.broker.address
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "expected"),
+    [
+        ("text", b"plain", ("plain", "utf-8")),
+        ("text", b"\xff\x00", ("/wA=", "base64")),
+        ("base64", b"plain", ("cGxhaW4=", "base64")),
+        ("json", b'{"b": [1, null]}', ({"b": [1, None]}, "json")),
+        ("json", b"no json", ("no json", "utf-8")),
+    ],
+)
+def test_bodies_have_the_form_asked_for_and_come_back(
+    cluster: Mq, standalone: Standalone, tmp_path: Path, form: str, body: bytes, expected: Any
+) -> None:
+    topic = f"Form{abs(hash((form, body)))}"
+    make_topic(standalone, topic)
+    make_topic(standalone, f"{topic}Back")
+    put(standalone, [Message(topic, body)])
+    (line,) = exported(cluster, topic, "--body", form)
+    assert (line["body"], line["bodyEncoding"]) == expected
+    file = tmp_path / "messages.jsonl"
+    assert cluster("message", "export", str(file), "-t", topic, "--body", form).status == 0
+    imported = cluster("message", "import", str(file), "--to-topic", f"{topic}Back")
+    assert imported.status == 0, imported.err
+    (back,) = exported(cluster, f"{topic}Back", "--body", form)
+    assert (back["body"], back["bodyEncoding"]) == expected
+
+
+def test_messages_are_chosen_by_queue_tag_key_and_sql(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "Chosen", 3)
+    for queue_id in range(3):
+        put(
+            standalone,
+            [
+                Message("Chosen", b"%d%s" % (queue_id, tag), tag.decode(), [f"k{queue_id}"])
+                for tag in (b"a", b"b")
+            ],
+            queue_id,
+        )
+    assert sorted(bodies(cluster, "Chosen")) == ["0a", "0b", "1a", "1b", "2a", "2b"]
+    assert sorted(bodies(cluster, "Chosen", "-i", "0", "-i", "2")) == ["0a", "0b", "2a", "2b"]
+    assert sorted(bodies(cluster, "Chosen", "--tag", "b")) == ["0b", "1b", "2b"]
+    assert sorted(bodies(cluster, "Chosen", "--key", "k1")) == ["1a", "1b"]
+    assert sorted(bodies(cluster, "Chosen", "--tag", "a", "-i", "1", "-b", "broker-a")) == ["1a"]
+    assert len(bodies(cluster, "Chosen", "--limit", "4")) == 4
+    unique = exported(cluster, "Chosen", "-i", "0")[0]["messageId"]
+    assert bodies(cluster, "Chosen", "--key", unique) == ["0a"]
+
+
+def test_messages_are_chosen_by_sql92(tmp_path: Path) -> None:
+    with running_pair({"enablePropertyFilter": "true"}) as pair:
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        make_topic(pair, "Sql")
+        put(
+            pair,
+            [
+                Message("Sql", b"%d" % number, properties={"amount": str(number)})
+                for number in range(50)
+            ],
+        )
+        found = bodies(mq, "Sql", "--sql", "amount > 44")
+        assert sorted(found) == ["45", "46", "47", "48", "49"]
+
+
+def test_messages_are_chosen_by_time(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "Timed", 1)
+    put(standalone, numbered("Timed", 40))
+    times = [line["storeTimestamp"] for line in exported(cluster, "Timed")]
+    middle = times[len(times) // 2]
+    later = bodies(cluster, "Timed", "--begin", str(middle))
+    earlier = bodies(cluster, "Timed", "--end", str(middle))
+    assert earlier + later == [str(number) for number in range(40)]
+    assert later[0] == str(next(i for i, stored in enumerate(times) if stored >= middle))
+    assert bodies(cluster, "Timed", "--begin", "1h") == earlier + later
+    assert bodies(cluster, "Timed", "--end", "1h") == []
+    assert len(bodies(cluster, "Timed", "--begin", "2020-01-01T00:00Z")) == 40
+
+
+def test_each_queue_is_in_order(cluster: Mq, standalone: Standalone, tmp_path: Path) -> None:
+    make_topic(standalone, "Ordered", 3)
+    make_topic(standalone, "OrderedBack", 2)
+    for queue_id in range(3):
+        put(standalone, numbered("Ordered", 150), queue_id)
+    file = tmp_path / "messages.jsonl"
+    done = cluster("message", "export", str(file), "-t", "Ordered", "-o", "json")
+    assert done.json["totals"] == {"messages": 450}
+    assert [(row["nextOffset"], row["messages"]) for row in done.json["data"]] == [(150, 150)] * 3
+    for queue_id in range(3):
+        of_queue = [line for line in lines(file.read_text()) if line["queueId"] == queue_id]
+        assert [line["queueOffset"] for line in of_queue] == list(range(150))
+    sent = cluster("message", "import", str(file), "--to-topic", "OrderedBack", "-o", "json")
+    assert sent.json["totals"] == {"messages": 450}, sent.err
+    back = exported(cluster, "OrderedBack")
+    ids = {line["messageId"]: line for line in lines(file.read_text())}
+    order: dict[tuple[int, int], list[int]] = {}
+    for line in back:
+        source = ids[line["messageId"]]
+        order.setdefault((line["queueId"], source["queueId"]), []).append(source["queueOffset"])
+    assert set(order) == {(0, 0), (1, 1), (0, 2)}
+    assert all(offsets == list(range(150)) for offsets in order.values())
+
+
+def test_a_copy_keeps_what_is_the_messages_own_and_nothing_of_its_life(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "Life")
+    file = tmp_path / "messages.jsonl"
+    own = {"TAGS": "t", "KEYS": "a b", "UNIQ_KEY": "7F00AB", "__SHARDINGKEY": "s", "mine": "1"}
+    life = {
+        "DELAY": "18",
+        "TIMER_DELIVER_MS": "9999999999999",
+        "REAL_TOPIC": "Other",
+        "RETRY_TOPIC": "Other",
+        "RECONSUME_TIME": "3",
+        "TRAN_MSG": "true",
+        "MSG_TYPE": "reply",
+        "REPLY_TO_CLIENT": "gone",
+        "POP_CK": "x",
+        "CLUSTER": "Elsewhere",
+        "WAIT": "false",
+    }
+    line = {"topic": "Life", "properties": own | life, "body": "x", "flag": 3}
+    file.write_text(json.dumps(line) + "\n")
+    assert cluster("message", "import", str(file)).status == 0
+    (found,) = exported(cluster, "Life")
+    found["properties"].pop("WAIT", None)
+    assert found["properties"].pop("CLUSTER") == "DefaultCluster"
+    for name in ("MSG_REGION", "TRACE_ON"):
+        found["properties"].pop(name, None)
+    assert (found["properties"], found["flag"], found["sysFlag"]) == (own, 3, 0)
+    assert cluster("message", "import", str(file), "--new-ids").status == 0
+    assert len({line["messageId"] for line in exported(cluster, "Life")}) == 2
+
+
+def test_a_topic_is_copied_to_another_cluster(
+    cluster: Mq, standalone: Standalone, other: Standalone
+) -> None:
+    make_topic(standalone, "There", 2)
+    make_topic(other, "There", 2)
+    for queue_id in (0, 1):
+        put(standalone, numbered("There", 70), queue_id)
+    there = Mq(
+        Path(cluster.variables["MQ_CONFIG_DIR"]), {"NAMESRV_ADDR": other.name_server_address}
+    )
+    copied = cluster(
+        *("message", "copy", "-t", "There", "--to-namesrv", other.name_server_address),
+        *("--map", "0=broker-b:1", "--map", "broker-a:1=0", "-o", "json"),
+    )
+    assert copied.status == 0, copied.err
+    assert [(row["queueId"], row["messages"]) for row in copied.json["data"]] == [(0, 70), (1, 70)]
+    for queue_id in (0, 1):
+        there_ids = [line["messageId"] for line in exported(there, "There", "-i", str(queue_id))]
+        here_ids = [
+            line["messageId"] for line in exported(cluster, "There", "-i", str(1 - queue_id))
+        ]
+        assert there_ids == here_ids
+
+
+def test_a_dry_run_of_a_copy_sends_nothing(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "DryCopy")
+    make_topic(standalone, "DryCopyTo")
+    put(standalone, numbered("DryCopy", 3))
+    shown = cluster("message", "copy", "-t", "DryCopy", "--to-topic", "DryCopyTo", "--dry-run")
+    assert shown.status == 0, shown.err
+    assert "DryCopyTo" in shown.out
+    assert bodies(cluster, "DryCopyTo") == []
+
+
+def interrupted(arguments: list[str], until: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command and press Ctrl-C when a file is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mq", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not until.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)  # so that something has been done; how much does not matter
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def test_an_export_that_was_cut_goes_on(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "CutExport", 2)
+    for queue_id in (0, 1):
+        put(standalone, numbered("CutExport", 300), queue_id)
+    file, part = tmp_path / "messages.jsonl", tmp_path / "messages.jsonl.part"
+    command = ["message", "export", str(file), "-t", "CutExport"]
+    where = ["-n", standalone.name_server_address]
+    cut = interrupted([*command, *where, "--rate", "200"], part)
+    assert (cut.returncode, cut.stderr) == (130, "mq message export: interrupted\n")
+    assert not file.exists()
+    good = len(lines(part.read_text()))
+    assert good < 600
+    with part.open("a") as more:
+        more.write('{"half')  # what had been written after the state was
+    resumed = cluster(*command, *where, "--resume", "-o", "json")
+    assert resumed.status == 0, resumed.err
+    assert resumed.json["totals"]["messages"] == 600 - good
+    places = [(line["queueId"], line["queueOffset"]) for line in lines(file.read_text())]
+    assert sorted(places) == [(queue, offset) for queue in (0, 1) for offset in range(300)]
+    assert {path.name for path in tmp_path.glob("*messages*")} == {
+        "messages.jsonl",
+        ".messages.jsonl.lock",
+    }
+
+
+def test_an_import_that_was_cut_goes_on(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "CutImport", 2)
+    file = tmp_path / "messages.jsonl"
+    file.write_text(
+        "".join(
+            json.dumps({"topic": "CutImport", "queueId": number % 2, "body": str(number)}) + "\n"
+            for number in range(1000)
+        )
+    )
+    command = ["message", "import", str(file), "-n", standalone.name_server_address]
+    cut = interrupted([*command, "--rate", "800"], tmp_path / ".messages.jsonl.lock")
+    assert cut.returncode == 130
+    before = len(bodies(cluster, "CutImport"))
+    assert before < 1000
+    resumed = cluster(*command, "--resume", "-o", "json")
+    assert resumed.status == 0, resumed.err
+    assert resumed.json["totals"]["messages"] == 1000 - before
+    for queue_id in (0, 1):
+        found = bodies(cluster, "CutImport", "-i", str(queue_id))
+        assert found == [str(number) for number in range(queue_id, 1000, 2)]
+    assert not (tmp_path / ".messages.jsonl.import").exists()
+
+
+def test_a_copy_that_was_cut_goes_on(cluster: Mq, standalone: Standalone, tmp_path: Path) -> None:
+    make_topic(standalone, "CutCopy", 2)
+    make_topic(standalone, "CutCopyTo", 2)
+    for queue_id in (0, 1):
+        put(standalone, numbered("CutCopy", 300), queue_id)
+    state = tmp_path / "copy.json"
+    command = ["message", "copy", "-t", "CutCopy", "--to-topic", "CutCopyTo"]
+    command += ["--resume", str(state), "-n", standalone.name_server_address]
+    cut = interrupted([*command, "--rate", "200"], state)
+    assert cut.returncode == 130
+    assert len(bodies(cluster, "CutCopyTo")) < 600
+    resumed = cluster(*command)
+    assert resumed.status == 0, resumed.err
+    for queue_id in (0, 1):
+        found = bodies(cluster, "CutCopyTo", "-i", str(queue_id))
+        assert sorted(set(map(int, found))) == list(range(300))
+        assert len(found) <= 300 + 32
+    assert not state.exists()
+
+
+def test_a_state_of_another_export_is_refused(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "OtherState")
+    file = tmp_path / "messages.jsonl"
+    state = tmp_path / "messages.jsonl.state"
+    state.write_text('{"asked": {"topic": "Else"}, "bytes": 0, "queues": {}}')
+    finished = cluster("message", "export", str(file), "-t", "OtherState", "--resume")
+    assert finished.status == 65
+    assert f"{state} is of another export" in finished.err
+    state.write_text("nonsense")
+    finished = cluster("message", "export", str(file), "-t", "OtherState", "--resume")
+    assert finished.status == 65
+    assert "is not the state of an export" in finished.err
+
+
+def test_the_rate_is_kept(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "Slowly")
+    put(standalone, numbered("Slowly", 64))
+    began = time.monotonic()
+    assert len(bodies(cluster, "Slowly", "--rate", "64")) == 64
+    assert time.monotonic() - began > 0.4  # one pull passes at once, the other waits for it
+
+
+def test_a_dead_broker_is_reported_and_its_queues_can_be_added_later(tmp_path: Path) -> None:
+    file = tmp_path / "messages.jsonl"
+    with running_pair() as pair:
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        make_topic(pair, "Half", 2)
+        put(pair, numbered("Half", 5), 0)
+        with dead_broker(pair.name_server_address, "Half"):
+            finished = mq("message", "export", str(file), "-t", "Half")
+            assert finished.status == 1
+            assert "mq message export: broker-dead:0: 127.0.0.1:1: " in finished.err
+            assert len(lines(file.read_text())) == 5
+            copied = mq("message", "copy", "-t", "Half", "--to-topic", "Half2")
+            assert copied.status == 66
+        put(pair, numbered("Half", 2), 1)
+        resumed = mq("message", "export", str(file), "-t", "Half", "--resume")
+        assert resumed.status == 0, resumed.err
+        assert len(lines(file.read_text())) == 5
+
+
+def full_disk(mq: Mq, *arguments: str) -> Finished:
+    """Run a command where no file may grow over 20 bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+        return mq(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+
+def test_a_full_disk_leaves_nothing_half_written(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    """The broker is told to stop writing meanwhile: it is of this process, as the limit is."""
+    make_topic(standalone, "FullDisk")
+    put(standalone, numbered("FullDisk", 3))
+    file = tmp_path / "messages.jsonl"
+    finished = full_disk(cluster, "message", "export", str(file), "-t", "FullDisk")
+    assert finished.status == 73
+    assert finished.err.splitlines()[0] == (
+        f"mq message export: cannot write {file}: File too large"
+    )
+    assert {path.name for path in tmp_path.glob("*messages*")} == {".messages.jsonl.lock"}
+
+
+def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_path: Path) -> None:
+    file = tmp_path / "messages.jsonl"
+    with local_files.locked(file):
+        assert cluster("message", "export", str(file), "-t", "Any").status == 75
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"topic":', "not JSON"),
+        ("[]", "not a JSON object"),
+        ('{"body":"x"}', "topic is missing"),
+        ('{"topic":"BadLine"}', "body is missing"),
+        ('{"topic":"BadLine","body":1}', "body is not text"),
+        ('{"topic":"BadLine","body":"%","bodyEncoding":"base64"}', "body is not base64"),
+        ('{"topic":"BadLine","body":"x","bodyEncoding":"rot13"}', "bodyEncoding 'rot13' is not"),
+        ('{"topic":"BadLine","body":"x","properties":{"a":1}}', "property 'a' is not text"),
+        ('{"topic":"BadLine","body":"x","properties":{"a":"\\u0002"}}', "a character that"),
+        ('{"topic":"BadLine","body":"x","queueId":"1"}', "queueId is no int"),
+        ('{"topic":"BadLine","body":""}', "an empty body"),
+    ],
+)
+def test_a_line_that_is_no_message_is_named_and_those_before_it_are_sent(
+    cluster: Mq, standalone: Standalone, tmp_path: Path, line: str, message: str
+) -> None:
+    make_topic(standalone, "BadLine")
+    before = len(bodies(cluster, "BadLine"))
+    file = tmp_path / "messages.jsonl"
+    good = '{"topic":"BadLine","body":"good"}\n'
+    file.write_text(good + line + "\n" + good)
+    finished = cluster("message", "import", str(file))
+    assert (finished.status, finished.out) == (65, "")
+    assert finished.err.startswith(f"mq message import: {file}, line 2: {message}") or (
+        message in finished.err
+    )
+    assert len(bodies(cluster, "BadLine")) == before + 1
+    file.write_text(good * 3)
+    assert cluster("message", "import", str(file), "--resume").status == 0
+    assert len(bodies(cluster, "BadLine")) == before + 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("export", "-", "-t", "NoSuchTopic"), 66, "no name server knows it"),
+        (("export", "-", "-t", "a b"), 64, "'a b'"),
+        (("export", "-", "-t", "Fit", "-i", "99"), 66, "topic Fit has no such queue"),
+        (("export", "-", "-t", "Fit", "-b", "nobody"), 66, "topic Fit has no such queue"),
+        (("export", "-", "-t", "Fit", "-i", "-1"), 64, "a queue id of -1"),
+        (("export", "-", "-t", "Fit", "--resume"), 64, "--resume needs a file"),
+        (("export", "-", "-t", "Fit", "--rate", "0"), 64, "--rate 0: "),
+        (("export", "-", "-t", "Fit", "--limit", "0"), 64, "--limit 0: "),
+        (("export", "-", "-t", "Fit", "--tag", "a", "--sql", "b > 1"), 64, "cannot go together"),
+        (("export", "-", "-t", "Fit", "--begin", "soon"), 64, "--begin: 'soon' is not a time"),
+        (("export", "-", "-t", "Fit", "--begin", "2", "--end", "1"), 64, "--begin is not before"),
+        (("export", "{}/none/x", "-t", "Fit"), 73, "cannot write"),
+        (("export", "-", "-t", "Fit", "-n", "127.0.0.1:1"), 69, "cannot reach 127.0.0.1:1"),
+        (("import", "{}/none"), 66, "no file"),
+        (("import", "{}"), 66, "Is a directory"),
+        (("import", "{}/lines", "--map", "0"), 64, "--map 0: "),
+        (("import", "{}/lines", "--map", "0=77"), 64, "there is no queue 77"),
+        (("import", "{}/lines", "--to-topic", "NoSuchTopic"), 66, "no name server knows it"),
+        (("copy", "-t", "Fit"), 64, "cannot be copied onto itself"),
+        (("copy", "-t", "Fit", "--to-topic", "NoSuchTopic"), 66, "no name server knows it"),
+        (("copy", "-t", "Fit", "--to-namesrv", "nowhere"), 64, "nowhere"),
+        (("copy", "-t", "Fit", "--to-namesrv", "127.0.0.1:1"), 69, "cannot reach 127.0.0.1:1"),
+    ],
+)
+def test_options_and_files_that_do_not_fit_are_refused(
+    cluster: Mq,
+    standalone: Standalone,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    status: int,
+    message: str,
+) -> None:
+    make_topic(standalone, "Fit")
+    (tmp_path / "lines").write_text('{"topic":"Fit","body":"x"}\n')
+    finished = cluster("message", *(word.replace("{}", str(tmp_path)) for word in arguments))
+    assert (finished.status, finished.out) == (status, ""), finished.err
+    assert message in finished.err
+
+
+def test_reading_leaves_no_group_behind(cluster: Mq, standalone: Standalone) -> None:
+    make_topic(standalone, "NoTrace")
+    put(standalone, numbered("NoTrace", 3))
+    with BlockingSession(standalone.name_server_address) as session:
+        admin, address = Admin(session), standalone.broker.address
+        before = run(admin.subscription_groups(address)).subscription_group_table.keys()
+        assert len(bodies(cluster, "NoTrace")) == 3
+        assert run(admin.subscription_groups(address)).subscription_group_table.keys() == before
+        assert not [key for key in run(admin.all_consumer_offsets(address)) if "NoTrace" in key]
+
+
+def test_standard_output_with_no_room_is_an_error(standalone: Standalone) -> None:
+    make_topic(standalone, "NoRoom")
+    put(standalone, numbered("NoRoom", 3))
+    command = [sys.executable, "-m", "mq", "message", "export", "-", "-t", "NoRoom"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*command, "-n", standalone.name_server_address],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            env={**os.environ, "HOME": "/nonexistent"},
+        )
+    assert ended.returncode == 74
+    assert ended.stderr == "mq message export: No space left on device\n"
