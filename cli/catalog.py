@@ -19,6 +19,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "updateOrderConf": "Set, show or delete the order configuration of a topic.",
         "updateTopicList": "Create or change many topics at once, from a file (5.x brokers).",
         "allocateMQ": "Show how the queues of a topic would be shared among consumers.",
+        "updateStaticTopic": "Create a static topic, or give it more queues (5.x brokers).",
+        "remappingStaticTopic": "Move the queues of a static topic to other brokers (5.x brokers).",
     },
     "broker": {
         "brokerStatus": "Show what a broker, or each one of a cluster, says of itself.",
@@ -61,6 +63,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "message export": "Write the messages of a topic to a file of JSON lines.",
         "message import": "Send the messages of a file of JSON lines.",
         "message copy": "Copy messages of a topic to another topic, or to another cluster.",
+        "tail": "Show the messages of a topic as they come.",
         "printMsgByQueue": "Print the messages of a queue, or count them by tag.",
         "queryMsgTraceById": "Show who has sent a message and who has consumed it, of clients that "
         "write traces.",
@@ -191,6 +194,8 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "remappingStaticTopic": "static_topic",
+    "updateStaticTopic": "static_topic",
     "exportMetadataInRocksDB": "rocksdb",
     "rocksDBConfigToJson": "rocksdb",
     "copyAcl": "policies",
@@ -234,6 +239,7 @@ MODULES: dict[str, str] = {
     "message export": "message_files",
     "message import": "message_copies",
     "message copy": "message_copies",
+    "tail": "tail",
     "offset export": "offset_files",
     "offset import": "offset_files",
     "offset diff": "offset_files",

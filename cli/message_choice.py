@@ -126,6 +126,11 @@ class Reader:
             raise last
         return spans, sorted(failures)
 
+    async def queues(self) -> list[MessageQueue]:
+        """The chosen queues that the topic has now. Raises RouteNotFound."""
+        queues = await self._consumer.queues(self.choice.topic)
+        return [queue for queue in queues if self._has(queue)]
+
     def _has(self, queue: MessageQueue) -> bool:
         choice = self.choice
         return (not choice.brokers or queue.broker_name in choice.brokers) and (

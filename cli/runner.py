@@ -15,6 +15,7 @@ from mq.cli.call import Call
 from mq.cli.effects import effect_of, given_by
 from mq.cli.output import Printer
 from mq.cli.result import Result
+from mq.cli.status import Status
 
 Drive = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -51,11 +52,17 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
         from mq.cli.watching import watch
 
         return watch(lambda: Outcome(function, call, own), call)
-    with Outcome(function, call, own) as outcome:
-        printer = Printer(
-            call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
-        )
-        return show_all(outcome, printer)
+    try:
+        with Outcome(function, call, own) as outcome:
+            printer = Printer(
+                call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
+            )
+            return show_all(outcome, printer)
+    except KeyboardInterrupt:
+        # Ctrl-C is how one ends what would show things for ever.
+        if not effect_of(function).endless or effect_of(function).writes:
+            raise
+        return Status.DONE
 
 
 def show_all(outcome: "Outcome", printer: Printer) -> int:

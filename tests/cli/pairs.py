@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
@@ -26,7 +27,13 @@ DEAD = "127.0.0.1:1"  # nobody listens there
 
 
 @contextmanager
-def running_pair(properties: Mapping[str, str] | None = None) -> Iterator[Standalone]:
+def running_pair(
+    properties: Mapping[str, str] | None = None,
+    *,
+    store: Path | None = None,
+    name_server_port: int = 0,
+    broker_port: int = 0,
+) -> Iterator[Standalone]:
     """Our name server and broker, in a loop of their own thread."""
     started: Future[Standalone] = Future()
     stop: Future[asyncio.Event] = Future()
@@ -34,7 +41,12 @@ def running_pair(properties: Mapping[str, str] | None = None) -> Iterator[Standa
     async def serve() -> None:
         event = asyncio.Event()
         stop.set_result(event)
-        parts = Standalone(name_server_port=0, broker_port=0, properties=properties)
+        parts = Standalone(
+            store,
+            name_server_port=name_server_port,
+            broker_port=broker_port,
+            properties=properties,
+        )
         async with parts as pair:
             await pair.broker.registration.first_round.wait()
             started.set_result(pair)

@@ -1,0 +1,118 @@
+"""Following a topic."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli import message_text
+from mq.cli.call import Call
+from mq.cli.commands.message_files import (
+    Brokers,
+    Key,
+    Queues,
+    Sql,
+    Tags,
+    choice_of,
+)
+from mq.cli.effects import endless, gives, shows_messages
+from mq.cli.errors import UsageError
+from mq.cli.moments import FORMS
+from mq.cli.moments import parse as parse_moment
+from mq.cli.output import Format, local
+from mq.cli.result import Result
+from mq.cli.runner import concurrently
+
+if TYPE_CHECKING:
+    from mq.protocol.message import StoredMessage
+
+
+@concurrently
+@endless
+@shows_messages
+@gives(message_text.COLUMNS, data="The messages, as queryMsgById gives them.")
+async def tail(
+    call: Call,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to follow.")],
+    last: Annotated[
+        int, typer.Option("--last", metavar="N", help="First the last N messages there are.")
+    ] = 0,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help=f"From then on: {FORMS}.")
+    ] = None,
+    broker_name: Brokers = None,
+    queue_id: Queues = None,
+    tag: Tags = None,
+    sql: Sql = None,
+    key: Key = None,
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", metavar="REGEX", help="Whose body, as UTF-8, has a match of it."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", help="End after N messages.")
+    ] = None,
+) -> AsyncIterator[Result]:
+    """Show the messages of a topic as they come.
+
+    From now on, until Ctrl-C. Messages of a queue come in its order; those of several queues as
+    they arrive. No group, offset or other trace is left at the brokers. A broker that goes away is
+    reported, and followed again as soon as it is back.
+    """
+    from mq.cli.following import Follower, body_matches
+
+    if last < 0:
+        raise UsageError(f"--last {last}: it cannot be negative")
+    if last and since is not None:
+        raise UsageError("--last and --from cannot go together")
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: it must be positive")
+    try:
+        test = None if grep is None else body_matches(re.compile(grep.encode()))
+    except re.error as error:
+        raise UsageError(f"--grep: {error}") from None
+    begin = None if since is None else str(parse_moment(since, "--from", call.environment.clock()))
+    choice = choice_of(call, topic, begin, None, broker_name, queue_id, tag, sql, key)
+    left = limit
+    async with call.session() as session, Follower(session, choice, test) as follower:
+        try:
+            async for news in follower.news(await follower.start(last)):
+                messages = news.messages if left is None else news.messages[:left]
+                yield _result(call, messages, news.failure)
+                if left is not None:
+                    left -= len(messages)
+                    if left <= 0:
+                        return
+        except asyncio.CancelledError:  # Ctrl-C, which is how one ends it
+            return
+
+
+def _result(call: Call, messages: "list[StoredMessage]", failure: str | None) -> Result:
+    lines = "".join(map(_line, messages))
+    failures = [] if failure is None else [failure]
+    rows = [message_text.row(message) for message in messages]
+    data = [message_text.document(message) for message in messages]
+    # A table for each few messages would be mostly heads.
+    lean = call.output is Format.TABLE and not call.view.chosen
+    columns = () if lean else message_text.COLUMNS
+    return Result(columns, rows, lines, failures=failures, data=data, messages=messages)
+
+
+def _line(message: "StoredMessage") -> str:
+    """A message in a line, whatever is in its body."""
+    where = f"{message.broker_name}:{message.queue_id}@{message.queue_offset}"
+    stored = local(message.store_timestamp)
+    words = " ".join(filter(None, (message.tags, *message.keys))) or "-"
+    return (
+        f"{stored} {where} {_printable(words)} {_printable(message_text.body_text(message)[0])}\n"
+    )
+
+
+def _printable(text: str) -> str:
+    """What a terminal shows and does not obey."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
