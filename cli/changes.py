@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mq.cli.result import Result, Row, number, text
+from mq.cli.result import Result, Row, nested, number, text
 
 if TYPE_CHECKING:
     from mq.protocol.command import Command
@@ -30,8 +30,8 @@ DATA = (
     text("target", "address of the broker or name server, or path of the file"),
     text("request", "name of the request, or what is done to the file"),
     number("code", "number of the request; null for a file"),
-    text("header", "fields of the request by name, secrets masked"),
-    text("body", "body of the request: JSON where it is, else text, else base64; null for none"),
+    nested("header", "fields of the request by name, secrets masked"),
+    nested("body", "body of the request: JSON where it is, else text, else base64; null for none"),
 )
 
 MASK = "******"

@@ -20,6 +20,7 @@ FilePath = Annotated[
     ),
 ]
 COLUMNS = (text("file", "File"), number("size", "Bytes"))
+PRINTED = "with `-f -` the object that the file would hold, else the rows"
 
 
 def export(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mq.cli import java_text
 from mq.cli.env import Environment
 from mq.cli.errors import CommandError, UsageError
-from mq.cli.result import Row, number, text, time
+from mq.cli.result import Row, nested, number, text, time
 from mq.cli.status import Status
 
 if TYPE_CHECKING:
@@ -30,6 +30,30 @@ COLUMNS = (
     time("storeTime", "Stored"),
     number("size", ""),
     text("body", "Body"),
+)
+
+DOCUMENT = (
+    text("messageId", "unique id, or the offset id where there is none"),
+    text("offsetId", "offset id"),
+    text("topic", "topic"),
+    text("tags", "tag"),
+    text("keys", "keys, with blanks between them"),
+    text("brokerName", "broker, where it is known"),
+    number("queueId", "queue"),
+    number("queueOffset", "offset in the queue"),
+    number("commitLogOffset", "offset in the log of the broker"),
+    number("storeSize", "bytes in the log"),
+    number("sysFlag", "flags of the system"),
+    number("bodyCrc", "checksum of the body as it is stored"),
+    number("reconsumeTimes", "how many times it was consumed in vain"),
+    number("preparedTransactionOffset", "offset of its half message, in a transaction"),
+    time("bornTime", "when the producer made it"),
+    text("bornHost", "where the producer runs"),
+    time("storeTime", "when the broker stored it"),
+    text("storeHost", "address of the broker"),
+    nested("properties", "every property by name"),
+    nested("body", "the body, as bodyEncoding says"),
+    text("bodyEncoding", "utf-8 or base64; with --body also json and hex"),
 )
 
 

@@ -23,6 +23,7 @@ class Kind(Enum):
     NUMBER = "number"
     TIME = "time"  # milliseconds since the epoch; 0 and None mean: not known
     FLAG = "flag"  # a boolean, shown to people as * or nothing
+    NESTED = "nested"  # an object or a list, in JSON alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ def time(name: str, title: str) -> Column:
 def flag(name: str, title: str) -> Column:
     """A column of booleans."""
     return Column(name, title, Kind.FLAG)
+
+
+def nested(name: str, title: str) -> Column:
+    """A field of JSON that holds an object or a list."""
+    return Column(name, title, Kind.NESTED)
 
 
 Row = tuple[Any, ...]

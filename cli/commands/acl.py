@@ -13,7 +13,7 @@ from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.options import Truth, one_of
 from mq.cli.release import until_5
-from mq.cli.result import Result, Row, flag, number, text, time
+from mq.cli.result import Result, Row, flag, nested, number, text, time
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -231,8 +231,8 @@ _ACCOUNTS = (
     _ACCOUNTS,
     data=(
         text("brokerAddr", "Broker"),
-        text("globalWhiteAddrs", "A list: addresses that may do everything"),
-        text("accounts", "A list: the accounts; permissions are lists"),
+        nested("globalWhiteAddrs", "Addresses that may do everything"),
+        nested("accounts", "The accounts; permissions are lists"),
     ),
 )
 async def get_acl_config(

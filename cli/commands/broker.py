@@ -24,8 +24,10 @@ ClusterName = Annotated[
 ]
 
 _COLUMNS = (text("brokerAddr", "Broker"), text("key", "Key"), text("value", "Value"))
+_BY_ADDRESS = "an object for each broker by its address, with the text of each value by its key"
 
 
+@gives(_COLUMNS, data=_BY_ADDRESS)
 @one_of("broker_addr", "cluster_name")
 async def broker_status(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
@@ -48,6 +50,7 @@ async def broker_status(
     return Result(_COLUMNS, rows, "".join(lines), data=tables, failures=failures)
 
 
+@gives(_COLUMNS, data=_BY_ADDRESS)
 @one_of("broker_addr", "cluster_name")
 async def get_broker_config(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None

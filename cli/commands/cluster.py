@@ -8,6 +8,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
+from mq.cli.effects import gives
 from mq.cli.errors import UsageError
 from mq.cli.result import Column, Result, Row, number, text, time
 
@@ -42,6 +43,7 @@ _MORE = (
 Broker = tuple[str, str, int, str]  # cluster, name, id, address
 
 
+@gives(_BASE, _MORE)
 def cluster_list(
     call: Call,
     more_stats: Annotated[

@@ -6,7 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
-from mq.cli.effects import writes
+from mq.cli.effects import gives, writes
 from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, number, text, time
@@ -17,6 +17,34 @@ if TYPE_CHECKING:
     from mq.protocol.bodies import GroupRetryPolicy, MessageQueue, SubscriptionGroupConfig
 
 
+_CONFIG = (
+    text("brokerAddr", "Broker"),
+    text("group", "Consumer group"),
+    number("retryQueueNums", "Retry queues"),
+    number("retryMaxTimes", "Retries"),
+)
+_QUEUES = (
+    text("topic", "Topic"),
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("brokerOffset", "Broker offset"),
+    number("consumerOffset", "Consumer offset"),
+    number("diff", "Behind"),
+    time("lastConsumed", "Last consumed"),
+)
+_HELD_QUEUES = (*_QUEUES, text("client", "Client"))
+_GROUPS = (
+    text("group", "Consumer group"),
+    number("consumers", "Consumers"),
+    text("version", "Version"),
+    text("type", "Type"),
+    text("model", "Model"),
+    number("consumeTps", "Messages/s"),
+    number("diffTotal", "Behind"),
+)
+
+
+@gives(_CONFIG)
 @writes
 @one_of("broker_addr", "cluster_name")
 async def update_sub_group(
@@ -112,14 +140,8 @@ async def update_sub_group(
             admin, targets, lambda each, address: each.update_subscription_group(address, config)
         )
     plain = "".join(f"create subscription group to {address} success.\n" for address in done)
-    columns = (
-        text("brokerAddr", "Broker"),
-        text("group", "Consumer group"),
-        number("retryQueueNums", "Retry queues"),
-        number("retryMaxTimes", "Retries"),
-    )
     rows: list[Row] = [(address, group_name, retry_queue_nums, retry_max_times) for address in done]
-    return Result(columns, rows, plain + _config_text(config), failures=failures)
+    return Result(_CONFIG, rows, plain + _config_text(config), failures=failures)
 
 
 def _retry_policy(text: str) -> "GroupRetryPolicy":
@@ -151,6 +173,15 @@ def _config_text(config: "SubscriptionGroupConfig") -> str:
     )
 
 
+@gives(
+    _GROUPS,
+    _QUEUES,
+    _HELD_QUEUES,
+    totals=(
+        number("consumeTps", "messages a second that the group consumes"),
+        number("diffTotal", "messages that wait for the group"),
+    ),
+)
 async def consumer_progress(
     call: Call,
     group_name: Annotated[
@@ -237,17 +268,6 @@ async def group_broker(admin: "Admin", group: str) -> str:
     return cluster.any_address(brokers[0])
 
 
-_QUEUE_COLUMNS = (
-    text("topic", "Topic"),
-    text("brokerName", "Broker"),
-    number("queueId", "Queue"),
-    number("brokerOffset", "Broker offset"),
-    number("consumerOffset", "Consumer offset"),
-    number("diff", "Behind"),
-    time("lastConsumed", "Last consumed"),
-)
-
-
 def _one_group(stats: Stats, holders: dict["MessageQueue", str] | None) -> Result:
     rows: list[Row] = []
     width = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  "
@@ -270,7 +290,7 @@ def _one_group(stats: Stats, holders: dict["MessageQueue", str] | None) -> Resul
     lines.append("\n")
     lines.append(f"Consume TPS: {java_text.fixed(stats.consume_tps, 2)}\n")
     lines.append(f"Diff Total: {stats.lag}\n")
-    columns = _QUEUE_COLUMNS if holders is None else (*_QUEUE_COLUMNS, text("client", "Client"))
+    columns = _QUEUES if holders is None else _HELD_QUEUES
     totals = {"consumeTps": stats.consume_tps, "diffTotal": stats.lag}
     return Result(columns, rows, "".join(lines), totals=totals)
 
@@ -292,16 +312,7 @@ async def _all_groups(admin: "Admin") -> Result:
             plain += _GROUP_LINE.format(
                 java_text.cut(group, 64), count, version or "OFFLINE", kind, model, int(tps), lag
             )
-    columns = (
-        text("group", "Consumer group"),
-        number("consumers", "Consumers"),
-        text("version", "Version"),
-        text("type", "Type"),
-        text("model", "Model"),
-        number("consumeTps", "Messages/s"),
-        number("diffTotal", "Behind"),
-    )
-    return Result(columns, rows, plain)
+    return Result(_GROUPS, rows, plain)
 
 
 async def _group_row(admin: "Admin", group: str) -> Row:

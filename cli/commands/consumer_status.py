@@ -15,7 +15,7 @@ from mq.cli.call import Call
 from mq.cli.commands.consumer import group_broker
 from mq.cli.effects import gives
 from mq.cli.output import Format
-from mq.cli.result import Result, Row, number, text
+from mq.cli.result import Result, Row, flag, nested, number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -38,16 +38,16 @@ _COLUMNS = (
 _DATA = (
     text("clientId", "Client id"),
     text("version", "Release of the client"),
-    text("properties", "How it is set, by name"),
-    text("subscriptions", "What it subscribes to"),
-    text("queues", "Each queue that it holds: offsets and what is cached"),
-    text("popQueues", "Each queue that it pops from"),
-    text("status", "Times and rates, by topic"),
-    text("jstack", "What its threads are doing, with -s"),
+    nested("properties", "How it is set, by name"),
+    nested("subscriptions", "What it subscribes to"),
+    nested("queues", "Each queue that it holds: offsets and what is cached"),
+    nested("popQueues", "Each queue that it pops from"),
+    nested("status", "Times and rates, by topic"),
+    nested("jstack", "What its threads are doing, with -s"),
 )
 _TOTALS = (
-    text("sameSubscription", "Whether all members subscribe to the same"),
-    text("problems", "Queues that a member does not get on with"),
+    flag("sameSubscription", "Whether all members subscribe to the same"),
+    nested("problems", "Queues that a member does not get on with"),
 )
 
 Members = dict[str, tuple[str, "ConsumerRunningInfo"]]  # release and state, by client id

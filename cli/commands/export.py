@@ -11,7 +11,7 @@ import typer
 from mq.cli import cluster, where
 from mq.cli.call import Call
 from mq.cli.effects import gives, writes
-from mq.cli.exported import COLUMNS, FilePath, export
+from mq.cli.exported import COLUMNS, PRINTED, FilePath, export
 from mq.cli.options import Truth
 from mq.cli.result import Result, Row, flag, text
 from mq.protocol.names import (
@@ -60,7 +60,7 @@ async def user_groups(admin: "Admin", address: str) -> "SubscriptionGroupWrapper
 
 
 @writes
-@gives(COLUMNS)
+@gives(COLUMNS, data=PRINTED)
 async def export_metadata(
     call: Call,
     broker_addr: where.BrokerAddr = None,
@@ -135,7 +135,7 @@ _SETTINGS = (
 
 
 @writes
-@gives(COLUMNS)
+@gives(COLUMNS, data=PRINTED)
 async def export_configs(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
     """Write what sets the brokers of a cluster apart, and how many there are, to configs.json."""
     async with call.admin() as admin:

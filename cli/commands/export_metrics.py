@@ -7,7 +7,7 @@ from mq.cli.call import Call
 from mq.cli.commands.export import Cluster, user_groups, user_topics
 from mq.cli.commands.stats import day_sum
 from mq.cli.effects import gives, writes
-from mq.cli.exported import COLUMNS, FilePath, export
+from mq.cli.exported import COLUMNS, PRINTED, FilePath, export
 from mq.cli.result import Result
 from mq.protocol.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 
@@ -21,7 +21,7 @@ _COUNTS = ("normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "sched
 
 
 @writes
-@gives(COLUMNS)
+@gives(COLUMNS, data=PRINTED)
 async def export_metrics(call: Call, cluster_name: Cluster, file_path: FilePath = None) -> Result:
     """Write rates, counts, disk use and client releases of a cluster's masters to metrics.json."""
     async with call.admin() as admin:
@@ -128,6 +128,6 @@ async def _clients(admin: "Admin", groups: "Iterable[str]") -> list[str]:
         except MQError:
             continue  # nobody is connected, or the group has no retry topic yet
         for item in connections:
-            language = item.language.name if item.language else "null"
+            language = "null" if item.language is None else item.language.name
             found.add(f"{language}%{version_name(item.version)}")
     return sorted(found)

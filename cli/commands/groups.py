@@ -14,7 +14,7 @@ from mq.cli.call import Call
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
-from mq.cli.result import Result, Row, flag, number, text
+from mq.cli.result import Result, Row, flag, nested, number, text
 from mq.cli.status import Status
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -78,7 +78,7 @@ _CONFIG_COLUMNS = (
 _CONFIG_DATA = (
     text("cluster", "Cluster"),
     text("brokerName", "Broker"),
-    text("config", "The settings of the group there"),
+    nested("config", "The settings of the group there"),
 )
 # The fields of SubscriptionGroupConfig that 4.9 has, in the order of their declaration.
 _FIELDS_OF_4 = (

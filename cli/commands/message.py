@@ -13,7 +13,7 @@ from mq.cli.effects import gives, shows_messages, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
 from mq.cli.output import Format
-from mq.cli.result import Result, number, text, time
+from mq.cli.result import Result, nested, number, text, time
 from mq.cli.runner import concurrently
 
 if TYPE_CHECKING:
@@ -35,6 +35,27 @@ BodyFormat = Annotated[
 ]
 
 
+_DIRECTLY = (
+    text("offsetId", "Offset id"),
+    text("group", "Consumer group"),
+    text("clientId", "Consumer"),
+    text("result", "Result"),
+    text("remark", "Remark"),
+    number("spentMillis", "Took (ms)"),
+)
+_SENT_AGAIN = (
+    text("originalOffsetId", "Original"),
+    text("sendStatus", "Result"),
+    text("messageId", "Message id"),
+    number("queueOffset", "Offset"),
+)
+_DETAILS = (
+    *message_text.DOCUMENT,
+    nested("consumers", "what each consumer group did with it: group, type, error"),
+)
+
+
+@gives(message_text.COLUMNS, _DIRECTLY, _SENT_AGAIN, data=_DETAILS)
 @writes
 @shows_messages
 @concurrently
@@ -109,15 +130,7 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
             f"spentTimeMills={done.spent_time_mills}]"
         )
         rows.append((message_id, group, client_id, result, done.remark, done.spent_time_mills))
-    columns = (
-        text("offsetId", "Offset id"),
-        text("group", "Consumer group"),
-        text("clientId", "Consumer"),
-        text("result", "Result"),
-        text("remark", "Remark"),
-        number("spentMillis", "Took (ms)"),
-    )
-    return Result(columns, list(rows), plain)
+    return Result(_DIRECTLY, list(rows), plain)
 
 
 async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"]) -> Result:
@@ -135,13 +148,7 @@ async def _send_again(call: Call, ids: list[str], messages: list["StoredMessage"
             result = await producer.send(again)
             plain += f"prepare resend msg. originalMsgId={message_id}{send_result_text(result)}"
             rows.append((message_id, str(result.status), result.message_id, result.queue_offset))
-    columns = (
-        text("originalOffsetId", "Original"),
-        text("sendStatus", "Result"),
-        text("messageId", "Message id"),
-        number("queueOffset", "Offset"),
-    )
-    return Result(columns, list(rows), plain)
+    return Result(_SENT_AGAIN, list(rows), plain)
 
 
 async def _details(
@@ -177,6 +184,7 @@ async def _details(
     return Result(message_text.COLUMNS, rows, plain, data=documents, messages=messages)
 
 
+@gives(message_text.COLUMNS, data=message_text.DOCUMENT)
 @shows_messages
 async def query_msg_by_key(
     call: Call,
@@ -220,6 +228,7 @@ async def query_msg_by_key(
     return Result(message_text.COLUMNS, rows, plain, data=data, messages=messages)
 
 
+@gives(message_text.COLUMNS, _DIRECTLY, data=_DETAILS)
 @writes
 @shows_messages
 async def query_msg_by_unique_key(
@@ -252,6 +261,7 @@ async def query_msg_by_unique_key(
         return await _details(call, admin, found, offset_id=False, shown=1)
 
 
+@gives(message_text.COLUMNS, data=_DETAILS)
 @shows_messages
 async def query_msg_by_offset(
     call: Call,

@@ -16,6 +16,7 @@ Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topi
 Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
 
 
+@gives(message_text.COLUMNS, data=message_text.DOCUMENT)
 @shows_messages
 async def print_msg(
     call: Call,
@@ -59,7 +60,7 @@ _TAG_COLUMNS = (text("tag", "Tag"), number("count", "Messages"))
 
 
 @shows_messages
-@gives(message_text.COLUMNS, _TAG_COLUMNS)
+@gives(message_text.COLUMNS, _TAG_COLUMNS, data=message_text.DOCUMENT)
 async def print_msg_by_queue(
     call: Call,
     topic: Topic,
@@ -124,6 +125,7 @@ async def print_msg_by_queue(
         yield Result(_TAG_COLUMNS, rows, plain)
 
 
+@gives(message_text.COLUMNS, data=message_text.DOCUMENT)
 @shows_messages
 async def consume_message(
     call: Call,

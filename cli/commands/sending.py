@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 
 
+_SENT = (
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    text("sendStatus", "Result"),
+    text("messageId", "Message id"),
+    text("offsetId", "Offset id"),
+    number("queueOffset", "Offset"),
+)
+
+
+@gives(_SENT)
 @writes
 @concurrently
 async def send_message(
@@ -77,16 +88,8 @@ def _sent(result: "SendResult") -> Result:
     queue, status = result.queue, str(result.status)
     plain = line.format("#Broker Name", "#QID", "#Send Result", "#MsgId")
     plain += line.format(queue.broker_name, queue.queue_id, status, result.message_id)
-    columns = (
-        text("brokerName", "Broker"),
-        number("queueId", "Queue"),
-        text("sendStatus", "Result"),
-        text("messageId", "Message id"),
-        text("offsetId", "Offset id"),
-        number("queueOffset", "Offset"),
-    )
     ids = result.message_id, result.offset_message_id, result.queue_offset
-    return Result(columns, [(queue.broker_name, queue.queue_id, status, *ids)], plain)
+    return Result(_SENT, [(queue.broker_name, queue.queue_id, status, *ids)], plain)
 
 
 def send_result_text(result: "SendResult") -> str:

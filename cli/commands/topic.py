@@ -6,7 +6,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
-from mq.cli.effects import destroys, writes
+from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, flag, number, text, time
@@ -26,9 +26,29 @@ _CONFIG_COLUMNS = (
     text("perm", "Permission"),
     flag("order", "Ordered"),
 )
+_DELETED = (text("role", "Role"), text("address", "Address"), text("topic", "Deleted topic"))
+_TOPICS = (text("topic", "Topic"),)
+_GROUPS = (text("cluster", "Cluster"), text("topic", "Topic"), text("group", "Consumer group"))
+_ROUTE = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    text("brokerAddrs", "Addresses"),
+    number("readQueueNums", "Read queues"),
+    number("writeQueueNums", "Write queues"),
+    number("perm", "Permission"),
+)
+_QUEUES = (
+    text("brokerName", "Broker"),
+    number("queueId", "Queue"),
+    number("minOffset", "Min offset"),
+    number("maxOffset", "Max offset"),
+    time("lastUpdated", "Last updated"),
+)
+_CLUSTERS = (text("cluster", "Cluster"),)
 
 
 @writes
+@gives(_CONFIG_COLUMNS)
 @one_of("broker_addr", "cluster_name")
 async def update_topic(
     call: Call,
@@ -166,6 +186,7 @@ def config_text(config: "TopicConfig") -> str:
     )
 
 
+@gives(_DELETED)
 @destroys("delete topic {topic} and its messages from cluster {cluster_name}")
 async def delete_topic(
     call: Call,
@@ -195,10 +216,10 @@ async def remove_topic(admin: "Admin", masters: list[str], topic: str, cluster_n
             await admin.delete_topic_in_name_server(address, topic, cluster_name)
             rows.append(("name server", address, topic))
         plain += f"delete topic [{topic}] from NameServer success.\n"
-    columns = (text("role", "Role"), text("address", "Address"), text("topic", "Deleted topic"))
-    return Result(columns, rows, plain, failures=failures)
+    return Result(_DELETED, rows, plain, failures=failures)
 
 
+@gives(_TOPICS, _GROUPS)
 async def topic_list(
     call: Call,
     cluster_model: Annotated[
@@ -214,7 +235,7 @@ async def topic_list(
     async with call.session() as session:
         topics = java_text.hash_order(await listing.topic_names(session))
     plain = "".join(f"{topic}\n" for topic in topics)
-    return Result((text("topic", "Topic"),), [(topic,) for topic in topics], plain)
+    return Result(_TOPICS, [(topic,) for topic in topics], plain)
 
 
 async def _topics_with_groups(admin: "Admin") -> Result:
@@ -241,10 +262,16 @@ async def _topics_with_groups(admin: "Admin") -> Result:
             rows.append((name, topic, group))
             cut = java_text.cut
             lines.append(f"{cut(name, 20):<20}  {cut(topic, 64):<64}  {cut(group, 64):<64}\n")
-    columns = text("cluster", "Cluster"), text("topic", "Topic"), text("group", "Consumer group")
-    return Result(columns, rows, "".join(lines))
+    return Result(_GROUPS, rows, "".join(lines))
 
 
+@gives(
+    _ROUTE,
+    totals=(
+        number("readQueueNums", "read queues at all brokers"),
+        number("writeQueueNums", "write queues at all brokers"),
+    ),
+)
 async def topic_route(
     call: Call,
     topic: Topic,
@@ -259,18 +286,10 @@ async def topic_route(
         held = queues.get(broker.broker_name)
         counts = (held.read_queue_nums, held.write_queue_nums, held.perm) if held else (0, 0, 0)
         rows.append((broker.cluster, broker.broker_name, _addresses(broker), *counts))
-    columns = (
-        text("cluster", "Cluster"),
-        text("brokerName", "Broker"),
-        text("brokerAddrs", "Addresses"),
-        number("readQueueNums", "Read queues"),
-        number("writeQueueNums", "Write queues"),
-        number("perm", "Permission"),
-    )
     plain = _route_list(rows, len(queues)) if as_list else _route_json(route)
     totals = {"readQueueNums": sum(row[3] for row in rows)}
     totals["writeQueueNums"] = sum(row[4] for row in rows)
-    return Result(columns, rows, plain, totals=totals)
+    return Result(_ROUTE, rows, plain, totals=totals)
 
 
 def _addresses(broker: Any) -> str:
@@ -304,6 +323,7 @@ def _route_json(route: "TopicRouteData") -> str:
     return fastjson.dumps_pretty(plain).decode() + "\n"
 
 
+@gives(_QUEUES)
 async def topic_status(
     call: Call,
     topic: Topic,
@@ -338,16 +358,10 @@ async def topic_status(
             f"{java_text.cut(queue.broker_name, 32):<32}  {queue.queue_id:<4}  "
             f"{offset.min_offset:<20}  {offset.max_offset:<20}    {when}\n"
         )
-    columns = (
-        text("brokerName", "Broker"),
-        number("queueId", "Queue"),
-        number("minOffset", "Min offset"),
-        number("maxOffset", "Max offset"),
-        time("lastUpdated", "Last updated"),
-    )
-    return Result(columns, rows, "".join(lines))
+    return Result(_QUEUES, rows, "".join(lines))
 
 
+@gives(_CLUSTERS)
 async def topic_cluster_list(
     call: Call,
     topic: Topic,
@@ -360,4 +374,4 @@ async def topic_cluster_list(
     names = [name for name, brokers in info.cluster_addr_table.items() if first in brokers]
     names = java_text.hash_order(names)
     plain = "".join(f"{name}\n" for name in names)
-    return Result((text("cluster", "Cluster"),), [(name,) for name in names], plain)
+    return Result(_CLUSTERS, [(name,) for name in names], plain)

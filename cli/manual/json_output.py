@@ -11,6 +11,7 @@ _TYPES = {
     Kind.NUMBER: "number",
     Kind.TIME: "time",
     Kind.FLAG: "boolean",
+    Kind.NESTED: "object or list",
 }
 
 _HEAD = f"""\
@@ -68,7 +69,8 @@ def _command(command: Described) -> str:
     if given is None:
         return text + "Its data is not described.\n"
     if isinstance(given.data, str):
-        text += f"`data`: {given.data}\n"
+        text += f"`data`: {given.data}. As table and csv:\n\n"
+        text += "\nor\n\n".join(_table(columns) for columns in given.tables)
     elif given.data:
         text += _table(given.data)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 from mq.cli.env import Environment
 from mq.cli.main import run
+from tests.cli import contract
 
 
 @dataclass(frozen=True)
@@ -55,4 +56,6 @@ class Mq:
             input_terminal=typed is not None,
             columns=columns,
         )
-        return Finished(run(list(arguments), environment), out.getvalue(), err.getvalue())
+        finished = Finished(run(list(arguments), environment), out.getvalue(), err.getvalue())
+        contract.check(arguments, finished.out)
+        return finished

@@ -92,7 +92,7 @@ def topic() -> str:
 
 
 def test_commands_that_show_messages_take_a_format(cluster: Mq, topic: str) -> None:
-    assert cluster("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "1").status == 0
+    assert cluster("updateTopic", "-c", "DefaultCluster", "-t", topic, "-w", "1").status == 0
     sent = cluster("sendMessage", "-t", topic, "-p", '{ "x": 1 }', "-k", "kf", "-o", "json").json
     row = sent["data"][0]
     id, place = row["messageId"], f"{row['queueId']} {row['queueOffset']}"
