@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import cluster, local_files, where
 from mq.cli.call import Call
 from mq.cli.commands.topic import Topic, config_text
 from mq.cli.effects import gives, writes
@@ -238,9 +238,7 @@ def read_list(filename: str, what: str) -> list[Any]:
     from mq.protocol import fastjson
 
     try:
-        document = fastjson.loads(Path(filename).read_bytes())
-    except FileNotFoundError:
-        raise NotFound(f"no file {filename}") from None
+        document = fastjson.loads(local_files.read(Path(filename)))
     except fastjson.MalformedJson as error:
         raise CommandError(f"{filename}: not JSON: {error}", status=Status.BAD_DATA) from None
     if not isinstance(document, list) or not document:

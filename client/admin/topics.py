@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from mq.client.admin.base import AdminBase, read
 from mq.protocol import bodies, headers
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.names import DEFAULT_TOPIC
+
+_OR_NO_TOPIC = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.TOPIC_NOT_EXIST)))
 
 
 class TopicAdmin(AdminBase):
@@ -15,23 +18,39 @@ class TopicAdmin(AdminBase):
 
     async def create_topic(self, address: str, config: bodies.TopicConfig) -> None:
         """Create a topic on the broker at `address`, or change it to `config`."""
-        header = headers.CreateTopicRequestHeader(
-            topic=config.topic_name,
-            default_topic=DEFAULT_TOPIC,
-            read_queue_nums=config.read_queue_nums,
-            write_queue_nums=config.write_queue_nums,
-            perm=config.perm,
-            topic_filter_type=config.topic_filter_type.name,
-            topic_sys_flag=config.topic_sys_flag,
-            order=config.order,
-            attributes=_attributes_text(config.attributes or {}),
-        )
-        await self._ask(address, header)
+        await self._ask(address, _creation(config))
 
     async def create_topics(self, address: str, configs: Sequence[bodies.TopicConfig]) -> None:
         """Create or change many topics on the broker at `address` (5.x): all or none."""
         body = bodies.CreateTopicListRequestBody(topic_config_list=list(configs))
         await self._ask(address, headers.CreateTopicListRequestHeader(), body.encode())
+
+    async def static_topic(
+        self, address: str, topic: str
+    ) -> bodies.TopicConfigAndQueueMapping | None:
+        """A topic with its logical queues at the broker at `address` (5.x); None if it has none.
+
+        The mapping is None for a topic that is not static.
+        """
+        header = headers.GetTopicConfigRequestHeader(topic=topic, logical=True)
+        response = await self._ask(address, header, accept=_OR_NO_TOPIC)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return read(bodies.TopicConfigAndQueueMapping.decode, response.body, address)
+
+    async def create_static_topic(
+        self, address: str, config: bodies.TopicConfigAndQueueMapping, *, force: bool = False
+    ) -> None:
+        """Create a static topic on the broker at `address` (5.x), or change its logical queues.
+
+        The broker refuses a mapping that is older than its own, unless `force`.
+        """
+        command = Command(
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+            _creation(config, force=force).encode(),
+            (config.mapping_detail or bodies.TopicQueueMappingDetail()).encode(),
+        )
+        await self.session.call(address, command, self.timeout)
 
     async def delete_topic_in_broker(self, address: str, topic: str) -> None:
         """Delete a topic from the broker at `address`."""
@@ -101,6 +120,23 @@ class TopicAdmin(AdminBase):
     async def groups_of_topic(self, topic: str) -> bodies.GroupList:
         """`topic_consumers` of some broker of the topic (DefaultMQAdminExtImpl asks the first)."""
         return await self.topic_consumers(await self._any_broker_of(topic), topic)
+
+
+def _creation(
+    config: bodies.TopicConfig, *, force: bool | None = None
+) -> headers.CreateTopicRequestHeader:
+    return headers.CreateTopicRequestHeader(
+        topic=config.topic_name,
+        default_topic=DEFAULT_TOPIC,
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=config.perm,
+        topic_filter_type=config.topic_filter_type.name,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+        attributes=_attributes_text(config.attributes or {}),
+        force=force,
+    )
 
 
 def _attributes_text(attributes: Mapping[str, str]) -> str | None:
