@@ -105,8 +105,12 @@ def _without_command(arguments: list[str], environment: Environment) -> int:
         environment.stdout.write(f"mq {__version__}\n")
         return Status.DONE
     if word in ("-h", "--help", "help"):
-        if len(arguments) > 1 and not arguments[1].startswith("-"):
-            return run([*arguments[1:], "--help"], environment)
+        rest = [word for word in arguments[1:] if not word.startswith("-")]
+        if rest and catalog.find(rest) is None and rest[0].lower() in catalog.GROUPS:
+            environment.stdout.write(overview(rest[0].lower()))
+            return Status.DONE
+        if rest:
+            return run([*rest, "--help"], environment)
         environment.stdout.write(overview())
         return Status.DONE
     inner = catalog.subcommands(word)
@@ -137,6 +141,8 @@ def overview(group: str | None = None) -> str:
         lines += [
             "mq is RocketMQ in Python: every mqadmin command, and the daemons themselves.",
             "Names are taken in any case and in kebab-case: updateTopic, update-topic.",
+            "`mq help COMMAND` shows the options of a command, `mq help topic` the commands",
+            "of a group. More: man mq.",
             "",
         ]
     for key, names in catalog.GROUPS.items():

@@ -47,9 +47,10 @@ COMPLETION = (
 )
 
 STATUS = (
-    "Besides 0 and 1 the statuses are those of sysexits(3). A watched command (--watch) that is "
-    "ended with Ctrl-C ends, as watch(1) does, with 0, or with the status of its last round if "
-    "that had failed."
+    "Besides 0 and 1 the statuses are those of sysexits(3). Ctrl-C is the way to end a command "
+    "that shows things until it is stopped, such as `mq tail`, and one that is repeated with "
+    "--watch: both end, as watch(1) does, with 0, the latter with the status of its last round "
+    "if that had failed."
 )
 
 VARIABLES = (

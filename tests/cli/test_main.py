@@ -111,3 +111,16 @@ def test_a_simple_command_imports_only_its_module_and_no_event_loop() -> None:
     assert not modules & {"rich", "asyncio", "pydantic", "tabulate", "yaml"}
     mine = {name for name in modules if name.startswith("mq.cli.commands.")}
     assert mine == {"mq.cli.commands.topic"}
+
+
+def test_the_commands_of_a_group_are_shown_by_its_name(mq: Mq) -> None:
+    finished = mq("help", "topic")
+    assert finished.status == 0
+    assert "topicRoute" in finished.out
+    assert "clusterList" not in finished.out
+
+
+def test_an_unknown_option_names_near_misses(mq: Mq) -> None:
+    finished = mq("topicRoute", "--topc", "T")
+    assert finished.status == 64
+    assert "--topic" in finished.err
