@@ -72,6 +72,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "DecodeMessageId": "Show what a unique id says: the producer's address and when it was "
         "made.",
     },
+    "dlq": {
+        "dlq list": "List the consumer groups that have dead letters: how many, why, from where.",
+        "dlq show": "Show the dead letters of a consumer group, oldest first.",
+        "dlq resend": "Send dead letters of a consumer group to the topics that they come from.",
+        "dlq export": "Write the dead letters of a consumer group to a file of JSON lines.",
+    },
     "offset": {
         "offset export": "Write the offsets of consumer groups to a file.",
         "offset import": "Set the offsets of consumer groups as a file has them.",
@@ -176,6 +182,7 @@ TITLES = {
     "cluster": "Clusters",
     "consumer": "Consumer groups",
     "message": "Messages",
+    "dlq": "Dead letters",
     "offset": "Offsets",
     "namesrv": "Name servers",
     "connection": "Connections",
@@ -284,11 +291,19 @@ def subcommands(word: str) -> list[str]:
     return [name for key, (_, name) in _BY_NAME.items() if key.startswith(prefix)]
 
 
-def near_misses(word: str) -> list[str]:
-    """Names that `word` may have been meant to be, the nearest first."""
+def near_misses(words: list[str]) -> list[str]:
+    """Names that the words may have been meant to be, the nearest first."""
     from difflib import get_close_matches
 
-    return [_BY_NAME[key][1] for key in get_close_matches(fold(word), _BY_NAME, 3, 0.65)]
+    first = fold(words[0])
+    found: list[str] = []
+    if len(words) > 1 and not words[1].startswith("-"):
+        second = fold(words[1])
+        # `mq topic list` and `mq list topics` for topicList, `mq ofset export` for offset export.
+        for joined in (first + second, second.removesuffix("s") + first, f"{first} {second}"):
+            found += get_close_matches(joined, _BY_NAME, 2, 0.8)
+    found = found or get_close_matches(first, _BY_NAME, 3, 0.65)
+    return [_BY_NAME[key][1] for key in dict.fromkeys(found)][:3]
 
 
 def kebab(name: str) -> str:

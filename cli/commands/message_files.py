@@ -47,15 +47,18 @@ RateOption = Annotated[
 Limit = Annotated[
     int | None, typer.Option("--limit", metavar="N", help="At most N messages, of all queues.")
 ]
+BodyOption = Annotated[
+    BodyForm, typer.Option("--body", help="text (base64 where it is not UTF-8), base64, or json.")
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where a cut one has ended.")]
 
-_EXPORTED = (
+EXPORTED = (
     text("brokerName", "Broker"),
     number("queueId", "Queue"),
     number("nextOffset", "Next offset"),
     number("messages", "Messages"),
 )
-_TOTALS = (number("messages", "All messages that were written"),)
+TOTALS = (number("messages", "All messages that were written"),)
 
 
 def choice_of(
@@ -89,7 +92,7 @@ def choice_of(
 
 @in_bulk
 @writes
-@gives(_EXPORTED, totals=_TOTALS)
+@gives(EXPORTED, totals=TOTALS)
 async def message_export(
     call: Call,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
@@ -101,10 +104,7 @@ async def message_export(
     tag: Tags = None,
     sql: Sql = None,
     key: Key = None,
-    body: Annotated[
-        BodyForm,
-        typer.Option("--body", help="text (base64 where it is not UTF-8), base64, or json."),
-    ] = BodyForm.TEXT,
+    body: BodyOption = BodyForm.TEXT,
     limit: Limit = None,
     rate: RateOption = None,
     resume: Resume = False,
@@ -122,11 +122,25 @@ async def message_export(
     With --body json a body that is JSON is written as the value that it is, which does not keep
     its layout. The other forms keep each byte.
     """
+    choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
+    return await export(call, file, choice, body=body, limit=limit, rate=rate, resume=resume)
+
+
+async def export(
+    call: Call,
+    file: str,
+    choice: "Choice",
+    *,
+    body: BodyForm,
+    limit: int | None,
+    rate: float | None,
+    resume: bool,
+) -> Result:
+    """Write what is chosen to a file, or to standard output for `-`."""
     from mq.cli import local_files
     from mq.cli.message_choice import Rate
     from mq.cli.message_export import FileSink, StreamSink
 
-    choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
     limiter = Rate(rate)
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit}: it must be positive")
@@ -137,7 +151,7 @@ async def message_export(
         return await _export(call, choice, stream, body, limit, limiter)
     path = Path(file)
     if call.dry_run:
-        call.would("write", path, f"messages of topic {topic}")
+        call.would("write", path, f"messages of topic {choice.topic}")
         return Result()
     asked = {**choice.document(), "body": body.value, "nameServers": call.name_servers}
     with local_files.locked(path), FileSink(path, asked, resume=resume) as sink:
@@ -189,4 +203,4 @@ def _exported(spans: list["Span"], counts: dict[str, int], failures: list[str]) 
         for span in sorted(spans, key=lambda span: span.queue)
     ]
     totals = {"messages": sum(counts.values())}
-    return Result(_EXPORTED, rows, totals=totals, failures=failures)
+    return Result(EXPORTED, rows, totals=totals, failures=failures)

@@ -31,8 +31,7 @@ def running_pair(
     properties: Mapping[str, str] | None = None,
     *,
     store: Path | None = None,
-    name_server_port: int = 0,
-    broker_port: int = 0,
+    ports: tuple[int, int] = (0, 0),
 ) -> Iterator[Standalone]:
     """Our name server and broker, in a loop of their own thread."""
     started: Future[Standalone] = Future()
@@ -43,8 +42,8 @@ def running_pair(
         stop.set_result(event)
         parts = Standalone(
             store,
-            name_server_port=name_server_port,
-            broker_port=broker_port,
+            name_server_port=ports[0],
+            broker_port=ports[1],
             properties=properties,
         )
         async with parts as pair:

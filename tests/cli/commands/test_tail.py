@@ -140,9 +140,9 @@ def test_a_broker_that_comes_back_is_followed_again(tmp_path: Path) -> None:
     from mq.cli.following import RETRY_SECONDS
     from tests.interop.peers import free_port
 
-    ports = {"name_server_port": free_port(), "broker_port": free_port()}
+    ports = (free_port(), free_port())
     store = tmp_path / "store"
-    with running_pair(store=store, **ports) as pair:
+    with running_pair(store=store, ports=ports) as pair:
         make_topic(pair, "TailAgain", 1)
         put(pair, [Message("TailAgain", b"before")], 0)
         address = pair.name_server_address
@@ -153,7 +153,7 @@ def test_a_broker_that_comes_back_is_followed_again(tmp_path: Path) -> None:
         assert process.stdout.readline() == "before\n"
     try:
         time.sleep(RETRY_SECONDS / 2)
-        with running_pair(store=store, **ports) as pair:
+        with running_pair(store=store, ports=ports) as pair:
             put(pair, [Message("TailAgain", b"after")], 0)
             assert process.stdout.readline() == "after\n"
     finally:

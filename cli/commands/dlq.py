@@ -1,0 +1,312 @@
+"""Dead letters: list, show, resend, export."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli import message_text
+from mq.cli.call import Call
+from mq.cli.commands import message_files
+from mq.cli.commands.message_files import BodyOption, Limit, RateOption, Resume
+from mq.cli.effects import gives, shows_messages, writes
+from mq.cli.errors import NotFound, UsageError, legal
+from mq.cli.message_lines import BodyForm
+from mq.cli.result import Result, Row, number, text, time
+from mq.cli.runner import concurrently, in_bulk
+
+if TYPE_CHECKING:
+    from mq.cli.dead_letters import Resending, Resent
+    from mq.client.admin import Admin
+    from mq.protocol.message import StoredMessage
+
+Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="Of this unique or offset id. Repeatable."),
+]
+
+_LISTED = (
+    text("group", "Consumer group"),
+    number("messages", "Dead letters"),
+    number("retriesUsedUp", "Retries used up"),
+    number("givenUpEarly", "Given up early"),
+    text("topics", "From"),
+    time("oldest", "Oldest"),
+    time("newest", "Newest"),
+)
+_SHOWN = (
+    text("messageId", "Message id"),
+    text("offsetId", ""),
+    text("originTopic", "From"),
+    text("originMessageId", ""),
+    number("tries", "Tries"),
+    text("cause", "Cause"),
+    time("storeTime", "Stored"),
+    text("resentAs", "Resent as"),
+    text("tags", "Tags"),
+    text("keys", "Keys"),
+    text("body", "Body"),
+)
+_RESENT = (
+    text("messageId", "Message id"),
+    text("offsetId", ""),
+    text("topic", "To"),
+    text("result", "Result"),
+    text("resentAs", "Offset id"),
+    text("reason", "Why not"),
+)
+_RESENT_TOTALS = (
+    number("sent", "Letters that were sent now"),
+    number("before", "Letters that had been sent before"),
+    number("failed", "Letters that were not sent"),
+)
+
+
+@concurrently
+@gives(_LISTED, totals=(number("messages", "All dead letters"),))
+async def dlq_list(
+    call: Call,
+    scan: Annotated[
+        int,
+        typer.Option("--scan", metavar="N", help="Read the newest N of each group for causes."),
+    ] = 1000,
+) -> Result:
+    """List the consumer groups that have dead letters: how many, why, from where.
+
+    Causes and topics are those of the newest letters, 1000 of each group unless --scan says
+    otherwise. Retries are used up when a message has failed as often as its group may retry it. It
+    was given up early when the listener wanted no retry, or when the consumer's own limit is below
+    the group's.
+    """
+    from mq.cli import listing
+    from mq.protocol.names import DEAD_LETTER_PREFIX
+
+    if scan < 0:
+        raise UsageError(f"--scan {scan}: it cannot be negative")
+    rows: list[Row] = []
+    failures: list[str] = []
+    async with call.admin() as admin:
+        topics = await listing.topic_names(admin.session)
+        for topic in sorted(topics):
+            if topic.startswith(DEAD_LETTER_PREFIX):
+                group = topic.removeprefix(DEAD_LETTER_PREFIX)
+                row, failed = await _listed(admin, group, scan)
+                failures += [f"{group}: {reason}" for reason in failed]
+                if row is not None:
+                    rows.append(row)
+    totals = {"messages": sum(row[1] for row in rows)}
+    return Result(_LISTED, rows, totals=totals, failures=failures)
+
+
+async def _listed(admin: "Admin", group: str, scan: int) -> tuple[Row | None, list[str]]:
+    from mq.cli.dead_letters import USED_UP, Letters, cause, origin_topic, retry_limit
+    from mq.client.errors import MQError
+
+    letters = Letters(admin, group)
+    try:
+        found = await letters.read(scan)
+    except (MQError, NotFound) as error:
+        return None, [str(error)]
+    if not letters.count:
+        return None, letters.failures
+    limit = await retry_limit(admin, group)
+    causes = Counter(cause(letter, limit) for letter in found)
+    topics = Counter(origin_topic(letter) or "?" for letter in found)
+    row = (
+        group,
+        letters.count,
+        causes[USED_UP],
+        causes.total() - causes[USED_UP],
+        ", ".join(f"{topic} ({count})" for topic, count in topics.most_common()),
+        found[0].store_timestamp if found else None,
+        found[-1].store_timestamp if found else None,
+    )
+    return row, letters.failures
+
+
+@concurrently
+@shows_messages
+@gives(_SHOWN)
+async def dlq_show(
+    call: Call,
+    group: Group,
+    ids: Ids = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", help="The newest N; of all with --id.")
+    ] = 32,
+) -> Result:
+    """Show the dead letters of a consumer group, oldest first.
+
+    With where each was sent to, how often it was tried, why it is here, and, where it was resent,
+    the offset id of the copy.
+    """
+    from mq.cli.dead_letters import Letters, cause, copy_of, origin_topic, retry_limit
+    from mq.client.errors import MQError
+    from mq.protocol.properties import PropertyKey
+
+    _check(group)
+    if limit < 1:
+        raise UsageError(f"--limit {limit}: it must be positive")
+    async with call.admin() as admin:
+        letters = Letters(admin, group)
+        found = await letters.read(None if ids else limit)
+        found = _of_ids(found, ids)[-limit:]
+        most = await retry_limit(admin, group)
+        copies: list[StoredMessage | None] = []
+        for letter in found:
+            try:
+                copies.append(await copy_of(admin, letter))
+            except MQError as error:
+                copies.append(None)
+                letters.failures.append(f"it is not known what was resent: {error}")
+    rows: list[Row] = [
+        (
+            letter.message_id,
+            letter.offset_id,
+            origin_topic(letter),
+            letter.properties.get(PropertyKey.ORIGIN_MESSAGE_ID),
+            letter.reconsume_times,
+            cause(letter, most),
+            letter.store_timestamp,
+            copy.offset_id if copy is not None else None,
+            letter.tags,
+            letter.properties.get(PropertyKey.KEYS),
+            message_text.body_text(letter)[0],
+        )
+        for letter, copy in zip(found, copies, strict=True)
+    ]
+    failures = list(dict.fromkeys(letters.failures))
+    return Result(_SHOWN, rows, failures=failures, messages=found)
+
+
+@concurrently
+@writes
+@gives(_RESENT, totals=_RESENT_TOTALS)
+async def dlq_resend(
+    call: Call,
+    group: Group,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that were not resent yet.")
+    ] = False,
+    ids: Ids = None,
+    limit: Limit = None,
+) -> Result:
+    """Send dead letters of a consumer group to the topics that they come from.
+
+    Each one once: a copy keeps its message's unique id and tells in the property MQ_RESENT_FROM
+    which dead letter it is a copy of. Before a letter is sent the original topic is searched for
+    such a copy; so it does not matter who has resent it, from where, or whether the answer got
+    lost. Brokers have to index messages for that (messageIndexEnable, on by default), and a mark
+    lasts as long as the copy. Two commands do not resend letters of one group at the same time.
+
+    All groups that consume the topic get the copy, not only the one that has failed. The dead
+    letter stays where it is until the broker deletes it with age. --limit counts those that are
+    sent or fail, oldest first.
+    """
+    from mq.cli.dead_letters import Letters, Resending, locked
+    from mq.client.producer import Producer
+    from mq.client.session import Session
+
+    _check(group)
+    if everything == bool(ids):
+        raise UsageError("one of --all and --id is required", hint="see: mq dlq show -g GROUP")
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit}: it must be positive")
+    async with call.admin() as admin:
+        session = admin.session
+        assert isinstance(session, Session)  # the command runs on an event loop
+        letters = Letters(admin, group)
+        found = _of_ids(await letters.read(), ids)
+        # Without tries of its own: what may have been stored is looked for before another.
+        async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
+            resending = Resending(admin, producer)
+            if call.dry_run:
+                results = await _resend(resending, found, limit)
+                return _resent(results, letters.failures)
+            async with locked(admin, session, letters) as failures:
+                results = await _resend(resending, found, limit)
+                warning = await resending.confirm(results)
+    failures += letters.failures if warning is None else [*letters.failures, warning]
+    return _resent(results, list(dict.fromkeys(failures)))
+
+
+async def _resend(
+    resending: "Resending", letters: "list[StoredMessage]", limit: int | None
+) -> "list[Resent]":
+    """All of them, or as many as make `limit` that had not been sent before."""
+    if limit is None:
+        return await resending.run(letters)
+    results: list[Resent] = []
+    left = limit
+    while letters and left > 0:
+        part, letters = letters[:left], letters[left:]
+        done = await resending.run(part)
+        left -= sum(item.result != "before" for item in done)
+        results += done
+    return results
+
+
+def _resent(results: "list[Resent]", failures: list[str]) -> Result:
+    rows: list[Row] = [
+        (
+            item.letter.message_id,
+            item.letter.offset_id,
+            item.topic,
+            item.result,
+            item.offset_id,
+            item.reason or None,
+        )
+        for item in results
+    ]
+    counts = Counter(item.result for item in results)
+    totals = {name: counts[name] for name in ("sent", "before", "failed")}
+    failures = failures + [
+        f"{item.letter.message_id}: {item.reason}" for item in results if item.result == "failed"
+    ]
+    return Result(_RESENT, rows, totals=totals, failures=failures)
+
+
+@in_bulk
+@writes
+@gives(message_files.EXPORTED, totals=message_files.TOTALS)
+async def dlq_export(
+    call: Call,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Where to; - is standard output.")],
+    group: Group,
+    body: BodyOption = BodyForm.TEXT,
+    limit: Limit = None,
+    rate: RateOption = None,
+    resume: Resume = False,
+) -> Result:
+    """Write the dead letters of a consumer group to a file of JSON lines.
+
+    As message export does it, of the group's dead letter topic. The file can be sent to any topic
+    by message import.
+    """
+    from mq.cli.message_choice import Choice
+    from mq.protocol.names import dead_letter_topic
+
+    _check(group)
+    choice = Choice(dead_letter_topic(group))
+    return await message_files.export(
+        call, file, choice, body=body, limit=limit, rate=rate, resume=resume
+    )
+
+
+def _of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[StoredMessage]":
+    """Those of the ids, or all without any. Raises NotFound for an id that none has."""
+    if not ids:
+        return letters
+    found = [letter for letter in letters if {letter.message_id, letter.offset_id} & set(ids)]
+    known = {name for letter in found for name in (letter.message_id, letter.offset_id)}
+    for name in ids:
+        if name not in known:
+            raise NotFound(f"no dead letter has the id {name}", hint="see: mq dlq show -g GROUP")
+    return found
+
+
+def _check(group: str) -> None:
+    from mq.protocol.names import check_group
+
+    legal(check_group, group)

@@ -1,0 +1,245 @@
+"""Dead letters: what groups have failed to consume, why, and sending it once more, never twice.
+
+A message that is resent carries where its dead letter lies, in the property MQ_RESENT_FROM, and
+keeps its unique id. So the copy itself is the mark: whoever wants to resend a dead letter first
+asks the brokers of the original topic for messages of that unique id, and finds the copy whoever
+has sent it from wherever, also when the answer to the send was lost. While a command resends, it
+holds the locks of the dead letter queues at their brokers, so that no other does.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from mq.cli.errors import CommandError, NotFound
+from mq.cli.message_choice import Choice, Reader
+from mq.cli.message_lines import message_again
+from mq.cli.status import Status
+from mq.client.errors import ClientError, MQError, RouteNotFound
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
+from mq.protocol.properties import PropertyKey
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.client.producer import Producer
+    from mq.client.session import Session
+    from mq.protocol.message import Message, StoredMessage
+
+MARK = "MQ_RESENT_FROM"  # the offset id of the dead letter that a message is a copy of
+
+USED_UP = "retries used up"
+EARLY = "given up early"  # by the listener, or by a consumer whose own limit is below the group's
+
+_DEFAULT_LIMIT = 16  # retryMaxTimes of a group that is not known any more
+_RENEW_SECONDS = 20.0  # a broker forgets a lock after 60
+_INDEX_SECONDS = 5.0  # a broker indexes a message just after it has stored it
+_IN_FLIGHT = 16
+
+
+def origin_topic(letter: "StoredMessage") -> str | None:
+    """The topic that the message was sent to; None for one that does not tell."""
+    properties = letter.properties
+    return properties.get(PropertyKey.RETRY_TOPIC) or properties.get(PropertyKey.DLQ_ORIGIN_TOPIC)
+
+
+def cause(letter: "StoredMessage", limit: int) -> str:
+    """Why it is among the dead letters; `limit` is how often its group retries."""
+    own = letter.properties.get(PropertyKey.MAX_RECONSUME_TIMES, "")
+    if own.isdecimal():
+        limit = int(own)
+    return USED_UP if letter.reconsume_times >= limit else EARLY
+
+
+async def retry_limit(admin: "Admin", group: str) -> int:
+    """How often brokers let a group retry a message."""
+    with suppress(MQError):
+        route = await admin.session.route(dead_letter_topic(group))
+        for broker in route.broker_datas:
+            address = next(iter(broker.broker_addrs.values()))
+            table = (await admin.subscription_groups(address)).subscription_group_table
+            if group in table:
+                return table[group].retry_max_times
+    return _DEFAULT_LIMIT
+
+
+class Letters:
+    """The dead letters of a group."""
+
+    def __init__(self, admin: "Admin", group: str) -> None:
+        self.group = group
+        self.topic = dead_letter_topic(group)
+        self.failures: list[str] = []  # queues that could not be read
+        self.count = 0  # how many there are, as far as queues could be asked
+        self._admin = admin
+
+    async def read(self, newest: int | None = None) -> "list[StoredMessage]":
+        """The letters, oldest first: all, or about the `newest` of each queue.
+
+        Raises NotFound for a group that has no dead letters, and MQError where no broker answers.
+        """
+        reader = Reader(self._admin.session, Choice(self.topic))
+        try:
+            spans, self.failures = await reader.spans()
+        except RouteNotFound:
+            raise NotFound(
+                f"consumer group {self.group} has no dead letters", hint="see: mq dlq list"
+            ) from None
+        self.count = sum(span.end - span.next for span in spans)
+        letters: list[StoredMessage] = []
+        for span in spans:
+            if newest is not None:
+                span.next = max(span.next, span.end - newest)
+            try:
+                async for messages, _ in reader.batches(span):
+                    letters += messages
+            except MQError as error:
+                self.failures.append(f"{span.name}: {error}")
+        letters.sort(key=lambda letter: letter.store_timestamp)
+        return letters if newest is None else letters[-newest:] if newest else []
+
+
+async def copy_of(admin: "Admin", letter: "StoredMessage") -> "StoredMessage | None":
+    """The message that the letter was resent as, if it was. Raises MQError."""
+    topic = origin_topic(letter)
+    if topic is None:
+        return None
+    place = letter.offset_id
+    try:
+        found = await admin.find_by_unique_id(topic, letter.message_id)
+    except RouteNotFound:
+        return None
+    for message in found:
+        if message.properties.get(MARK) == place:
+            return message
+    return None
+
+
+class Resent(NamedTuple):
+    """What became of a letter. `result`: sent, before (it had been sent already), failed."""
+
+    letter: "StoredMessage"
+    result: str
+    reason: str = ""
+    topic: str | None = None
+    offset_id: str | None = None
+
+
+class Resending:
+    """Sends letters to the topics that they come from."""
+
+    def __init__(self, admin: "Admin", producer: "Producer") -> None:
+        """`producer` must not try again by itself: a message might be stored twice."""
+        self._admin = admin
+        self._producer = producer
+        self._limit = asyncio.Semaphore(_IN_FLIGHT)
+
+    async def run(self, letters: "Iterable[StoredMessage]") -> list[Resent]:
+        """Send them; a result for each, in their order."""
+        return await asyncio.gather(*(self._one(letter) for letter in letters))
+
+    async def _one(self, letter: "StoredMessage") -> Resent:
+        topic = origin_topic(letter)
+        if topic is None:
+            return Resent(letter, "failed", "it does not tell its original topic")
+        async with self._limit:
+            try:
+                before = await copy_of(self._admin, letter)
+                if before is not None:
+                    return Resent(letter, "before", "", topic, before.offset_id)
+                # It has to be there: a broker may not make it in place of the one that is gone.
+                await self._admin.session.route(topic)
+                sent = await self._producer.send(_copy(letter, topic))
+            except (MQError, ValueError) as error:
+                return await self._after(letter, topic, error)
+        return Resent(letter, "sent", "", topic, sent.offset_message_id)
+
+    async def _after(self, letter: "StoredMessage", topic: str, error: Exception) -> Resent:
+        """After an error the message may be stored nevertheless."""
+        if not isinstance(error, ClientError | RouteNotFound | ValueError):
+            with suppress(MQError):
+                await asyncio.sleep(1)
+                found = await copy_of(self._admin, letter)
+                if found is not None:
+                    return Resent(letter, "sent", "", topic, found.offset_id)
+        return Resent(letter, "failed", str(error), topic)
+
+    async def confirm(self, results: Iterable[Resent]) -> str | None:
+        """Wait until a look-up finds what was sent; returns a warning if it does not.
+
+        Brokers index messages in their order, so the last one of each stands for the others.
+        """
+        last: dict[str, Resent] = {}  # by the broker's part of the offset id
+        for item in results:
+            if item.result == "sent" and item.offset_id is not None:
+                last[item.offset_id[:-16]] = item
+        deadline = asyncio.get_running_loop().time() + _INDEX_SECONDS
+        for item in last.values():
+            while await copy_of(self._admin, item.letter) is None:
+                if asyncio.get_running_loop().time() > deadline:
+                    return (
+                        f"what was sent to {item.topic} cannot be looked up (does its broker have "
+                        "messageIndexEnable=false?): another resend would send it once more"
+                    )
+                await asyncio.sleep(0.05)
+        return None
+
+
+def _copy(letter: "StoredMessage", topic: str) -> "Message":
+    copy = message_again(topic, letter.body, letter.flag, letter.properties)
+    copy.system[PropertyKey.UNIQUE_KEY] = letter.message_id
+    copy.system[MARK] = letter.offset_id
+    return copy
+
+
+@asynccontextmanager
+async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncIterator[list[str]]:
+    """Be the only one who resends the letters of a group; gives the brokers that fail.
+
+    Raises CommandError, TRY_AGAIN, while somebody else does.
+    """
+    route = await session.route(letters.topic)
+    failures: list[str] = []
+    held: dict[str, set[MessageQueue]] = {}
+    client = session.client_id
+
+    async def take(address: str, queues: set[MessageQueue]) -> None:
+        got = await admin.lock_queues(address, TOOLS_CONSUMER_GROUP, client, queues)
+        if got != queues:
+            raise CommandError(
+                f"somebody else is resending the dead letters of {letters.group}",
+                hint="try again in a minute",
+                status=Status.TRY_AGAIN,
+            )
+        held[address] = queues
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            for address, queues in held.items():
+                with suppress(MQError):
+                    await admin.lock_queues(address, TOOLS_CONSUMER_GROUP, client, queues)
+
+    renewing: asyncio.Task[None] | None = None
+    try:
+        for broker in route.broker_datas:
+            count = max(
+                item.read_queue_nums
+                for item in route.queue_datas
+                if item.broker_name == broker.broker_name
+            )
+            name = broker.broker_name
+            queues = {MessageQueue(letters.topic, name, number) for number in range(count)}
+            try:
+                await take(await session.master_address(letters.topic, name), queues)
+            except MQError as error:
+                failures.append(f"{name}: {error}")
+        renewing = asyncio.ensure_future(renew())
+        yield failures
+    finally:
+        if renewing is not None:
+            renewing.cancel()
+        for address, queues in held.items():
+            with suppress(MQError):
+                await admin.unlock_queues(address, TOOLS_CONSUMER_GROUP, client, queues)
