@@ -120,7 +120,7 @@ def _without_command(arguments: list[str], environment: Environment) -> int:
         raise UsageError(
             f"unknown option {word}", hint="options follow the command; see: mq --help"
         )
-    near = catalog.near_misses(word)
+    near = catalog.near_misses(arguments)
     hint = f"did you mean {' or '.join(near)}?" if near else "see: mq --help"
     raise UsageError(f"no command {word!r}", hint=hint)
 

@@ -124,3 +124,20 @@ def test_an_unknown_option_names_near_misses(mq: Mq) -> None:
     finished = mq("topicRoute", "--topc", "T")
     assert finished.status == 64
     assert "--topic" in finished.err
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("topic list", "topicList"),
+        ("list topics", "topicList"),
+        ("clusterlst", "clusterList"),
+        ("contxt list", "context list"),
+        ("ofset export", "offset export"),
+        ("delete topic -t T", "deleteTopic"),
+    ],
+)
+def test_what_was_meant_is_suggested_first(words: str, meant: str, mq: Mq) -> None:
+    finished = mq(*words.split())
+    assert finished.status == 64
+    assert f"hint: did you mean {meant}" in finished.err
