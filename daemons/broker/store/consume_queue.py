@@ -23,6 +23,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache
 from mq.daemons.broker.store.queue_extension import QueueExtension
+from mq.protocol.names import is_system_topic
 
 log = logging.getLogger(__name__)
 
@@ -320,16 +321,28 @@ class ConsumeQueue:
         if index - self.appended > MOST_FILLED:
             return False
         if index > self.appended:
-            self._tail += layout.FILLER_ENTRY * (index - self.appended)
+            self._tail += self._filling(entry) * (index - self.appended)
             if self.minimum >= self.appended:
                 self.minimum = index
-            self.appended = index
+            self.appended = self.trusted = index
         if self.extension is not None:
             entry = self.extension.restored(index, entry)
         self._tail += entry
         self.appended += 1
         self.written = self.readable = self.appended
         return True
+
+    def _filling(self, behind: bytes) -> bytes:
+        """What stands in a gap before an entry.
+
+        Where messages were lost amid a queue it is the entry behind them. This broker sees that the
+        message is not the one; Java, which does not look, hands it out once more. For a filler, as
+        before the first message, it would go on in the next file of the log and leave out messages
+        (DefaultMessageStore.getMessage). What only the broker reads must have nothing twice.
+        """
+        if self.minimum >= self.appended or is_system_topic(self.topic):
+            return layout.FILLER_ENTRY
+        return behind
 
     def undo_unwritten(self) -> None:
         """Forget the entries whose records could not be written."""

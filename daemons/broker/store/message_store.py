@@ -309,6 +309,9 @@ class MessageStore:
         It lies behind the message of the nearest true entry before it, so little has to be read.
         None if the message is not there any more.
         """
+        entry = queue.entry(index)
+        if entry is not None and self._is_filling(queue, index, entry[0], entry[1]):
+            return None
         start = self.log.minimum
         for before in range(index - 1, max(index - MOST_DAMAGED, queue.minimum) - 1, -1):
             entry = queue.entry(before)
@@ -326,6 +329,21 @@ class MessageStore:
         except OSError as error:  # the message can be read all the same
             log.error("%r: entry %d cannot be mended now: %s", queue, index, error)
         return entry
+
+    def _is_filling(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
+        """Whether an entry stands for a lost message: it is that of the next one there is."""
+        head = self.log.view(physical, layout.RECORD_IDENTITY.size)
+        if head is None:
+            return False
+        *_, its_index = layout.RECORD_IDENTITY.unpack(head)
+        if not index < its_index < queue.readable:
+            return False
+        entry = queue.entry(its_index)
+        return (
+            entry is not None
+            and entry[:2] == (physical, size)
+            and self.is_true_entry(queue, its_index, physical, size)
+        )
 
     def message_store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """The store timestamp in ms of a message, -1 if it is not there."""

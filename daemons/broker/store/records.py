@@ -3,12 +3,11 @@ again."""
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checksum import crc32
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.tags import tags_code
 
@@ -19,6 +18,17 @@ _TRANSACTION_MASK = 0xC
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 NOT_INDEXED_TRANSACTION = 0xC  # a rollback
 IN_NO_QUEUE = (0x4, 0xC)  # prepared and rollback
+
+
+class LogFile(Protocol):
+    """A file of the log as memory. `start` is the physical offset of its first byte."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def view(self) -> memoryview: ...
 
 
 class Record(NamedTuple):
@@ -55,7 +65,7 @@ def read_log(commit_log: CommitLog, start: int) -> Iterator[Record]:
     position = start
     while (file := commit_log.file_at(position)) is not None:
         try:
-            yield from _read_file(file, position - file.start)
+            yield from read_file(file, position - file.start)
         except EndOfLog:
             return
         position = file.end
@@ -85,7 +95,11 @@ def find_entry(
     return None
 
 
-def _read_file(file: MappedFile, position: int) -> Iterator[Record]:
+def read_file(file: LogFile, position: int) -> Iterator[Record]:
+    """Yield the records of one file of the log, from a position in it on, up to its blank.
+
+    Raises BadRecord at one that is damaged, EndOfLog where nothing was written.
+    """
     view = file.view
     size = file.size
     start_of_file = file.start

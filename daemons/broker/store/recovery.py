@@ -138,7 +138,7 @@ class Recovery:
         first = self._log.minimum
         last = self._log.files[-1]
         safe = self._checkpoint.safe_offset
-        if first <= safe <= last.end and (safe > 0 or first == 0):
+        if 0 < safe and first <= safe <= last.end:
             if not self.report.crashed:
                 return safe
             file = self._log.file_at(safe) or last

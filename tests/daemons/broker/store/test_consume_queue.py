@@ -25,10 +25,10 @@ def entry(number: int) -> bytes:
 
 
 @contextmanager
-def queue_at(root: Path, capacity: int = 16) -> Iterator[ConsumeQueue]:
+def queue_at(root: Path, capacity: int = 16, topic: str = "orders") -> Iterator[ConsumeQueue]:
     descriptors = DescriptorCache(capacity)
     try:
-        yield ConsumeQueue("orders", 0, root / "orders" / "0", FILE, descriptors)
+        yield ConsumeQueue(topic, 0, root / topic / "0", FILE, descriptors)
     finally:
         descriptors.close()
 
@@ -160,7 +160,8 @@ def test_a_gap_hides_neither_what_is_before_it_nor_what_is_behind_it(
         if persisted:
             queue.persist()
         for number in range(15):
-            expected = number if number < gap or number >= after else after
+            # The gap has the entry of the message behind it.
+            expected = gap if gap <= number <= after else number
             assert queue.first_at_or_after(number * SIZE) == expected
         assert queue.first_at_or_after(15 * SIZE) == 15
 
@@ -176,7 +177,7 @@ def test_a_missing_file_in_the_middle_hides_no_other(tmp_path: Path) -> None:
 # restoring ------------------------------------------------------------------------------------
 
 
-def test_a_gap_is_filled_as_java_fills_it_and_later_messages_keep_their_offsets(
+def test_a_gap_is_filled_with_the_entry_behind_it_and_later_messages_keep_their_offsets(
     tmp_path: Path,
 ) -> None:
     with queue_at(tmp_path) as queue:
@@ -186,7 +187,15 @@ def test_a_gap_is_filled_as_java_fills_it_and_later_messages_keep_their_offsets(
         assert (queue.minimum, queue.readable) == (0, 4)
         queue.persist()
     raw = (tmp_path / "orders" / "0" / f"{0:020d}").read_bytes()
-    assert raw == entry(0) + FILLER + FILLER + entry(3) + bytes(20)
+    assert raw == entry(0) + entry(3) * 3 + bytes(20)
+
+
+def test_a_gap_in_what_only_the_broker_reads_has_nothing_twice(tmp_path: Path) -> None:
+    with queue_at(tmp_path, topic="SCHEDULE_TOPIC_XXXX") as queue:
+        for number in (0, 3):
+            queue.restore(number, entry(number))
+        assert queue.entries(0, 4) == entry(0) + FILLER + FILLER + entry(3)
+        assert queue.first_at_or_after(SIZE) == 3
 
 
 def test_a_queue_whose_beginning_is_gone_starts_in_the_right_file(tmp_path: Path) -> None:
@@ -348,9 +357,10 @@ def test_a_file_that_ends_in_a_gap_is_kept_while_it_has_a_message(tmp_path: Path
         assert queue.remove_files_before(2 * SIZE) == 0
         queue.set_minimum(2 * SIZE)
         assert queue.minimum == 2
-        assert queue.remove_files_before(3 * SIZE) == 1
-        queue.set_minimum(3 * SIZE)
-        assert queue.minimum == 7
+        assert queue.remove_files_before(7 * SIZE) == 0  # the gap points at a message that is there
+        queue.set_minimum(7 * SIZE)
+        assert queue.minimum == 3
+        assert queue.remove_files_before(8 * SIZE) == 1
 
 
 # all queues ---------------------------------------------------------------------------------------

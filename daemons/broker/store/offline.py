@@ -1,0 +1,234 @@
+"""A store that no broker serves, read without changing a byte of it: ours or Java's.
+
+The log is read from its first file to its last. Where something is not a record, reading goes on at
+the next one that says it lies where it lies, so that one damaged place does not hide the others.
+"""
+
+import fcntl
+import mmap
+import os
+import struct
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
+
+_MAGICS = tuple(struct.pack(">i", magic) for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
+_MAGIC_AT = 4
+_PHYSICAL = struct.Struct(">q")
+_PHYSICAL_AT = 28
+_PIECE = 1 << 20  # bytes looked at in one go for zeros
+
+
+class ReadOnlyFile:
+    """A file of a store as memory; `start` is the offset that it is named after."""
+
+    def __init__(self, path: Path, start: int) -> None:
+        """Raises OSError."""
+        self.path = path
+        self.start = start
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self.descriptor).st_size
+        self._map: mmap.mmap | bytes = b""
+        if self.size:
+            self._map = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)
+        self.view = memoryview(self._map)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    def find(self, part: bytes, position: int) -> int:
+        """Where bytes are next, -1 if nowhere."""
+        return self._map.find(part, position)
+
+    @cached_property
+    def data_end(self) -> int:
+        """The position behind the last byte that is not zero."""
+        end = last_extent_end(self.descriptor)
+        while end > 0:
+            start = max(0, end - _PIECE)
+            piece = bytes(self.view[start:end]).rstrip(b"\0")
+            if piece:
+                return start + len(piece)
+            end = start
+        return 0
+
+    def __enter__(self) -> "ReadOnlyFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.view.release()
+        if isinstance(self._map, mmap.mmap):
+            self._map.close()
+        os.close(self.descriptor)
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A part of the log that is no record. `offset` is a physical one; sizes are in bytes."""
+
+    path: Path
+    offset: int
+    size: int
+    why: str
+
+
+class OfflineLog:
+    """The commit log of a store, in a context manager. Files are mapped read-only."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        """Raises OSError for a folder or file that cannot be read."""
+        found = {
+            offset: path
+            for folder in folders
+            for path in folder.iterdir()
+            if (offset := layout.file_offset(path.name)) is not None
+        }
+        self.files = [ReadOnlyFile(found[start], start) for start in sorted(found)]
+        self._starts = [file.start for file in self.files]
+
+    def __enter__(self) -> "OfflineLog":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self.files:
+            file.close()
+
+    @property
+    def minimum(self) -> int:
+        """The physical offset of the first byte that is there."""
+        return self.files[0].start if self.files else 0
+
+    @property
+    def file_size(self) -> int:
+        """The size that files have, if they are whole."""
+        return max((file.size for file in self.files), default=0)
+
+    @property
+    def data_size(self) -> int:
+        """Bytes that hold something, of all files together."""
+        return sum(file.data_end for file in self.files)
+
+    def file_at(self, physical: int) -> ReadOnlyFile | None:
+        number = bisect_right(self._starts, physical) - 1
+        if number < 0 or physical >= self.files[number].end:
+            return None
+        return self.files[number]
+
+    def record_at(self, physical: int) -> Record | None:
+        """The record at an offset, if one begins there and is whole."""
+        file = self.file_at(physical)
+        if file is None:
+            return None
+        try:
+            return next(read_file(file, physical - file.start), None)
+        except (BadRecord, EndOfLog):
+            return None
+
+    def raw(self, record: Record) -> bytes:
+        """The bytes of a record."""
+        file = self.file_at(record.physical)
+        assert file is not None
+        at = record.physical - file.start
+        return bytes(file.view[at : at + record.size])
+
+    def walk(self, start: int = 0) -> Iterator[Record | Hole]:
+        """Every record in its order, each verified with its checksum, and what lies between.
+
+        What was never written, at the end of the log, is no hole.
+        """
+        for number, file in enumerate(self.files):
+            if file.end <= start:
+                continue
+            if number and self.files[number - 1].end != file.start:
+                before = self.files[number - 1]
+                short = before.size < self.file_size
+                why = "the file is shorter than others" if short else "a file is missing"
+                yield Hole(before.path, before.end, file.start - before.end, why)
+            last = not any(later.data_end for later in self.files[number + 1 :])
+            yield from _walk_file(file, max(start - file.start, 0), last=last)
+        if self.files and self.files[-1].size < self.file_size:
+            file = self.files[-1]
+            yield Hole(file.path, file.end, 0, "the file is shorter than others")
+
+
+def _walk_file(file: ReadOnlyFile, position: int, *, last: bool) -> Iterator[Record | Hole]:
+    while position < file.size:
+        try:
+            for record in read_file(file, position):
+                position = record.physical - file.start + record.size
+                yield record
+            return
+        except EndOfLog:
+            if last and file.data_end <= position:
+                return
+            why = "zeros where a record should be"
+        except BadRecord as error:
+            why = str(error)
+        end = max(file.data_end, position + 1) if last else file.size
+        found = _next_record(file, position + 1)
+        stop = end if found is None else found
+        yield Hole(file.path, file.start + position, stop - position, why)
+        if found is None:
+            return
+        position = found
+
+
+def _next_record(file: ReadOnlyFile, position: int) -> int | None:
+    """Where the next whole record begins: its magic and its own offset say so."""
+    at = position + _MAGIC_AT
+    while True:
+        places = [place for magic in _MAGICS if (place := file.find(magic, at)) >= 0]
+        if not places:
+            return None
+        at = min(places)
+        start = at - _MAGIC_AT
+        at += 1
+        if start + layout.RECORD_MINIMUM > file.size:
+            return None
+        (physical,) = _PHYSICAL.unpack_from(file.view, start + _PHYSICAL_AT)
+        if physical != file.start + start:
+            continue
+        try:
+            if next(read_file(file, start), None) is not None:
+                return start
+        except (BadRecord, EndOfLog):
+            continue
+
+
+def last_extent_end(descriptor: int) -> int:
+    """Behind it there is nothing but holes: a log file is as long as its room from the start."""
+    end = 0
+    try:
+        while True:
+            data = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, data, os.SEEK_HOLE)
+    except OSError:  # ENXIO: only a hole is left
+        return end
+
+
+def is_in_use(root: Path) -> bool:
+    """Whether a broker runs on a store: it holds a lock on the file `lock`.
+
+    Java locks a part of the file with fcntl (BrokerController's FileChannel.tryLock).
+    """
+    try:
+        descriptor = os.open(root / layout.LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, 0)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

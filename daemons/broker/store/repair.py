@@ -1,0 +1,306 @@
+"""Repairing a store that no broker serves, so that both this broker and Java's can start on it.
+
+What is no record in the middle of the log ends the log for a recovery: everything behind it would
+be cut. So each hole is filled with records of its length that nobody is shown: they are of
+withdrawn transactions, which are in no queue and no index, and their bodies are what was there.
+Then a recovery, the one of a broker's start, makes queues and index anew from all of the log.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.checksum import crc32
+from mq.daemons.broker.store.commit_log import sync_folder
+from mq.daemons.broker.store.deletions import Deletions
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.offline import Hole, OfflineLog, last_extent_end
+from mq.daemons.broker.store.records import NOT_INDEXED_TRANSACTION, Record
+from mq.daemons.broker.store.verification import Verified, index_files, index_items_at
+from mq.daemons.broker.store_config import MessageStoreConfig
+
+DAMAGED_TOPIC = b"MQ_DAMAGED"
+_OVERHEAD = layout.RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
+_LARGEST_BODY = 1 << 20
+_COPIED_AT_ONCE = 1 << 24
+_CRC_MASK = 0x7FFFFFFF
+_NO_HOST = bytes(8)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """One thing to do. `offset` and `size` are those of the place in the log, -1 and 0 for none."""
+
+    path: Path
+    offset: int
+    size: int
+    what: str
+    do: Callable[[], None]
+
+
+def plan(root: Path, log: OfflineLog, verified: Verified) -> list[Repair]:
+    """What there is to do for a store that was verified; nothing for one without problems."""
+    repairs = list(_log_repairs(log))
+    parts = {problem.part for problem in verified.problems} | set(verified.untold)
+    if "index" in parts:
+        repairs += [
+            Repair(path, -1, 0, "made again from the log", path.unlink)
+            for path in index_files(root)
+        ]
+    if verified.deleted_topics and parts & {"log", "queue", "index", "checkpoint"}:
+        # The recovery that follows reads all of the log and would bring them back.
+        end = max(file.end for file in log.files)
+        path = root / layout.DELETIONS_FILE
+        what = f"note that {', '.join(sorted(verified.deleted_topics))} were deleted"
+        note = _Note(root, sorted(verified.deleted_topics), end, log.minimum)
+        repairs.append(Repair(path, -1, 0, what, note))
+    if parts & {"queue", "log"}:
+        folder = layout.consume_queue_path(root)
+        repairs.append(Repair(folder, -1, 0, "made again from the log", _nothing))
+    if "checkpoint" in parts:
+        path = root / layout.CHECKPOINT_FILE
+        repairs.append(Repair(path, -1, 0, "made again", _nothing))
+    return repairs
+
+
+async def recover(root: Path, config: MessageStoreConfig) -> None:
+    """Make queues, index and checkpoint anew from all of the log.
+
+    Raises StoreLocked, StoreLoadError, OSError.
+    """
+    # Without a checkpoint, and as after a crash, a recovery begins with the first byte.
+    (root / layout.CHECKPOINT_FILE).unlink(missing_ok=True)
+    (root / layout.ABORT_FILE).touch()
+    fitted = fit(root, config)
+    logging.disable(logging.ERROR)  # what it says of damage has been said, and repaired
+    try:
+        store = MessageStore(lambda: fitted, _NO_HOST)
+        await store.start()
+        await store.close()
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
+    """The settings with the sizes that the files of a store have."""
+    config = config.replace(store_path_root_dir=str(root))
+    log_files = _sizes(layout.commit_log_path(root), "*")
+    if log_files:
+        config = config.replace(mapped_file_size_commit_log=max(log_files))
+    if queue_files := _sizes(layout.consume_queue_path(root), "*/*/*"):
+        config = config.replace(mapped_file_size_consume_queue=queue_files[0])
+    for path in index_files(root)[:1]:
+        size = path.stat().st_size
+        if (items_at := index_items_at(size)) is not None:
+            config = config.replace(
+                max_hash_slot_num=(items_at - layout.INDEX_HEADER.size) // layout.INDEX_SLOT.size,
+                max_index_num=(size - items_at) // layout.INDEX_ITEM.size,
+            )
+    return config
+
+
+def copy_store(root: Path, target: Path, step: Callable[[int], None]) -> None:
+    """Copy a store, holes staying holes. Raises OSError; FileExistsError if the target is there."""
+    target.mkdir(parents=True)
+    for folder, _, names in os.walk(root):
+        to = target / Path(folder).relative_to(root)
+        to.mkdir(exist_ok=True)
+        for name in names:
+            if Path(folder, name) != root / layout.LOCK_FILE:
+                _copy_file(Path(folder, name), to / name, step)
+
+
+def _copy_file(source: Path, target: Path, step: Callable[[int], None]) -> None:
+    with open(source, "rb") as old, open(target, "xb") as new:
+        size = os.fstat(old.fileno()).st_size
+        os.ftruncate(new.fileno(), size)
+        end = last_extent_end(old.fileno())
+        position = 0
+        while position < end:
+            position = os.lseek(old.fileno(), position, os.SEEK_DATA)
+            stop = os.lseek(old.fileno(), position, os.SEEK_HOLE)
+            os.lseek(new.fileno(), position, os.SEEK_SET)
+            while position < stop:
+                most = min(stop - position, _COPIED_AT_ONCE)
+                sent = os.sendfile(new.fileno(), old.fileno(), position, most)
+                position += sent
+                step(sent)
+        os.fsync(new.fileno())
+
+
+def _sizes(folder: Path, pattern: str) -> list[int]:
+    return [
+        path.stat().st_size
+        for path in sorted(folder.glob(pattern))
+        if layout.file_offset(path.name) is not None
+    ]
+
+
+def _nothing() -> None:
+    """The recovery at the end does it."""
+
+
+@dataclass(frozen=True)
+class _Note:
+    """Notes that topics were deleted before the end of the log."""
+
+    root: Path
+    topics: list[str]
+    end: int
+    minimum: int
+
+    def __call__(self) -> None:
+        deletions = Deletions(self.root)
+        deletions.load()
+        for topic in self.topics:
+            deletions.add(topic, self.end, self.minimum)
+
+
+# the log --------------------------------------------------------------------------------------
+
+
+def _log_repairs(log: OfflineLog) -> Iterator[Repair]:
+    """How each hole is closed. One too small for a record takes the record behind it with it."""
+    timestamp = 0
+    hole: Hole | None = None
+    for item in log.walk():
+        if isinstance(item, Hole):
+            if hole is not None:
+                yield _close(log, hole, timestamp)
+            hole = item
+        elif hole is not None and hole.size < _OVERHEAD and _adjacent(hole, item):
+            hole = Hole(hole.path, hole.offset, hole.size + item.size, hole.why)
+        else:
+            timestamp = timestamp or item.store_timestamp
+            if hole is not None:
+                yield _close(log, hole, timestamp)
+                hole = None
+            timestamp = item.store_timestamp
+    if hole is not None:
+        yield _close(log, hole, timestamp)
+
+
+def _adjacent(hole: Hole, record: Record) -> bool:
+    return hole.offset + hole.size == record.physical
+
+
+def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
+    file = log.file_at(hole.offset)
+    last = log.files[-1]
+    do: Callable[[], None]
+    if file is None:
+        size = log.file_size
+        short = next((f for f in log.files if f.end == hole.offset and f.size < size), None)
+        if short is not None:
+            room = size - short.size
+            ending = layout.BLANK.pack(room, layout.MAGIC_BLANK) if short is not last else b""
+            what = "made as long as the others"
+            return Repair(
+                short.path, hole.offset, hole.size, what, _Extend(short.path, size, ending)
+            )
+        starts = range(hole.offset, hole.offset + hole.size, size)
+        what = f"{len(starts)} empty files put in the place of missing ones"
+        do = _Fill(hole.path.parent, tuple(starts), size)
+        return Repair(hole.path.parent, hole.offset, hole.size, what, do)
+    if file is last and hole.offset + hole.size >= file.start + file.data_end:
+        what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
+        return Repair(hole.path, hole.offset, hole.size, what, _nothing)
+    if hole.offset + hole.size == file.end:
+        if hole.size < layout.BLANK.size:
+            what = "left as it is: no room to end the file"
+            return Repair(hole.path, hole.offset, hole.size, what, _nothing)
+        pieces = [(hole.offset - file.start, layout.BLANK.pack(hole.size, layout.MAGIC_BLANK))]
+        what = "the rest of the file made blank"
+    else:
+        pieces = list(_fillers(file.view, file.start, hole, timestamp))
+        what = "filled with records that nobody is shown"
+    kept = bytes(file.view[hole.offset - file.start : hole.offset - file.start + hole.size])
+    do = _Write(hole.path, tuple(pieces), hole.offset, kept)
+    return Repair(hole.path, hole.offset, hole.size, what + ", the bytes kept in damaged/", do)
+
+
+def _fillers(
+    content: memoryview, start: int, hole: Hole, timestamp: int
+) -> Iterator[tuple[int, bytes]]:
+    """(Position in the file, bytes to write) of heads and tails of records that fill a hole.
+
+    Between head and tail of each, its body, the bytes stay what they are.
+    """
+    position = hole.offset - start
+    left = hole.size
+    while left:
+        size = left
+        if left > _OVERHEAD + _LARGEST_BODY:
+            size = min(_OVERHEAD + _LARGEST_BODY, left - _OVERHEAD)
+        body_at = position + layout.RECORD_HEAD.size
+        body_size = size - _OVERHEAD
+        body = content[body_at : body_at + body_size]
+        head = layout.RECORD_HEAD.pack(
+            *(size, layout.MAGIC_V1, crc32(body) & _CRC_MASK, 0, 0, 0, start + position),
+            *(NOT_INDEXED_TRANSACTION, timestamp, _NO_HOST, timestamp, _NO_HOST, 0, 0, body_size),
+        )
+        tail = bytes((len(DAMAGED_TOPIC),)) + DAMAGED_TOPIC + layout.SHORT.pack(0)
+        yield position, head
+        yield body_at + body_size, tail
+        position += size
+        left -= size
+
+
+@dataclass(frozen=True)
+class _Write:
+    """Keeps the bytes of a hole in damaged/ and writes over them."""
+
+    path: Path
+    pieces: tuple[tuple[int, bytes], ...]
+    offset: int
+    kept: bytes
+
+    def __call__(self) -> None:
+        folder = self.path.parent.parent / "damaged"
+        folder.mkdir(exist_ok=True)
+        copy = folder / layout.file_name(self.offset)
+        if not copy.exists():
+            copy.write_bytes(self.kept)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for position, data in self.pieces:
+                os.pwrite(descriptor, data, position)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True)
+class _Extend:
+    """Gives a file that was cut off its size back."""
+
+    path: Path
+    size: int
+    ending: bytes
+
+    def __call__(self) -> None:
+        with open(self.path, "ab") as file:
+            if len(self.ending) <= self.size - file.tell():
+                file.write(self.ending)
+            file.truncate(self.size)
+            os.fsync(file.fileno())
+
+
+@dataclass(frozen=True)
+class _Fill:
+    """Makes log files that hold nothing but a blank."""
+
+    folder: Path
+    starts: tuple[int, ...]
+    size: int
+
+    def __call__(self) -> None:
+        for start in self.starts:
+            with open(self.folder / layout.file_name(start), "xb") as file:
+                file.write(layout.BLANK.pack(self.size, layout.MAGIC_BLANK))
+                file.truncate(self.size)
+                os.fsync(file.fileno())
+        sync_folder(self.folder)

@@ -1,0 +1,311 @@
+"""Comparing the parts of a store with its log: what a broker would find wrong, and where.
+
+The log is the truth. Each record is verified with its checksum; each message that consumers may see
+has to have an entry in its queue that points at it, and each entry and each item of the index has
+to point at such a message. Nothing is written.
+"""
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.deletions import Deletions
+from mq.daemons.broker.store.index import key_hash
+from mq.daemons.broker.store.offline import Hole, OfflineLog, ReadOnlyFile
+from mq.daemons.broker.store.records import NOT_INDEXED_TRANSACTION, Record, keys_of
+from mq.protocol import fastjson
+from mq.protocol.properties import decode
+
+Step = Callable[[int], None]
+
+_FILLER_SIZE = 0x7FFFFFFF
+# Java's slots and items of an index file are in this proportion unless both were set.
+_ITEMS_PER_SLOT = 4
+# What is wrong in the same way a thousand times is told so often and then counted.
+_MOST_TOLD = 20
+_HASH_AND_OFFSET = struct.Struct(">iq")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it has to be.
+
+    Attributes:
+        part: log, queue, index, checkpoint or config.
+        path: the file or folder.
+        offset: where in the log (physical) or in the queue (entries); -1 if nowhere.
+        size: bytes of the log that are lost; 0 for what can be made again from the log.
+    """
+
+    part: str
+    path: Path
+    offset: int
+    size: int
+    why: str
+
+
+@dataclass
+class Queue:
+    """A queue's files, and what the log says of it."""
+
+    topic: str
+    queue_id: int
+    folder: Path
+    files: list[ReadOnlyFile]
+    entries: int = 0  # those that the log's messages have
+
+    @property
+    def end(self) -> int:
+        """One past the index of the last entry."""
+        for file in reversed(self.files):
+            position = file.data_end + layout.ENTRY_SIZE - 1
+            position -= position % layout.ENTRY_SIZE
+            while position > 0:
+                if file.view[position - layout.ENTRY_SIZE : position] != _NO_ENTRY:
+                    return (file.start + position) // layout.ENTRY_SIZE
+                position -= layout.ENTRY_SIZE
+        return 0
+
+    @property
+    def begin(self) -> int:
+        """The index of the first entry there is room for."""
+        return self.files[0].start // layout.ENTRY_SIZE if self.files else 0
+
+    def live(self, minimum: int) -> Iterator[tuple[int, int, int]]:
+        """(Index, physical offset, size) of each entry whose record the log, which begins at
+        ``minimum``, still has."""
+        for file in self.files:
+            index = file.start // layout.ENTRY_SIZE
+            whole = file.data_end + layout.ENTRY_SIZE - 1
+            whole = min(whole, file.size) // layout.ENTRY_SIZE * layout.ENTRY_SIZE
+            for physical, size, _ in layout.ENTRY.iter_unpack(file.view[:whole]):
+                if 0 != size != _FILLER_SIZE and physical >= minimum:
+                    yield index, physical, size
+                index += 1
+
+    def entry(self, index: int) -> tuple[int, int, int] | None:
+        """(physical offset, size, tags code), or None where there is none."""
+        position = index * layout.ENTRY_SIZE
+        for file in reversed(self.files):
+            if file.start <= position:
+                if position + layout.ENTRY_SIZE > file.end:
+                    return None
+                raw = layout.ENTRY.unpack_from(file.view, position - file.start)
+                return None if raw[1] == 0 else raw
+        return None
+
+
+_NO_ENTRY = bytes(layout.ENTRY_SIZE)
+
+
+@dataclass
+class Verified:
+    """What was found, and how much was looked at."""
+
+    problems: list[Problem] = field(default_factory=list)
+    untold: Counter[str] = field(default_factory=Counter)  # further problems by part
+    records: int = 0
+    record_bytes: int = 0
+    queues: int = 0
+    entries: int = 0
+    index_items: int = 0
+    of_deleted_topics: int = 0  # messages that wait for their log file to be deleted
+    deleted_topics: set[str] = field(default_factory=set)
+    skipped: list[Path] = field(default_factory=list)  # index files of a size that tells nothing
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of the log that are no records."""
+        return sum(problem.size for problem in self.problems)
+
+    def found(self, problem: Problem) -> None:
+        told = sum(1 for other in self.problems if other.path == problem.path)
+        if told >= _MOST_TOLD:
+            self.untold[problem.part] += 1
+        else:
+            self.problems.append(problem)
+
+
+class Verification:
+    """One look at the store in ``root``; ``log`` is its commit log."""
+
+    def __init__(self, root: Path, log: OfflineLog) -> None:
+        """Raises OSError for files that cannot be read."""
+        self._root = root
+        self._log = log
+        self.result = Verified()
+        self._deletions = Deletions(root)
+        self._deletions.load()
+        self.queues = {(queue.topic, queue.queue_id): queue for queue in read_queues(root)}
+        self._topics = _topics(root, self.result)
+
+    def run(self, step: Step) -> Verified:
+        """Do all of it; `step` is told of bytes of the log that are done."""
+        result = self.result
+        known_end = self._log.minimum
+        for item in self._log.walk():
+            if isinstance(item, Hole):
+                result.found(Problem("log", item.path, item.offset, item.size, item.why))
+                step(item.size)
+                continue
+            known_end = item.physical + item.size
+            result.records += 1
+            result.record_bytes += item.size
+            result.first_timestamp = result.first_timestamp or item.store_timestamp
+            result.last_timestamp = max(result.last_timestamp, item.store_timestamp)
+            if item.is_queued:
+                self._check_entry(item)
+            step(item.size)
+        for queue in self.queues.values():
+            self._check_queue(queue, known_end)
+        for path in index_files(self._root):
+            self._check_index(path)
+        self._check_checkpoint(known_end)
+        _check_config(self._root, result)
+        return result
+
+    def _check_entry(self, record: Record) -> None:
+        """Whether a message's queue has an entry for it."""
+        queue = self.queues.get((record.topic, record.queue_id))
+        if self._deletions.covers(record.topic, record.physical) or (
+            queue is None and record.topic not in self._topics
+        ):
+            self.result.of_deleted_topics += 1
+            if queue is None:
+                self.result.deleted_topics.add(record.topic)
+            return
+        if queue is None:
+            folder = layout.consume_queue_path(self._root) / record.topic / str(record.queue_id)
+            why = f"no queue for the message at {record.physical}"
+            self.result.found(Problem("queue", folder, record.queue_offset, 0, why))
+            return
+        entry = queue.entry(record.queue_offset)
+        if entry is not None and entry[:2] == (record.physical, record.size):
+            queue.entries += 1
+        else:
+            there = "nothing" if entry is None else f"one of {entry[1]} bytes at {entry[0]}"
+            why = f"{there} where the message of {record.size} bytes at {record.physical} should be"
+            self.result.found(Problem("queue", queue.folder, record.queue_offset, 0, why))
+
+    def _check_queue(self, queue: Queue, known_end: int) -> None:
+        """Whether a queue has entries that no message has, within what the log still holds."""
+        self.result.queues += 1
+        self.result.entries += queue.entries
+        if sum(1 for _ in queue.live(self._log.minimum)) == queue.entries:
+            return  # each message has one, and there are no others
+        gap: list[tuple[int, int]] = []  # entries that may be the filling before a message
+        for index, physical, _ in queue.live(self._log.minimum):
+            if gap and gap[-1][1] != physical:
+                self._strangers(queue, gap, known_end)
+                gap = []
+            record = self._log.record_at(physical) if physical < known_end else None
+            if record is None or record[:3] != (queue.topic, queue.queue_id, index):
+                gap.append((index, physical))
+            else:
+                gap = []
+        self._strangers(queue, gap, known_end)
+
+    def _strangers(self, queue: Queue, entries: list[tuple[int, int]], known_end: int) -> None:
+        """Entries whose messages are not where they point."""
+        for index, physical in entries:
+            why = f"points at {physical}, where its message is not"
+            if physical >= known_end:
+                why = f"points behind the end of the log, at {physical}"
+            self.result.found(Problem("queue", queue.folder, index, 0, why))
+
+    def _check_index(self, path: Path) -> None:
+        with ReadOnlyFile(path, 0) as file:
+            items_at = index_items_at(file.size)
+            if items_at is None:
+                self.result.skipped.append(path)
+                return
+            *_, count = layout.INDEX_HEADER.unpack_from(file.view)
+            capacity = (file.size - items_at) // layout.INDEX_ITEM.size
+            for number in range(1, min(count, capacity)):
+                at = items_at + number * layout.INDEX_ITEM.size
+                hashed, physical = _HASH_AND_OFFSET.unpack_from(file.view, at)
+                self.result.index_items += 1
+                if physical < self._log.minimum:
+                    continue
+                record = self._log.record_at(physical)
+                if record is None or not _has_key(record, hashed):
+                    why = f"item {number} points at {physical}, where no message has its key"
+                    self.result.found(Problem("index", path, number, 0, why))
+
+    def _check_checkpoint(self, known_end: int) -> None:
+        path = self._root / layout.CHECKPOINT_FILE
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            if self.result.records:
+                why = "missing: the next start reads the whole log"
+                self.result.found(Problem("checkpoint", path, -1, 0, why))
+            return
+        if len(raw) < layout.CHECKPOINT.size:
+            why = f"{len(raw)} bytes long: the next start reads the whole log"
+            self.result.found(Problem("checkpoint", path, -1, 0, why))
+
+
+def read_queues(root: Path) -> Iterator[Queue]:
+    """The queues there are. Raises OSError."""
+    base = layout.consume_queue_path(root)
+    if not base.is_dir():
+        return
+    for topic in sorted(base.iterdir()):
+        children = topic.iterdir() if topic.is_dir() else ()
+        for folder in sorted(children, key=lambda child: (len(child.name), child.name)):
+            if folder.name.isascii() and folder.name.isdigit() and folder.is_dir():
+                starts = {layout.file_offset(path.name): path for path in folder.iterdir()}
+                files = [
+                    ReadOnlyFile(starts[start], start)
+                    for start in sorted(start for start in starts if start is not None)
+                ]
+                yield Queue(topic.name, int(folder.name), folder, files)
+
+
+def index_files(root: Path) -> list[Path]:
+    """The files of the index, the oldest first."""
+    folder = layout.index_path(root)
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.name.isdigit() and len(path.name) == 17)
+
+
+def index_items_at(size: int) -> int | None:
+    """Where the items of an index file of so many bytes begin; None if that cannot be told."""
+    per_slot = layout.INDEX_SLOT.size + _ITEMS_PER_SLOT * layout.INDEX_ITEM.size
+    slots, rest = divmod(size - layout.INDEX_HEADER.size, per_slot)
+    return layout.INDEX_HEADER.size + slots * layout.INDEX_SLOT.size if slots > 0 == rest else None
+
+
+def _has_key(record: Record, hashed: int) -> bool:
+    if record.sys_flag & NOT_INDEXED_TRANSACTION == NOT_INDEXED_TRANSACTION:
+        return False
+    keys = keys_of(decode(record.properties))
+    return any(key_hash(record.topic, key) == hashed for key in keys)
+
+
+def _topics(root: Path, result: Verified) -> set[str]:
+    path = layout.config_path(root) / "topics.json"
+    try:
+        return set(fastjson.loads(path.read_bytes())["topicConfigTable"])
+    except FileNotFoundError:
+        return set()
+    except (ValueError, KeyError, TypeError):
+        return set()  # _check_config tells of it
+
+
+def _check_config(root: Path, result: Verified) -> None:
+    folder = layout.config_path(root)
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        try:
+            fastjson.loads(path.read_bytes())
+        except ValueError as error:
+            backup = path.with_name(path.name + ".bak")
+            use = "its .bak is used" if backup.exists() else "it counts as empty"
+            result.found(Problem("config", path, -1, 0, f"{error}; at a start {use}"))

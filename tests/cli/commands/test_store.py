@@ -1,0 +1,167 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store import layout
+from tests.cli.support import Mq
+from tests.daemons.broker.store.stores import LOG_FILE
+from tests.daemons.broker.store.test_repair import (
+    MESSAGES,
+    destroy_a_size,
+    records_of,
+    written,
+)
+
+HOLD_A_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return written(tmp_path / "store")
+
+
+@pytest.fixture
+def mq(tmp_path: Path) -> Mq:
+    return Mq(tmp_path / "config")
+
+
+def test_inspect_tells_of_each_part(mq: Mq, root: Path) -> None:
+    done = mq("store", "inspect", str(root), "-o", "json")
+    assert done.status == 0, done.err
+    parts = {row["part"]: row for row in done.json["data"]}
+    assert parts["commitlog"]["files"] == 3
+    assert parts["commitlog"]["note"] == "no broker runs on it"
+    assert parts["consumequeue"]["note"] == "2 queues of 1 topics"
+    assert parts["index"]["files"] == 1
+    end = records_of(root, 2)[-1]
+    assert parts["commitlog"]["maxOffset"] == end.physical + end.size
+    assert f"all before {end.physical + end.size}" in parts["checkpoint"]["note"]
+
+
+def test_inspect_lists_queues_of_topics_by_a_pattern(mq: Mq, root: Path) -> None:
+    done = mq("store", "inspect", str(root), "-t", "Ord*", "-o", "json")
+    shown = [(row["queueId"], row["maxOffset"], row["entries"]) for row in done.json["data"]]
+    assert shown == [(0, MESSAGES // 2, MESSAGES // 2), (1, MESSAGES // 2, MESSAGES // 2)]
+    done = mq("store", "inspect", str(root), "-t", "Nothing")
+    assert (done.status, done.err.splitlines()[0]) == (
+        66,
+        "mq store inspect: no queue of topic Nothing",
+    )
+
+
+def test_inspect_shows_the_message_at_an_offset(mq: Mq, root: Path) -> None:
+    record = records_of(root, 1)[2]
+    arguments = ("store", "inspect", str(root), "--at", str(record.physical))
+    done = mq(*arguments, "--format", r"%t %q %o %k %b\n")
+    number = record.queue_offset * 2 + record.queue_id
+    assert done.out == f"Orders {record.queue_id} {record.queue_offset} k{number} body {number}\n"
+    done = mq("store", "inspect", str(root), "--at", str(record.physical + 1))
+    assert done.status == 66
+    assert f"no whole message begins at {record.physical + 1}" in done.err
+
+
+def test_inspect_tells_that_a_broker_runs(mq: Mq, root: Path) -> None:
+    # In another process: locks are by process.
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_A_LOCK, root / layout.LOCK_FILE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        done = mq("store", "inspect", str(root))
+        assert "a broker runs on it" in done.out
+        done = mq("store", "repair", str(root), "--yes")
+        assert (done.status, "a broker runs on" in done.err) == (75, True)
+        holder.kill()
+
+
+def test_verify_ends_with_0_for_a_whole_store_and_with_65_for_a_damaged_one(
+    mq: Mq, root: Path
+) -> None:
+    done = mq("store", "verify", str(root), "-o", "json")
+    assert (done.status, done.json["data"]) == (0, [])
+    assert done.json["totals"] == {
+        **{"records": MESSAGES, "queues": 2, "entries": MESSAGES, "indexItems": MESSAGES},
+        **{"ofDeletedTopics": 0, "problems": 0, "lostBytes": 0},
+        "recordBytes": done.json["totals"]["recordBytes"],
+    }
+    destroy_a_size(root)
+    record = records_of(root, 1)[4]
+    done = mq("store", "verify", str(root), "-o", "json")
+    assert done.status == 65
+    first = done.json["data"][0]
+    assert (first["part"], first["offset"]) == ("log", record.physical + record.size)
+    assert first["why"].startswith("a size of ")
+
+
+def test_repair_wants_a_copy_or_a_yes(mq: Mq, root: Path) -> None:
+    destroy_a_size(root)
+    before = (root / "commitlog" / layout.file_name(LOG_FILE)).read_bytes()
+    done = mq("store", "repair", str(root))
+    assert done.status == 64
+    assert "--copy NEW-DIR; or in place: --yes" in done.err
+    done = mq("store", "repair", str(root), "--dry-run")
+    assert (done.status, "filled with records" in done.out) == (0, True), done.err
+    assert (root / "commitlog" / layout.file_name(LOG_FILE)).read_bytes() == before
+
+
+def test_repair_of_a_copy_leaves_the_store_as_it_is(mq: Mq, root: Path, tmp_path: Path) -> None:
+    destroy_a_size(root)
+    copy = tmp_path / "copy"
+    done = mq("store", "repair", str(root), "--copy", str(copy), "-o", "json")
+    assert (done.status, done.json["totals"]) == (0, {"problemsLeft": 0}), done.err
+    assert mq("store", "verify", str(copy)).status == 0
+    assert mq("store", "verify", str(root)).status == 65
+    done = mq("store", "repair", str(root), "--copy", str(copy))
+    assert (done.status, "is already there" in done.err) == (73, True)
+
+
+def test_repair_in_place_with_a_yes(mq: Mq, root: Path) -> None:
+    destroy_a_size(root)
+    done = mq("store", "repair", str(root), "--yes")
+    assert (done.status, done.err) == (0, "")
+    assert mq("store", "verify", str(root)).status == 0
+
+
+def test_what_cannot_be_repaired_is_told(mq: Mq, root: Path) -> None:
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text("{broken")
+    done = mq("store", "repair", str(root), "--yes", "-o", "json")
+    assert (done.status, done.json["totals"]) == (65, {"problemsLeft": 1})
+
+
+def test_dump_prints_messages_in_the_order_of_the_log(mq: Mq, root: Path) -> None:
+    done = mq("store", "dump", str(root), "--format", r"%b\n")
+    assert done.out.splitlines() == [f"body {number}" for number in range(MESSAGES)]
+    record = records_of(root, 1)[0]
+    arguments = ("store", "dump", str(root), "-q", "1", "--from", str(record.physical), "-m", "3")
+    done = mq(*arguments, "-o", "json")
+    bodies = [item["body"] for item in done.json["data"]]
+    first = record.queue_offset * 2 + record.queue_id
+    first += 1 - first % 2
+    assert bodies == [f"body {first + 2 * more}" for more in range(3)]
+    assert mq("store", "dump", str(root), "-t", "Other*").out == ""
+    assert mq("store", "dump", str(root), "-e", "1970-01-02T00:00:00Z").out == ""
+
+
+def test_dump_goes_on_behind_damage_and_says_so(mq: Mq, root: Path) -> None:
+    destroy_a_size(root)
+    done = mq("store", "dump", str(root), "--format", r"%b\n")
+    assert (done.status, len(done.out.splitlines())) == (1, MESSAGES - 1)
+    assert "left out: a size of " in done.err
+
+
+def test_a_folder_that_is_no_store_is_told(mq: Mq, tmp_path: Path) -> None:
+    for command in ("inspect", "verify", "dump"):
+        done = mq("store", command, str(tmp_path))
+        assert (done.status, f"{tmp_path} is no store" in done.err) == (66, True)

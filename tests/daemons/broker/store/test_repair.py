@@ -1,0 +1,312 @@
+"""Stores are damaged on purpose, looked through, repaired, and served again."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store import layout, repair
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.offline import OfflineLog
+from mq.daemons.broker.store.records import Record
+from mq.daemons.broker.store.verification import Verification, Verified
+from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store
+
+TOPIC = "Orders"
+MESSAGES = 90  # in three files of the log
+SLOTS = {"slots": 25}  # four items to a slot, so that verifying knows where items are
+
+
+def properties(number: int) -> bytes:
+    return b"KEYS\x01k%d\x02TAGS\x01a" % number
+
+
+def written(root: Path) -> Path:
+    """A store with messages in two queues."""
+
+    async def work(store: MessageStore) -> None:
+        for number in range(MESSAGES):
+            key = (f"k{number}",)
+            body = b"body %d" % number
+            await put(store, TOPIC, number % 2, body, keys=key, properties=properties(number))
+
+    with_store(root, work, **SLOTS)
+    return root
+
+
+def verified(root: Path) -> Verified:
+    with OfflineLog([layout.commit_log_path(root)]) as log:
+        return Verification(root, log).run(lambda _: None)
+
+
+def repaired(root: Path) -> list[str]:
+    """Repair in place; what was done."""
+    with OfflineLog([layout.commit_log_path(root)]) as log:
+        repairs = repair.plan(root, log, Verification(root, log).run(lambda _: None))
+        for item in repairs:
+            item.do()
+    asyncio.run(repair.recover(root, settings(root)))
+    return [item.what for item in repairs]
+
+
+def bodies(root: Path) -> set[bytes]:
+    """What consumers get from a broker on this store: each message of each queue."""
+
+    async def work(store: MessageStore) -> set[bytes]:
+        assert store.report.damages == []
+        found = set()
+        for queue_id in (0, 1):
+            queue = store.queue(TOPIC, queue_id)
+            for index in range(queue.minimum, queue.readable):
+                entry = queue.entry(index)
+                assert entry is not None
+                if store.is_true_entry(queue, index, entry[0], entry[1]):
+                    view = store.log.view(entry[0], entry[1])
+                    assert view is not None
+                    start = layout.RECORD_HEAD.size
+                    (size,) = layout.INT.unpack_from(view, start - 4)
+                    found.add(bytes(view[start : start + size]))
+        return found
+
+    return with_store(root, work, **SLOTS)
+
+
+def log_file(root: Path, number: int) -> Path:
+    return layout.commit_log_path(root) / layout.file_name(number * LOG_FILE)
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def records_of(root: Path, number: int) -> list[Record]:
+    with OfflineLog([layout.commit_log_path(root)]) as log:
+        start = number * LOG_FILE
+        found = [item for item in log.walk() if isinstance(item, Record)]
+    return [record for record in found if start <= record.physical < start + LOG_FILE]
+
+
+def flip_a_bit_of_a_body(root: Path) -> int:
+    record = records_of(root, 1)[5]
+    at = record.physical - LOG_FILE + layout.RECORD_HEAD.size
+    overwrite(log_file(root, 1), at, b"X")
+    return 1
+
+
+def destroy_a_size(root: Path) -> int:
+    overwrite(log_file(root, 1), records_of(root, 1)[5].physical - LOG_FILE, b"\x7f")
+    return 1
+
+
+def zero_a_page(root: Path) -> int:
+    first, *_, last = records_of(root, 1)[3:8]
+    begin, end = first.physical - LOG_FILE, last.physical - LOG_FILE + last.size
+    overwrite(log_file(root, 1), begin, bytes(end - begin))
+    return 5
+
+
+def lose_the_end_of_a_file(root: Path) -> int:
+    records = records_of(root, 1)
+    at = records[20].physical - LOG_FILE
+    overwrite(log_file(root, 1), at, b"\xff" * (LOG_FILE - at))
+    return len(records) - 20
+
+
+def cut_a_file_off(root: Path) -> int:
+    records = records_of(root, 1)
+    path = log_file(root, 1)
+    with open(path, "r+b") as file:
+        file.truncate(records[20].physical - LOG_FILE)
+    return len(records) - 20
+
+
+def delete_a_file(root: Path) -> int:
+    lost = len(records_of(root, 1))
+    log_file(root, 1).unlink()
+    return lost
+
+
+def write_garbage_behind_the_end(root: Path) -> int:
+    end = records_of(root, 2)[-1]
+    at = end.physical + end.size - 2 * LOG_FILE
+    overwrite(log_file(root, 2), at, b"garbage" * 20)
+    return 0
+
+
+def cut_the_last_file_off(root: Path) -> int:
+    records = records_of(root, 2)
+    with open(log_file(root, 2), "r+b") as file:
+        file.truncate(records[3].physical - 2 * LOG_FILE)
+    return len(records) - 3
+
+
+LOG_DAMAGES = [
+    flip_a_bit_of_a_body,
+    destroy_a_size,
+    zero_a_page,
+    lose_the_end_of_a_file,
+    cut_a_file_off,
+    delete_a_file,
+    write_garbage_behind_the_end,
+    cut_the_last_file_off,
+]
+
+
+def test_a_whole_store_has_no_problems_and_nothing_to_repair(tmp_path: Path) -> None:
+    root = written(tmp_path)
+    found = verified(root)
+    assert (found.problems, found.records, found.entries) == ([], MESSAGES, MESSAGES)
+    assert (found.queues, found.index_items, found.skipped) == (2, MESSAGES, [])
+    with OfflineLog([layout.commit_log_path(root)]) as log:
+        assert repair.plan(root, log, found) == []
+
+
+@pytest.mark.parametrize("damage", LOG_DAMAGES)
+def test_a_damaged_log_is_told_and_repaired(tmp_path: Path, damage: Callable[[Path], int]) -> None:
+    root = written(tmp_path)
+    everything = bodies(root)
+    lost = damage(root)
+    found = verified(root)
+    assert [problem for problem in found.problems if problem.part == "log"]
+    assert found.records == MESSAGES - lost
+    repaired(root)
+    assert verified(root).problems == []
+    kept = bodies(root)
+    assert kept < everything if lost else kept == everything
+    assert len(everything) - len(kept) == lost
+    assert verified(root).problems == []
+
+
+def test_messages_can_be_stored_after_a_repair_at_the_offsets_that_follow(tmp_path: Path) -> None:
+    root = written(tmp_path)
+    zero_a_page(root)
+    repaired(root)
+
+    async def work(store: MessageStore) -> int:
+        await put(store, TOPIC, 0, b"new")
+        return store.queue(TOPIC, 0).readable
+
+    assert with_store(root, work, **SLOTS) == MESSAGES // 2 + 1
+    assert b"new" in bodies(root)
+    assert verified(root).problems == []
+
+
+def test_the_bytes_of_a_hole_are_kept(tmp_path: Path) -> None:
+    root = written(tmp_path)
+    record = records_of(root, 1)[5]
+    at = record.physical - LOG_FILE
+    before = log_file(root, 1).read_bytes()[at : at + record.size]
+    overwrite(log_file(root, 1), at, b"\x7f")
+    assert repaired(root)[0].startswith("filled with records that nobody is shown")
+    kept = (root / "damaged" / layout.file_name(record.physical)).read_bytes()
+    assert kept == b"\x7f" + before[1:]
+
+
+def test_a_hole_too_small_for_a_record_takes_the_next_message_with_it(tmp_path: Path) -> None:
+    root = written(tmp_path)
+    records = records_of(root, 1)
+    # The record says that it is 60 bytes shorter, and its parts do not add up.
+    size = records[5].size
+    position = records[5].physical - LOG_FILE
+    data = log_file(root, 1).read_bytes()
+    moved = data[position : position + size - 60]
+    overwrite(log_file(root, 1), position, bytes(60) + moved[: size - 60])
+    everything = bodies(written(tmp_path / "other"))
+    repaired(root)
+    assert verified(root).problems == []
+    assert len(everything - bodies(root)) == 1
+
+
+def damage_an_entry(root: Path) -> str:
+    path = layout.consume_queue_path(root) / TOPIC / "1" / layout.file_name(0)
+    overwrite(path, 7 * layout.ENTRY_SIZE, layout.ENTRY.pack(17, 100, 0))
+    return "queue"
+
+
+def delete_a_queue(root: Path) -> str:
+    folder = layout.consume_queue_path(root) / TOPIC / "1"
+    for path in folder.iterdir():
+        path.unlink()
+    return "queue"
+
+
+def add_an_entry(root: Path) -> str:
+    folder = layout.consume_queue_path(root) / TOPIC / "1"
+    path = folder / layout.file_name(800)
+    overwrite(path, 5 * layout.ENTRY_SIZE, layout.ENTRY.pack(1 << 40, 100, 0))
+    return "queue"
+
+
+def damage_the_index(root: Path) -> str:
+    [path] = layout.index_path(root).iterdir()
+    items_at = layout.INDEX_HEADER.size + 25 * layout.INDEX_SLOT.size
+    overwrite(path, items_at + 30 * layout.INDEX_ITEM.size, b"\0\0\0\7")
+    return "index"
+
+
+def shorten_the_checkpoint(root: Path) -> str:
+    (root / layout.CHECKPOINT_FILE).write_bytes(b"short")
+    return "checkpoint"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [damage_an_entry, delete_a_queue, add_an_entry, damage_the_index, shorten_the_checkpoint],
+)
+def test_what_derives_from_the_log_is_made_again(
+    tmp_path: Path, damage: Callable[[Path], str]
+) -> None:
+    root = written(tmp_path)
+    everything = bodies(root)
+    part = damage(root)
+    assert {problem.part for problem in verified(root).problems} == {part}
+    assert verified(root).lost_bytes == 0
+    repaired(root)
+    assert verified(root).problems == []
+    assert bodies(root) == everything
+
+
+def test_a_topic_that_java_deleted_does_not_come_back(tmp_path: Path) -> None:
+    root = written(tmp_path)
+    folder = layout.consume_queue_path(root) / TOPIC
+    for path in (*folder.glob("*/*"), *folder.iterdir(), folder):
+        path.unlink() if path.is_file() else path.rmdir()
+    (root / layout.CHECKPOINT_FILE).write_bytes(b"")
+    found = verified(root)
+    assert (found.of_deleted_topics, found.deleted_topics) == (MESSAGES, {TOPIC})
+    repaired(root)
+    assert bodies(root) == set()
+
+
+def test_the_queue_of_a_topic_that_there_is_must_be_there(tmp_path: Path) -> None:
+    root = written(tmp_path)
+    config = layout.config_path(root)
+    config.mkdir()
+    (config / "topics.json").write_text('{"topicConfigTable":{"Orders":{}}}')
+    (config / "consumerOffset.json").write_text("{broken")
+    folder = layout.consume_queue_path(root) / TOPIC / "0"
+    for path in (*folder.iterdir(), folder):
+        path.unlink() if path.is_file() else path.rmdir()
+    found = verified(root)
+    assert {problem.part for problem in found.problems} == {"queue", "config"}
+    assert len([problem for problem in found.problems if problem.part == "queue"]) == 20
+    assert found.untold == {"queue": MESSAGES // 2 - 20}
+
+
+def test_a_copy_is_the_same_and_as_sparse(tmp_path: Path) -> None:
+    root = written(tmp_path / "store")
+    with open(root / "sparse", "wb") as file:
+        file.truncate(1 << 24)
+        file.seek(1 << 23)
+        file.write(b"in the middle")
+    repair.copy_store(root, tmp_path / "copy", lambda _: None)
+    for path in root.rglob("*"):
+        copy = tmp_path / "copy" / path.relative_to(root)
+        if path.is_file() and path.name != layout.LOCK_FILE:
+            assert copy.read_bytes() == path.read_bytes()
+    assert (tmp_path / "copy" / "sparse").stat().st_blocks < 1024
+    with pytest.raises(FileExistsError):
+        repair.copy_store(root, tmp_path / "copy", lambda _: None)
