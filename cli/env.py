@@ -46,18 +46,21 @@ class Environment:
 
     @classmethod
     def of_process(cls) -> "Environment":
-        """The surroundings of this process."""
+        """The surroundings of this process; a stream that is closed is empty, or takes all."""
+        stdin = sys.stdin or open(os.devnull)
+        stdout = sys.stdout or open(os.devnull, "w")
+        stderr = sys.stderr or open(os.devnull, "w")
         found = cls(
-            stdin=sys.stdin,
-            stdout=sys.stdout,
-            stderr=sys.stderr,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             variables=os.environ,
-            terminal=sys.stdout.isatty(),
-            error_terminal=sys.stderr.isatty(),
-            input_terminal=sys.stdin.isatty(),
+            terminal=stdout.isatty(),
+            error_terminal=stderr.isatty(),
+            input_terminal=stdin.isatty(),
         )
         if found.terminal or found.error_terminal:
-            found._measured = sys.stdout if found.terminal else sys.stderr
+            found._measured = stdout if found.terminal else stderr
         return found
 
     def writing_to(self, stdout: TextIO, stderr: TextIO) -> "Environment":

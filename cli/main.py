@@ -22,8 +22,9 @@ def app() -> None:
     # Imports make many objects and no garbage: collecting while they run costs a tenth of a start.
     gc.disable()
     try:
-        status = run(sys.argv[1:], Environment.of_process())
-        sys.stdout.flush()
+        environment = Environment.of_process()
+        status = run(sys.argv[1:], environment)
+        environment.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has ended (`mq topicList | head`). Nothing is wrong with it.
         sys.stdout = None  # so that nothing is flushed at exit

@@ -131,6 +131,8 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
             for result in outcome.results():
                 if not call.changes:
                     results.append(result)
+                elif effect_of(function).endless:
+                    break  # what follows would be the same again
         except Exception as error:
             if not call.changes:
                 raise

@@ -9,6 +9,7 @@ back; only the first round's wrong command line or configuration does.
 """
 
 import io
+import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -64,6 +65,11 @@ def _round(start: Callable[[], Outcome], printer: Printer, environment: Environm
         return shown.status
 
 
+def _end(number: int, frame: object) -> None:
+    """End on SIGTERM so that the terminal gets its own screen back first."""
+    raise SystemExit(128 + number)
+
+
 class _Stream(nullcontext[None]):
     """Rounds one after the other."""
 
@@ -100,10 +106,12 @@ class _Screen(AbstractContextManager[None]):
         )
         self._console = console
         self._live = Live(console=console, screen=True, auto_refresh=False)
+        self._before = signal.signal(signal.SIGTERM, _end)
         self._live.__enter__()
 
     def __exit__(self, *exc: Any) -> None:
         self._live.__exit__(*exc)
+        signal.signal(signal.SIGTERM, self._before)
         if self._text:
             self._call.environment.stdout.write(self._text)
 

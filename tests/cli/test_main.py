@@ -1,5 +1,7 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -141,3 +143,24 @@ def test_what_was_meant_is_suggested_first(words: str, meant: str, mq: Mq) -> No
     finished = mq(*words.split())
     assert finished.status == 64
     assert f"hint: did you mean {meant}" in finished.err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_matter(closed: str) -> None:
+    ended = subprocess.run(["sh", "-c", f"{sys.executable} -m mq --help {closed}"], timeout=60)
+    assert ended.returncode == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+def test_a_full_disk_is_one_line_and_its_status(cluster: Mq) -> None:
+    for arguments in ("--help", "topicList", "topicList -o json"):
+        ended = subprocess.run(
+            ["sh", "-c", f"{sys.executable} -m mq {arguments} >/dev/full"],
+            env={**os.environ, **cluster.variables},
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+        assert ended.returncode == 74
+        assert ended.stderr.count("\n") == 1
+        assert "No space left on device" in ended.stderr
