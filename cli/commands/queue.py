@@ -182,15 +182,9 @@ async def check_rocksdb_cq_write_progress(
     cluster_name: Annotated[
         str, typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each master of it.")
     ],
-    namesrv_addr: Annotated[
+    nameserver_addr: Annotated[
         str | None,
-        typer.Option(
-            "-n",
-            "--nameserverAddr",
-            "--namesrvAddr",
-            metavar="HOST:PORT[;…]",
-            help="Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.",
-        ),
+        typer.Option("--nameserverAddr", metavar="HOST:PORT[;…]", help="The same as -n."),
     ] = None,
     topic: Annotated[
         str, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")
@@ -206,7 +200,10 @@ async def check_rocksdb_cq_write_progress(
     it finds into its log.
     """
     from mq.cli.release import since_5
+    from mq.client.caller import parse_name_servers
 
+    if nameserver_addr is not None:
+        call.name_servers = list(parse_name_servers(nameserver_addr))
     since = check_from
     if since is None:
         since = int(call.environment.clock() * 1000) - 30 * 24 * 3600 * 1000

@@ -41,4 +41,7 @@ def test_a_broker_without_rocksdb_is_said_to_be_older(cluster: Mq, standalone: S
         "RocketMQ 5, which checkRocksdbCqWriteProgress needs"
     )
     spelled = ("checkRocksdbCqWriteProgress", "-c", "Nowhere", "--nameserverAddr")
-    assert cluster(*spelled, standalone.name_server_address).status == 66
+    elsewhere = cluster.having({"NAMESRV_ADDR": "127.0.0.1:1"})
+    assert elsewhere(*spelled, standalone.name_server_address).status == 66
+    assert cluster(*spelled[:-1], "-n", "127.0.0.1:1").status == 69
+    assert cluster(*spelled, "nowhere").status == 64
