@@ -1,6 +1,6 @@
 """The completion for bash."""
 
-from mq.cli.manual.specs import CommandSpec, first_words, second_words, specs
+from mq.cli.manual.specs import Spec, first_words, second_words, shared_sets, specs
 
 _HEAD = """\
 # Completion of mq for bash 4 and later. Written by `mq manual`: make manual.
@@ -115,20 +115,20 @@ complete -F _mq mq
 def script() -> str:
     """completions/bash/mq."""
     found = specs()
-    shared = _shared_sets(found)
+    sets = shared_sets(found)
     lines = [_HEAD]
     lines.append(f"_mq_first=({' '.join(name for name, _ in first_words())})")
     lines.append("declare -gA _mq_second=(")
     for word, others in second_words().items():
         lines.append(f"    [{word}]='{' '.join(name for name, _ in others)}'")
     lines.append(")")
-    for text, name in shared.items():
-        lines.append(f"{name}='{text}'")
+    for options, name in sets.items():
+        lines.append(f"{name}=({' '.join(map(_spec, options))})")
     lines += ["", "_mq_options() { # command: sets _mq_specs and argument", "    case $1 in"]
     for command in found:
-        own, name = _split(command, shared)
+        shared = f'"${{{sets[command.shared]}[@]}}"'
         lines.append(f"    {_quoted(command.key)})")
-        lines.append(f"        _mq_specs=({' '.join([*own, f'${name}'])})")
+        lines.append(f"        _mq_specs=({' '.join([*map(_spec, command.own), shared])})")
         if command.argument:
             lines.append(f"        argument='{command.argument}'")
         lines.append("        ;;")
@@ -136,31 +136,9 @@ def script() -> str:
     return "\n".join(lines)
 
 
-def _texts(command: CommandSpec) -> list[str]:
+def _spec(option: Spec) -> str:
     """`-t,--topic=topics`: the = says that it takes a value."""
-    return [
-        ",".join(spec.flags) + (f"={spec.kind}" if spec.takes_value else "")
-        for spec in command.options
-    ]
-
-
-def _own(command: CommandSpec) -> int:
-    """How many of the options are the command's own: the shared ones begin with that cluster's."""
-    for index, spec in enumerate(command.options):
-        if "--namesrvAddr" in spec.flags:
-            return index
-    return len(command.options) - 1
-
-
-def _shared_sets(found: list[CommandSpec]) -> dict[str, str]:
-    """Lists of options that many commands end with, each under the name of a variable."""
-    texts = dict.fromkeys(" ".join(_texts(command)[_own(command) :]) for command in found)
-    return {text: f"_mq_shared_{number}" for number, text in enumerate(texts)}
-
-
-def _split(command: CommandSpec, shared: dict[str, str]) -> tuple[list[str], str]:
-    texts, place = _texts(command), _own(command)
-    return [_quoted(text) for text in texts[:place]], shared[" ".join(texts[place:])]
+    return _quoted(",".join(option.flags) + (f"={option.kind}" if option.takes_value else ""))
 
 
 def _quoted(word: str) -> str:

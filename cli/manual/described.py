@@ -5,6 +5,7 @@ import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from mq.cli import catalog
@@ -69,6 +70,7 @@ def commands(group: str | None = None) -> list[Described]:
     ]
 
 
+@cache
 def describe(group: str, name: str) -> Described:
     """One command."""
     declared = load(group, name)

@@ -1,6 +1,6 @@
 """The completion for fish."""
 
-from mq.cli.manual.specs import Spec, first_words, second_words, specs
+from mq.cli.manual.specs import Spec, first_words, second_words, shared_sets, specs
 
 _HEAD = """\
 # Completion of mq for fish. Written by `mq manual`: make manual.
@@ -93,10 +93,17 @@ def script() -> str:
         lines += [f"        {_printed(name, words)}" for name, words in others]
     lines += ["    end", "end", ""]
     lines += ["# An option is a line: flags|1 if it takes a value|kind|help."]
+    found = specs()
+    sets = shared_sets(found)
+    for options, name in sets.items():
+        lines.append(f"function _{name}")
+        lines += [f"    echo {_quoted(_line(option))}" for option in options]
+        lines += ["end", ""]
     lines += ["function __mq_options -a command", "    switch $command"]
-    for command in specs():
+    for command in found:
         lines.append(f"        case '{command.key}'")
-        lines += [f"            echo {_quoted(_line(option))}" for option in command.options]
+        lines += [f"            echo {_quoted(_line(option))}" for option in command.own]
+        lines.append(f"            _{sets[command.shared]}")
         if command.argument:
             lines.append(f"            echo 'argument|1|{command.argument}|'")
     lines += ["    end", "end", "", _CODE]

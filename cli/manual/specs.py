@@ -20,12 +20,17 @@ class Spec:
 
 @dataclass(frozen=True)
 class CommandSpec:
-    """A command: `key` is its folded name, as catalog.fold has it; `argument` the kind of one."""
+    """A command: `key` is its folded name, as catalog.fold has it; `argument` the kind of one.
+
+    `shared` are the options that other commands have, too: few sets of them, so that scripts keep
+    each once.
+    """
 
     name: str
     key: str
     summary: str
-    options: tuple[Spec, ...]
+    own: tuple[Spec, ...]
+    shared: tuple[Spec, ...]
     argument: str
 
 
@@ -58,13 +63,19 @@ def second_words() -> dict[str, list[tuple[str, str]]]:
 
 def _spec(command: Described) -> CommandSpec:
     arguments = [option for option in command.options if not option.flags]
-    options = [_option(command, option) for option in command.options if option.flags]
-    options.append(Spec(("-h", "--help"), False, "", "", "Show the options.", False))
+    own = [_option(command, option) for option in command.own if option.flags]
+    shared: list[Spec] = []
+    for option in command.common:
+        # The columns are the command's own.
+        is_own = option.flags[0] in ("--columns", "--sort")
+        (own if is_own else shared).append(_option(command, option))
+    shared.append(Spec(("-h", "--help"), False, "", "", "Show the options.", False))
     return CommandSpec(
         name=command.name,
         key=catalog.fold(command.name),
         summary=command.summary,
-        options=tuple(options),
+        own=tuple(own),
+        shared=tuple(shared),
         argument=arguments[0].kind if arguments else "",
     )
 
@@ -77,3 +88,9 @@ def _option(command: Described, option: Option) -> Spec:
     return Spec(
         option.flags, bool(option.metavar), kind, option.metavar, option.help, option.repeated
     )
+
+
+def shared_sets(found: list[CommandSpec]) -> dict[tuple[Spec, ...], str]:
+    """The sets of shared options that there are, each with a name for a variable."""
+    sets = dict.fromkeys(command.shared for command in found)
+    return {options: f"_mq_shared_{number}" for number, options in enumerate(sets)}

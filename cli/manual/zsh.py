@@ -1,6 +1,6 @@
 """The completion for zsh."""
 
-from mq.cli.manual.specs import Spec, first_words, second_words, specs
+from mq.cli.manual.specs import Spec, first_words, second_words, shared_sets, specs
 
 _HEAD = """\
 #compdef mq
@@ -65,11 +65,18 @@ def script() -> str:
         lines += [f"            {_described(name, words)}" for name, words in others]
         lines += ["        )", "        ;;"]
     lines += ["    esac", "    _describe -t commands command names", "}", ""]
+    found = specs()
+    sets = shared_sets(found)
+    for options, name in sets.items():
+        lines += [f"{name}=("]
+        lines += [f"    {spec}" for option in options for spec in _specs(option)]
+        lines += [")", ""]
     lines += ["_mq_options() { # command: sets options", "    case $1 in"]
-    for command in specs():
+    for command in found:
         lines += [f"    '{command.key}')", "        options=("]
-        for option in command.options:
+        for option in command.own:
             lines += [f"            {spec}" for spec in _specs(option)]
+        lines.append(f"            ${sets[command.shared]}")
         if command.argument:
             lines.append(f"            '::argument:{_action(command.argument)}'")
         lines += ["        )", "        ;;"]
