@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.protocol.message import StoredMessage
 
+TRIES = 3  # of a pull that fails for the moment
+RETRY_SECONDS = 1.0
 PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
 
 
@@ -154,27 +156,18 @@ class Reader:
 
         With each batch comes what `span.next` is once the caller has done with it.
         """
-        expression, kind = self.choice.expression
         test, end = self._test, span.end
-
-        def pull(offset: int) -> "asyncio.Task[PullResult]":
-            return asyncio.ensure_future(
-                self._consumer.pull(
-                    span.queue, offset, expression, max_count=PULL_COUNT, expression_type=kind
-                )
-            )
-
         if span.next >= end:
             return
         offset = span.next
-        pending = pull(offset)
+        pending = asyncio.ensure_future(self._pull(span.queue, offset))
         try:
             while True:
                 result = await pending
                 after = result.next_offset
                 over = after >= end or after <= offset or result.status is PullStatus.NO_NEW
                 if not over:
-                    pending = pull(after)
+                    pending = asyncio.ensure_future(self._pull(span.queue, after))
                 messages = result.messages
                 if after > end:
                     messages = [item for item in messages if item.queue_offset < end]
@@ -188,6 +181,19 @@ class Reader:
             if pending.done():
                 pending.cancelled() or pending.exception()  # seen: nobody waits for it any more
             pending.cancel()
+
+    async def _pull(self, queue: MessageQueue, offset: int) -> PullResult:
+        expression, kind = self.choice.expression
+        for left in reversed(range(TRIES)):
+            try:
+                return await self._consumer.pull(
+                    queue, offset, expression, max_count=PULL_COUNT, expression_type=kind
+                )
+            except MQError as error:
+                if not (left and error.retriable):
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+        raise AssertionError("the last try returns or raises")
 
 
 class Rate:

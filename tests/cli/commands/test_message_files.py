@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.pairs import dead_broker, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
+from tests.interop.peers import free_port
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -322,6 +323,65 @@ def test_a_copy_that_was_cut_goes_on(cluster: Mq, standalone: Standalone, tmp_pa
         assert sorted(set(map(int, found))) == list(range(300))
         assert len(found) <= 300 + 32
     assert not state.exists()
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "mq", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_broker_that_stops_in_the_middle_of_an_export_costs_nothing(tmp_path: Path) -> None:
+    ports = (free_port(), free_port())
+    file, part = tmp_path / "messages.jsonl", tmp_path / "messages.jsonl.part"
+    with running_pair(store=tmp_path / "store", ports=ports) as pair:
+        make_topic(pair, "Stops", 2)
+        for queue_id in (0, 1):
+            put(pair, numbered("Stops", 300), queue_id)
+        where = ("-n", pair.name_server_address)
+        command = ("message", "export", str(file), "-t", "Stops", *where)
+        process = started(*command, "--rate", "150")
+        until(part.exists)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert f"mq message export: broker-a:0: 127.0.0.1:{ports[1]}: " in err
+    assert 0 <= len(lines(file.read_text())) < 600
+    with running_pair(store=tmp_path / "store", ports=ports):
+        resumed = Mq(tmp_path / "config")(*command, "--resume")
+        assert resumed.status == 0, resumed.err
+    places = [(line["queueId"], line["queueOffset"]) for line in lines(file.read_text())]
+    assert sorted(places) == [(queue, offset) for queue in (0, 1) for offset in range(300)]
+
+
+def test_a_broker_that_stops_in_the_middle_of_an_import_costs_nothing(tmp_path: Path) -> None:
+    ports = (free_port(), free_port())
+    file = tmp_path / "messages.jsonl"
+    file.write_text(
+        "".join(f'{{"topic":"StopsIn","queueId":0,"body":"{number}"}}\n' for number in range(900))
+    )
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": f"127.0.0.1:{ports[0]}"})
+    with running_pair(store=tmp_path / "store", ports=ports) as pair:
+        make_topic(pair, "StopsIn", 1)
+        where = ("-n", pair.name_server_address)
+        command = ("message", "import", str(file), *where)
+        process = started(*command, "--rate", "400", "--timeout", "2")
+        until(lambda: len(bodies(mq, "StopsIn")) > 0)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert "go on with --resume" in err
+    with running_pair(store=tmp_path / "store", ports=ports):
+        resumed = mq(*command, "--resume")
+        assert resumed.status == 0, resumed.err
+        found = bodies(mq, "StopsIn")
+    # What was stored while its answer was lost is there twice, in a piece.
+    assert list(dict.fromkeys(found)) == [str(number) for number in range(900)]
+    assert len(found) <= 900 + 128
 
 
 def test_a_state_of_another_export_is_refused(
