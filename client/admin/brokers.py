@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mq.client.admin.base import AdminBase, format_config, parse_config, read
 from mq.protocol import bodies, headers
@@ -89,6 +89,17 @@ class BrokerAdmin(AdminBase):
         )
         response = await self._ask(address, header)
         return read(bodies.CheckRocksdbCqWriteResult.decode, response.body, address)
+
+    async def export_rocksdb_config(
+        self, address: str, kinds: Iterable[str], *, timeout: float | None = None
+    ) -> None:
+        """Let the broker at `address` write settings that it keeps in RocksDB to JSON files.
+
+        `kinds` are of topics, subscriptionGroups, consumerOffsets. Needs release 5.3.2.
+        """
+        config_type = "".join(f"{kind};" for kind in kinds)
+        header = headers.ExportRocksDBConfigToJsonRequestHeader(config_type=config_type)
+        await self._ask(address, header, timeout=timeout)
 
     async def clean_expired_consume_queues(self, address: str) -> None:
         """Let the broker at `address` delete queue files whose messages are gone."""

@@ -60,6 +60,7 @@ ADMIN_CODES = frozenset(
         RequestCode.SET_COMMITLOG_READ_MODE,
         RequestCode.POP_ROLLBACK,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.CLEAN_BROKER_DATA,
         *(code for code in RequestCode if code.name.startswith("AUTH_")),

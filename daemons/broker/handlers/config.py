@@ -19,6 +19,7 @@ from mq.protocol.bodies import KVTable
 from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode, version_name
 from mq.protocol.command import Command
 from mq.protocol.headers.broker import (
+    ExportRocksDBConfigToJsonRequestHeader,
     GetBrokerConfigResponseHeader,
     ViewBrokerStatsDataRequestHeader,
 )
@@ -72,7 +73,13 @@ def handlers(
             )
         return command.reply(body=data.encode())
 
+    def export_to_json(command: Command, channel: Channel) -> Command:
+        """Write settings as JSON that are kept in RocksDB: here all of them are JSON already."""
+        ExportRocksDBConfigToJsonRequestHeader.decode(command.fields)
+        return command.reply()
+
     return {
+        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: export_to_json,
         RequestCode.VIEW_BROKER_STATS_DATA: view_stats,
         RequestCode.GET_BROKER_CONFIG: get,
         RequestCode.UPDATE_BROKER_CONFIG: update,

@@ -1,0 +1,197 @@
+"""Settings that 5.x brokers keep in RocksDB, as JSON.
+
+Formats: ExportMetadataInRocksDBCommand and RocksDBConfigToJsonCommand of
+org.apache.rocketmq.tools.command.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text, rocks
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import NotFound, UsageError
+from mq.cli.options import Truth
+from mq.cli.result import Result, Row, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+_COLUMNS = (text("type", "Kind"), text("name", "Name"), text("value", "Settings"))
+
+
+@gives(_COLUMNS)
+async def export_metadata_in_rocks_db(
+    call: Call,
+    path: Annotated[
+        str, typer.Option("-p", "--path", metavar="FOLDER", help="The config of a broker's store.")
+    ],
+    config_type: Annotated[
+        str, typer.Option("-t", "--configType", metavar="KIND", help="topics, subscriptionGroups.")
+    ],
+    json_enable: Annotated[
+        Truth, typer.Option("-j", "--jsonEnable", help="As one JSON document.")
+    ] = Truth.FALSE,
+) -> Result:
+    """Print the topics or consumer groups that a broker keeps in RocksDB, from its directory."""
+    kind = _kind(config_type, (rocks.TOPICS, rocks.GROUPS))
+    entries, _ = rocks.read(_directory(path), kind)
+    rows: list[Row] = [(kind, name, value) for name, value in entries.items()]
+    if not json_enable:
+        plain = "".join(
+            f"{number}, Key: {name}, Value: {value}\n"
+            for number, (name, value) in enumerate(entries.items(), 1)
+        )
+        return Result(_COLUMNS, rows, plain)
+    names = java_text.hash_order(entries)
+    table = {name: rocks.parse(kind, name, entries[name]) for name in names}
+    return Result(_COLUMNS, rows, rocks.pretty({rocks.TABLES[kind]: table}) + "\n")
+
+
+def _directory(path: str) -> Path:
+    if not path or not Path(path).exists():
+        raise NotFound(f"no folder {path!r}")
+    return Path(path)
+
+
+def _kind(given: str, known: tuple[str, ...] = rocks.KINDS) -> str:
+    for kind in known:
+        if kind.lower() == given.lower():
+            return kind
+    raise UsageError(f"-t/--configType: {given!r} is none of {', '.join(known)}")
+
+
+@writes
+@gives(_COLUMNS, (text("brokerAddr", "Broker"), text("type", "Kinds")))
+async def rocks_db_config_to_json(
+    call: Call,
+    config_type: Annotated[
+        str | None,
+        typer.Option(
+            "-t",
+            "--configType",
+            metavar="KIND[;…]",
+            help="topics, subscriptionGroups, consumerOffsets. Default of brokers: all.",
+        ),
+    ] = None,
+    config_path: Annotated[
+        str | None,
+        typer.Option("-p", "--configPath", metavar="FOLDER", help="The config of a store."),
+    ] = None,
+    export_file: Annotated[
+        str | None,
+        typer.Option("-e", "--exportFile", metavar="FILE", help="With -p: write this file."),
+    ] = None,
+    json_enable: Annotated[
+        Truth, typer.Option("-j", "--jsonEnable", help="With -p: JSON; false: a line for each.")
+    ] = Truth.TRUE,
+    nameserver_addr: Annotated[
+        str | None,
+        typer.Option("--nameserverAddr", metavar="HOST:PORT[;…]", help="The same as -n."),
+    ] = None,
+    cluster_name: Annotated[
+        str | None,
+        typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each master of it."),
+    ] = None,
+    broker_addr: Annotated[
+        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this broker.")
+    ] = None,
+) -> Result:
+    """Turn the settings that brokers keep in RocksDB into JSON.
+
+    With -c or -b each broker (5.3.2 or later) writes JSON files beside its database; one without
+    RocksDB has them already. With -p a database is read from its directory, also of a broker that
+    runs, and printed, or written to the file of -e, whose old content stays as FILE.bak.
+    """
+    if nameserver_addr:
+        from mq.client.caller import parse_name_servers
+
+        call.name_servers = list(parse_name_servers(nameserver_addr))
+    if cluster_name or broker_addr:
+        return await _at_brokers(call, config_type, cluster_name, broker_addr)
+    if nameserver_addr or call.given_name_servers:
+        raise UsageError("-n/--nameserverAddr needs -c/--cluster")
+    if not config_path:
+        raise UsageError("one of -c/--cluster, -b/--brokerAddr and -p/--configPath is required")
+    if not config_type:
+        raise UsageError("-p/--configPath needs -t/--configType")
+    return _from_directory(call, _kind(config_type), config_path, export_file, bool(json_enable))
+
+
+_SECONDS = 30.0
+
+
+async def _at_brokers(
+    call: Call, config_type: str | None, cluster_name: str | None, broker_addr: str | None
+) -> Result:
+    from mq.cli.release import since_5
+
+    given = [part.strip() for part in (config_type or "").split(";") if part.strip()]
+    kinds = [_kind(part) for part in given] or list(rocks.KINDS)
+    plain = "Use [rpc mode] call broker to export to json file \n"
+    async with call.admin() as admin:
+        if cluster_name:
+            plain = "Use [rpc mode] call all brokers in cluster to export to json file \n"
+            targets = cluster.masters(await cluster.clusters(admin.session), cluster_name)
+        else:
+            targets = [broker_addr or ""]
+
+        async def act(each: "Admin", address: str) -> None:
+            await each.export_rocksdb_config(address, kinds, timeout=_SECONDS)
+
+        done, failures = await cluster.at_each(admin, targets, since_5(call.name, act))
+    columns = (text("brokerAddr", "Broker"), text("type", "Kinds"))
+    rows: list[Row] = [(address, ";".join(kinds)) for address in done]
+    return Result(columns, rows, plain + "broker export done.", failures=failures)
+
+
+def _from_directory(
+    call: Call, kind: str, path: str, export_file: str | None, as_json: bool
+) -> Result:
+    entries, version = rocks.read(_directory(path), kind)
+    table = {name: rocks.parse(kind, name, value) for name, value in entries.items()}
+    tables: dict[str, Any] = {rocks.TABLES[kind]: table}
+    if version is not None and kind != rocks.OFFSETS:
+        tables["dataVersion"] = rocks.parse("dataVersion", "dataVersion", version)
+    tables = {name: tables[name] for name in java_text.hash_order(tables)}
+    plain = "Use [local mode] load rocksdb to print or export file \n"
+    if export_file is not None:
+        _write(call, Path(export_file), rocks.pretty(tables))
+    elif as_json:
+        plain += rocks.pretty(tables) + "\n"
+    else:
+        plain += _lines(tables)
+    rows: list[Row] = [(kind, name, value) for name, value in entries.items()]
+    return Result(_COLUMNS, rows, plain)
+
+
+def _lines(tables: dict[str, Any]) -> str:
+    """A line for each entry; the name of a table stands before its first (as in Java)."""
+    plain, number = "", 0
+    for name, table in tables.items():
+        plain += f"type: {name}"
+        for key, value in table.items():
+            number += 1
+            offsets = name == rocks.TABLES[rocks.OFFSETS]  # by queue id, as Java's map has them
+            shown = java_text.map_text(value, value) if offsets else _compact(value)
+            plain += f"{number}, Key: {key}, Value: {shown}\n"
+    return plain
+
+
+def _compact(value: Any) -> str:
+    from mq.protocol import fastjson
+
+    return fastjson.dumps(value).decode()
+
+
+def _write(call: Call, path: Path, content: str) -> None:
+    from mq.cli import local_files
+
+    if call.dry_run:
+        call.would("write", path, f"{len(content)} bytes")
+        return
+    if path.exists():
+        local_files.replace(path.with_name(f"{path.name}.bak"), local_files.read(path))
+    local_files.replace(path, content.encode())

@@ -1,0 +1,112 @@
+"""Exports: the plain text and the files are those of the Java mqadmin."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.support import Mq
+from tests.interop import peers
+from tests.interop.tools import BROKER, Cluster, JavaTool
+
+pytestmark = pytest.mark.java
+
+# What changes from call to call, and what the tool says of itself.
+MOVING = {"exportTime", "tps", "totalTps", "rocketmqVersion"}
+
+
+def content(path: Path) -> Any:
+    """The document, without what moves; a null is as good as nothing."""
+
+    def cleaned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: cleaned(v) for k, v in value.items() if k not in MOVING and v is not None}
+        return value
+
+    return cleaned(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("exportMetadata", "-c", "DefaultCluster"), "metadata"),
+        (("exportMetadata", "-c", "DefaultCluster", "-s"), "metadata"),
+        (("exportMetadata", "-c", "DefaultCluster", "-t"), "topic"),
+        (("exportMetadata", "-c", "DefaultCluster", "-g"), "subscriptionGroup"),
+        (("exportMetadata", "-b", "BROKER", "-t"), "topic"),
+        (("exportMetadata", "-b", "BROKER", "-g"), "subscriptionGroup"),
+        (("exportConfigs", "-c", "DefaultCluster"), "configs"),
+        (("exportMetrics", "-c", "DefaultCluster"), "metrics"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
+)
+def test_an_export_has_what_java_s_has(
+    both_tools: Cluster, arguments: tuple[str, ...], name: str, tmp_path: Path
+) -> None:
+    words = [word.replace("BROKER", both_tools.broker) for word in arguments]
+    # The tool of 4.9.7 fails on brokers of release 5, which lack settings that it wants.
+    tool = both_tools.java_5 if both_tools.release == "5.5.0" else both_tools.java
+    theirs = tool(*words, "-f", f"{tmp_path}/java", "-n", both_tools.namesrv)
+    ours = both_tools.ours(*words, "-f", f"{tmp_path}/mq")
+    assert (ours.status, ours.err) == (0, "")
+    assert ours.out == theirs.replace(f"{tmp_path}/java", f"{tmp_path}/mq")
+    mine, other = tmp_path / "mq" / f"{name}.json", tmp_path / "java" / f"{name}.json"
+    assert content(mine) == content(other)
+
+
+def test_exporting_pop_records_prints_what_java_prints(both_tools: Cluster) -> None:
+    for where in (("-c", "DefaultCluster"), ("-b", both_tools.broker)):
+        if both_tools.release == "4.9.7":
+            refused = both_tools.ours("exportPopRecord", *where)
+            assert (refused.status, refused.out) == (69, "")
+            assert "the broker is older than RocketMQ 5" in refused.err
+            continue
+        both_tools.assert_same("exportPopRecord", *where, tool=both_tools.java_5)
+        # In Java's 5.5.0 it is `-d false` that does nothing, and says so.
+        dry = both_tools.java_5("exportPopRecord", *where, "-d", "false", "-n", both_tools.namesrv)
+        assert both_tools.ours("exportPopRecord", *where, "-d", "true").out == dry
+
+
+@pytest.fixture(scope="module")
+def rocks(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The config directory of a broker of 5.5.0 that keeps its settings in RocksDB, stopped."""
+    peers.require_java()
+    tmp = tmp_path_factory.mktemp("rocks")
+    mq = Mq(tmp / "config")
+    settings = {"brokerName": BROKER, "storeType": "defaultRocksDB"}
+    with (
+        peers.JavaNameServer("5.5.0", tmp) as namesrv,
+        peers.JavaBroker("5.5.0", tmp, namesrv.address, settings) as broker,
+        JavaTool(tmp, "5.5.0") as java,
+    ):
+        where = ("-b", broker.address, "-n", namesrv.address)
+        assert mq("updateTopic", *where, "-t", "RocksTopic").status == 0
+        assert mq("updateSubGroup", *where, "-g", "RocksGroup").status == 0
+        for arguments in (where[:2], ("-c", "DefaultCluster", *where[2:], "-t", "topics")):
+            told = mq("rocksDBConfigToJson", *arguments)
+            assert (told.status, told.out) == (0, java("rocksDBConfigToJson", *arguments))
+        broker.stop()
+        yield broker.store / "config", java, mq
+
+
+READS = [
+    *(("rocksDBConfigToJson", "-t", kind) for kind in ("topics", "subscriptionGroups")),
+    ("rocksDBConfigToJson", "-t", "topics", "-j", "false"),
+    ("rocksDBConfigToJson", "-t", "consumerOffsets"),
+    *(("exportMetadataInRocksDB", "-t", kind) for kind in ("topics", "subscriptionGroups")),
+    ("exportMetadataInRocksDB", "-t", "topics", "-j", "true"),
+]
+
+
+@pytest.mark.parametrize("arguments", READS, ids=" ".join)
+def test_what_is_kept_in_rocksdb_is_what_java_prints(
+    rocks: tuple[Path, JavaTool, Mq], arguments: tuple[str, ...]
+) -> None:
+    folder, java, mq = rocks
+    shown = mq(*arguments, "-p", str(folder))
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out == java(*arguments, "-p", str(folder))
+    if "consumerOffsets" not in arguments:
+        assert re.search("RocksTopic|RocksGroup", shown.out)
