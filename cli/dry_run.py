@@ -79,7 +79,25 @@ def answer(changes: Changes, address: str, command: Command) -> Command | None:
     if command.code in _SENDS:
         queue = command.fields.get("e") or command.fields.get("queueId") or "0"
         return command.reply(0, {"msgId": _NO_OFFSET_ID, "queueId": queue, "queueOffset": "0"})
-    return command.reply(0, {}, b"{}")
+    return command.reply(0, _header(command.code), b"{}")
+
+
+_BLANK = {"text": "", "i32": "0", "i64": "0", "float": "0", "bool": "false"}
+
+
+def _header(code: int) -> dict[str, str]:
+    """The fields that an answer to this request must have, blank or 0."""
+    from importlib import import_module
+
+    from mq.protocol.headers import SUBJECTS
+    from mq.protocol.headers.schema import Header
+
+    for subject, names in SUBJECTS.items():
+        for name in names:
+            found: type[Header] = getattr(import_module(f"mq.protocol.headers.{subject}"), name)
+            if code in found.ANSWERS:
+                return {item.wire: _BLANK[item.kind] for item in found.FIELDS if item.required}
+    return {}
 
 
 def _uncommitted(command: Command) -> None:

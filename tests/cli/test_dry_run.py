@@ -1,6 +1,9 @@
 """`--dry-run`: what would change a cluster is shown, and not sent."""
 
 import asyncio
+import re
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +12,11 @@ from mq.cli.dry_run import READS, answer
 from mq.daemons.standalone import Standalone
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from mq.protocol.headers import SUBJECTS
 from mq.protocol.message import Message
 from tests.cli.support import Mq
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def topics(cluster: Mq) -> set[str]:
@@ -88,6 +94,30 @@ def test_what_is_no_read_is_answered_and_not_sent(code: RequestCode) -> None:
     answered = answer(Changes(), "a:1", Command(code, {"queueId": "3"}))
     assert answered is not None
     assert answered.code == 0
+    for subject, names in SUBJECTS.items():
+        for name in names:
+            header = getattr(import_module(f"mq.protocol.headers.{subject}"), name)
+            if code in header.ANSWERS:
+                header.decode(answered.fields)
+
+
+def test_no_command_makes_a_session_that_would_send() -> None:
+    # `Call` makes those that know of --dry-run; PromptSession reads lines.
+    makes = re.compile(r"(?<!Prompt)(?<!_)Session\(|(?:Producer|Consumer)\((?:call\.|self\.call\.)")
+    made = {
+        f"{source.name}: {line.strip()}"
+        for source in (ROOT / "cli").rglob("*.py")
+        if source.name not in ("call.py", "dry_run.py")
+        for line in source.read_text("utf-8").splitlines()
+        if makes.search(line)
+    }
+    assert made == set()
+
+
+def test_a_change_whose_answer_is_read_does_not_end_the_run(cluster: Mq) -> None:
+    finished = cluster("wipeWritePerm", "-b", "broker-a", "--dry-run")
+    assert (finished.status, finished.err) == (0, "")
+    assert "WIPE_WRITE_PERM_OF_BROKER" in finished.out
 
 
 def test_no_code_that_changes_something_counts_as_a_read() -> None:
