@@ -26,6 +26,8 @@ CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
 MOST_JOBS = 3  # chunks that may wait for the disk
 SYNC_BYTES = 64 * 1024 * 1024  # written at most between two fsyncs
 
+Positions = dict[str, list[int]]  # next offset and end, by queue
+
 
 class Sink(Protocol):
     """Where lines go."""
@@ -68,12 +70,12 @@ class FileSink:
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._unsynced = 0
-        self._written = 0
+        self._good: tuple[int, Positions] = (0, {})  # bytes that are written, and what they are
         self._spans: list[Span] = []
         self._thread = ThreadPoolExecutor(1, "mq-export")
         self._jobs: deque[Future[None]] = deque()
         self._failed: CommandError | None = None
-        self.positions: dict[str, list[int]] = {}  # next offset and end by queue, of a cut export
+        self.positions: Positions = {}  # next offset and end by queue, of a cut export
         self.incomplete = False  # some queue could not be read: keep the state
 
     def __enter__(self) -> "FileSink":
@@ -85,7 +87,7 @@ class FileSink:
             os.lseek(self._file, good, os.SEEK_SET)
         except OSError as error:
             raise local_files.cannot("write", self._part, error) from error
-        self._written = good
+        self._good = (good, self.positions)
         return self
 
     def _load(self) -> int:
@@ -127,40 +129,52 @@ class FileSink:
                 self._jobs.popleft()
 
     def _hand_over(self, saving: bool) -> None:
-        """Let the thread write what there is, and then the state of this moment."""
+        """Let the thread write what there is, which the positions of this moment count."""
         chunk = b"".join(self._buffer)
         self._buffer.clear()
         self._buffered = 0
-        positions = None
         if saving:
             self._due = time.monotonic() + SAVE_SECONDS
-            positions = {**self.positions, **{s.name: [s.next, s.end] for s in self._spans}}
-        self._jobs.append(self._thread.submit(self._work, chunk, positions))
+        positions = {**self.positions, **{s.name: [s.next, s.end] for s in self._spans}}
+        self._jobs.append(self._thread.submit(self._work, chunk, positions, saving))
 
-    def _work(self, chunk: bytes, positions: dict[str, list[int]] | None) -> None:
-        """In the thread: write, and save if there are positions. After an error, nothing more."""
+    def _work(self, chunk: bytes, positions: Positions, saving: bool) -> None:
+        """In the thread: write, and save the state if that is due. After an error, nothing more."""
         if self._failed is not None:
             return
         try:
             rest = memoryview(chunk)
             while rest:
                 rest = rest[os.write(self._file, rest) :]
-            self._written += len(chunk)
+            self._good = (self._good[0] + len(chunk), positions)
             self._unsynced += len(chunk)
-            if positions is not None or self._unsynced >= SYNC_BYTES:
+            if saving or self._unsynced >= SYNC_BYTES:
                 os.fsync(self._file)  # piece by piece, so that little is left to do at the end
                 self._unsynced = 0
-            if positions is not None:
-                self._save(positions)
+            if saving:
+                self._save()
         except OSError as error:
             self._failed = local_files.cannot("write", self._path, error)
         except CommandError as error:
             self._failed = error
+        if self._failed is not None and self._resume:
+            self._retreat(self._failed)
 
-    def _save(self, positions: dict[str, list[int]]) -> None:
+    def _retreat(self, failed: CommandError) -> None:
+        """Back to what was whole before the disk was full, and have the state say so."""
+        try:
+            os.ftruncate(self._file, self._good[0])
+            os.fsync(self._file)
+            self._save()
+            failed.hint = "make room, and go on with --resume"
+        except (OSError, CommandError):
+            self._resume = False
+
+    def _save(self) -> None:
         import orjson
 
-        state = {"asked": self._asked, "bytes": self._written, "queues": positions}
+        good, positions = self._good
+        state = {"asked": self._asked, "bytes": good, "queues": positions}
         local_files.replace(self._state, orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
     def _raise_failure(self) -> None:
@@ -169,19 +183,21 @@ class FileSink:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         whole = kind is None and not self.incomplete
-        keep = self._resume
+        ended = False
         try:
             self._hand_over(saving=not whole)
             self._jobs[-1].result()
             self._raise_failure()
             self._end(whole=whole, named=kind is None)
-            keep = keep or kind is None or not issubclass(kind, CommandError)
+            # What brokers or Ctrl-C have cut can go on; what was asked for wrongly can not.
+            cut = kind is not None and not issubclass(kind, CommandError) and self._good[0] > 0
+            ended = kind is None or cut
         except OSError as failed:
             raise local_files.cannot("write", self._path, failed) from failed
         finally:
             self._thread.shutdown()
             os.close(self._file)
-            if not keep:
+            if not ended and not self._resume:
                 self._part.unlink(missing_ok=True)
                 self._state.unlink(missing_ok=True)
 

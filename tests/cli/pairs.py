@@ -1,6 +1,8 @@
 """Our daemons for tests of the command: a pair in a thread, a broker that is dead, messages."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -22,6 +24,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers import RegisterBrokerRequestHeader
 from mq.protocol.message import Message
+from tests.cli.support import Finished
 
 DEAD = "127.0.0.1:1"  # nobody listens there
 
@@ -118,3 +121,19 @@ def put(pair: Standalone, messages: Iterable[Message], queue_id: int | None = No
                 await producer.send(message, queue)
 
     asyncio.run(main())
+
+
+_LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+os.execv(sys.executable, [sys.executable, "-m", "mq", *sys.argv[2:]])
+"""
+
+
+def full_disk(pair: Standalone, most: int, *arguments: str) -> Finished:
+    """Run `mq` in a process whose files cannot grow over `most` bytes, as on a full disk."""
+    command = [sys.executable, "-c", _LIMITED, str(most), *arguments]
+    ended = subprocess.run(
+        [*command, "-n", pair.name_server_address], capture_output=True, text=True, timeout=60
+    )
+    return Finished(ended.returncode, ended.stdout, ended.stderr)

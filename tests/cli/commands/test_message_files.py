@@ -1,6 +1,5 @@
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -16,8 +15,8 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
-from tests.cli.pairs import dead_broker, make_topic, put, running_pair
-from tests.cli.support import Finished, Mq
+from tests.cli.pairs import dead_broker, full_disk, make_topic, put, running_pair
+from tests.cli.support import Mq
 from tests.interop.peers import free_port
 
 
@@ -427,30 +426,41 @@ def test_a_dead_broker_is_reported_and_its_queues_can_be_added_later(tmp_path: P
         assert len(lines(file.read_text())) == 5
 
 
-def full_disk(mq: Mq, *arguments: str) -> Finished:
-    """Run a command where no file may grow over 20 bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
-        return mq(*arguments)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
-
-
 def test_a_full_disk_leaves_nothing_half_written(
     cluster: Mq, standalone: Standalone, tmp_path: Path
 ) -> None:
-    """The broker is told to stop writing meanwhile: it is of this process, as the limit is."""
     make_topic(standalone, "FullDisk")
     put(standalone, numbered("FullDisk", 3))
     file = tmp_path / "messages.jsonl"
-    finished = full_disk(cluster, "message", "export", str(file), "-t", "FullDisk")
+    finished = full_disk(standalone, 20, "message", "export", str(file), "-t", "FullDisk")
     assert finished.status == 73
     assert finished.err.splitlines()[0] == (
         f"mq message export: cannot write {file}: File too large"
     )
+    assert {path.name for path in tmp_path.glob("*messages*")} == {".messages.jsonl.lock"}
+
+
+def test_after_a_full_disk_an_export_goes_on_if_it_was_to(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "FullResume", 1)
+    put(standalone, numbered("FullResume", 100))
+    file = tmp_path / "messages.jsonl"
+    where = ("-n", standalone.name_server_address)
+    command = ("message", "export", str(file), "-t", "FullResume", "--resume")
+    full = full_disk(standalone, 10_000, *command)
+    assert full.status == 73
+    assert full.err.splitlines()[1] == "hint: make room, and go on with --resume"
+    assert not file.exists()
+    resumed = cluster(*command, *where)
+    assert resumed.status == 0, resumed.err
+    assert [line["body"] for line in lines(file.read_text())] == [str(n) for n in range(100)]
+
+
+def test_what_could_not_begin_leaves_nothing(mq: Mq, tmp_path: Path) -> None:
+    file = tmp_path / "messages.jsonl"
+    finished = mq("message", "export", str(file), "-t", "Any", "-n", "127.0.0.1:1")
+    assert finished.status == 69
     assert {path.name for path in tmp_path.glob("*messages*")} == {".messages.jsonl.lock"}
 
 

@@ -1,6 +1,4 @@
 import asyncio
-import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from mq.client.blocking import BlockingSession, run
 from mq.client.consumer import Consumer
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message, StoredMessage
-from tests.cli.pairs import dead_broker, make_topic, put, running_pair
+from tests.cli.pairs import dead_broker, full_disk, make_topic, put, running_pair
 from tests.cli.support import Mq
 
 
@@ -278,21 +276,14 @@ def test_a_cluster_that_there_is_not_is_not_found(cluster: Mq, tmp_path: Path) -
 
 
 def test_a_full_disk_leaves_the_old_file_and_no_half_of_the_new(
-    cluster: Mq, standalone: Standalone, tmp_path: Path
+    standalone: Standalone, tmp_path: Path
 ) -> None:
-    """A limit on the size of files stands for the disk's."""
     fill(standalone, "Full", 1)
     commit(standalone, "full", "Full", {0: 1, 1: 1})
     file = tmp_path / "offsets.jsonl"
     file.write_text("old")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
-        finished = cluster("offset", "export", str(file), "-g", "full", "--keep", "1")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
+    arguments = ("offset", "export", str(file), "-g", "full", "--keep", "1")
+    finished = full_disk(standalone, 20, *arguments)
     assert finished.status == 73
     assert finished.err.startswith(f"mq offset export: cannot write {file}: File too large")
     assert file.read_text() == "old"
