@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 FRESH = 10.0  # seconds that names are not asked for again
 USABLE = 3600.0  # seconds that old names are better than none, while the cluster does not answer
-PATIENCE = 0.4  # seconds that a name server or broker is waited for
+PATIENCE = 0.3  # seconds that a name server or broker is waited for
+
+_FAILED = "failed"  # among the names kept: when the cluster last did not answer
 
 _SHARED = {
     "-n": "namesrv_addr",
@@ -68,6 +70,7 @@ def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
 
     call = resolve(environment, "complete", _shared_values(words))
     call.timeout = PATIENCE
+    del call.name_servers[2:]
     topic = _value(words, _TOPIC_FLAGS) if kind == "keys" else None
     if kind == "keys" and not topic:
         return []
@@ -119,15 +122,18 @@ def _cached(call: "Call", key: str, fetch: Callable[[], list[str]]) -> list[str]
         known = read if isinstance(read, dict) else {}
     now = time.time()
     at, names = _entry(known.get(key))
-    if 0 <= now - at < FRESH:
-        return names
-    try:
-        names = fetch()
-    except Exception:
-        return names if now - at < USABLE else []
+    usable = names if 0 <= now - at < USABLE else []
+    if 0 <= now - at < FRESH or 0 <= now - _entry(known.get(_FAILED))[0] < FRESH:
+        return usable
     kept = {name: entry for name, entry in known.items() if 0 <= now - _entry(entry)[0] < USABLE}
-    _keep(path, orjson.dumps({**kept, key: [now, names]}))
-    return names
+    kept.pop(_FAILED, None)
+    try:
+        usable = fetch()
+        kept[key] = [now, usable]
+    except Exception:
+        kept[_FAILED] = [now, []]  # so that not every key press waits for who does not answer
+    _keep(path, orjson.dumps(kept))
+    return usable
 
 
 def _entry(entry: Any) -> tuple[float, list[str]]:

@@ -11,7 +11,7 @@ _TYPES = {
     Kind.NUMBER: "number",
     Kind.TIME: "time",
     Kind.FLAG: "boolean",
-    Kind.NESTED: "object or list",
+    Kind.NESTED: "any",
 }
 
 _HEAD = f"""\

@@ -84,6 +84,25 @@ def test_what_was_asked_is_kept_for_its_owner_only_and_used_while_nobody_answers
     assert names(complete, "clusters", "") == []
 
 
+def test_who_does_not_answer_is_not_asked_at_every_key(
+    complete: Mq, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mq.cli import completing
+
+    asked = []
+
+    def fail(*_: object) -> list[str]:
+        asked.append(1)
+        raise ConnectionError
+
+    monkeypatch.setitem(completing._FETCHERS, "clusters", fail)
+    assert [names(complete, "clusters", "") for _ in range(3)] == [[], [], []]
+    assert len(asked) == 1
+    monkeypatch.setattr(completing, "FRESH", 0.0)
+    names(complete, "clusters", "")
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"clusters ": 3}', b'{"clusters ": [1]}'])
 def test_a_broken_cache_is_asked_anew(content: bytes, complete: Mq) -> None:
     names(complete, "clusters", "")
