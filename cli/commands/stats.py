@@ -57,15 +57,17 @@ async def stats_all(
                 found = await _topic(admin, name, active_topic)
             except (MQError, NotFound):
                 continue  # as in Java: a topic that cannot be asked about has no line
-            for row in found:
+            for row, retries in found:
                 rows.append(row)
-                plain += _line(row)
+                plain += _line(row, retries)
     return Result(_COLUMNS, rows, plain, failures=failures)
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, retries: bool) -> str:
+    """A line of mqadmin 4.9, for which a group without a retry topic is 0 behind."""
     topic, group, behind, tps_in, tps_out, count_in, count_out = row
     cut = java_text.cut
+    behind = behind if retries else 0
     if group is None:
         rate, last = "", "NO_CONSUMER"
     else:
@@ -81,8 +83,11 @@ class _Flow(NamedTuple):
     messages: int
 
 
-async def _topic(admin: "Admin", topic: str, active: bool) -> list[Row]:
-    """The rows of one topic (StatsAllSubCommand.printTopicDetail)."""
+async def _topic(admin: "Admin", topic: str, active: bool) -> list[tuple[Row, bool]]:
+    """The rows of one topic, each with whether the group has a retry topic.
+
+    (StatsAllSubCommand.printTopicDetail)
+    """
     from mq.cli import cluster
     from mq.cli.wire import groups_of_topic
 
@@ -94,13 +99,15 @@ async def _topic(admin: "Admin", topic: str, active: bool) -> list[Row]:
     came = await _flow(admin, masters, "TOPIC_PUT_NUMS", topic)
     if not groups:
         shown = came.messages > 0 or not active
-        return [(topic, None, 0, came.tps, None, came.messages, None)] if shown else []
-    rows: list[Row] = []
+        row: Row = (topic, None, 0, came.tps, None, came.messages, None)
+        return [(row, True)] if shown else []
+    rows: list[tuple[Row, bool]] = []
     for group in java_text.hash_order(groups):
         went = await _flow(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
-        behind = await _behind(admin, group, topic)
+        behind, retries = await _behind(admin, masters, group, topic)
         if not active or came.messages > 0 or went.messages > 0:
-            rows.append((topic, group, behind, came.tps, went.tps, came.messages, went.messages))
+            row = (topic, group, behind, came.tps, went.tps, came.messages, went.messages)
+            rows.append((row, retries))
     return rows
 
 
@@ -127,11 +134,26 @@ def day_sum(figure: "BrokerStatsData") -> int:
     return 0
 
 
-async def _behind(admin: "Admin", group: str, topic: str) -> int:
+async def _behind(admin: "Admin", masters: list[str], group: str, topic: str) -> tuple[int, bool]:
+    """Messages that wait for the group, and whether it has a retry topic.
+
+    mqadmin asks the brokers of the retry topic. A group whose consumers have not been there yet has
+    none; then those of the topic are asked.
+    """
     from mq.cli.commands.consumer import consume_stats
-    from mq.client.errors import MQError
+    from mq.client.errors import MQError, RouteNotFound
 
     try:
-        return max(0, (await consume_stats(admin, group, topic)).lag)
+        return max(0, (await consume_stats(admin, group, topic)).lag), True
+    except RouteNotFound:
+        pass
     except (MQError, NotFound):
-        return 0
+        return 0, True
+    behind = 0
+    for address in masters:
+        try:
+            offsets = (await admin.consume_stats(address, group, topic)).offset_table
+        except MQError:
+            continue
+        behind += sum(item.broker_offset - item.consumer_offset for item in offsets.values())
+    return max(0, behind), False

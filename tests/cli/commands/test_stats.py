@@ -1,3 +1,6 @@
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.daemons.standalone import Standalone
 from tests.cli.support import Mq
 
 
@@ -20,3 +23,19 @@ def test_a_quiet_topic_is_not_active(cluster: Mq) -> None:
     cluster("updateTopic", "-c", "DefaultCluster", "-t", "Quiet")
     assert cluster("statsAll", "-a", "-t", "Quiet", "-o", "json").json["data"] == []
     assert len(cluster("statsAll", "-a", "-t", "Quiet").out.splitlines()) == 1
+
+
+def test_a_group_without_a_retry_topic_is_behind_all_the_same(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    cluster("updateTopic", "-c", "DefaultCluster", "-t", "Awaited", "-r", "1", "-w", "1")
+    cluster("updateSubGroup", "-c", "DefaultCluster", "-g", "Waited")
+    for _ in range(3):
+        assert cluster("sendMessage", "-t", "Awaited", "-p", "x").status == 0
+    with BlockingSession(standalone.name_server_address) as session:
+        address = standalone.broker.address
+        run(Admin(session).update_consumer_offset(address, "Waited", "Awaited", 0, 1))
+    (row,) = cluster("statsAll", "-t", "Awaited", "-o", "json").json["data"]
+    assert (row["group"], row["accumulation"]) == ("Waited", 2)
+    line = cluster("statsAll", "-t", "Awaited").out.splitlines()[1].split()
+    assert line[:3] == ["Awaited", "Waited", "0"]  # as mqadmin 4.9 has it
