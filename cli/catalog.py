@@ -30,6 +30,14 @@ GROUPS: dict[str, dict[str, str]] = {
         "brokerConsumeStats": "Show how far every consumer group is behind on a broker.",
         "cleanExpiredCQ": "Delete queue files whose messages are gone.",
         "cleanUnusedTopic": "Delete queue files of topics that a broker has no settings of.",
+        "getColdDataFlowCtrInfo": "Show how much cold data consumer groups may read, and have read "
+        "(5.x brokers).",
+        "updateColdDataFlowCtrGroupConfig": "Limit how much cold data a consumer group may read "
+        "(5.x brokers).",
+        "removeColdDataFlowCtrGroupConfig": "Give a consumer group the usual limit of cold data "
+        "again (5.x brokers).",
+        "setCommitLogReadAheadMode": "Choose whether the system reads ahead in the commit log (5.x "
+        "brokers).",
         "sendMsgStatus": "Send messages to a broker and show how long each one takes.",
         "deleteExpiredCommitLog": "Delete log files that are past their time, without waiting for "
         "the hour of `deleteWhen`.",
@@ -124,11 +132,34 @@ GROUPS: dict[str, dict[str, str]] = {
         "getAclConfig": "Show the accounts of brokers (4.9.7, and ours), without their "
         "secret keys.",
     },
+    "bench": {
+        "bench produce": "Send messages as fast as it goes, or at a rate, and measure.",
+        "bench consume": "Read a topic from its beginning as fast as it goes, and measure.",
+        "bench end-to-end": "Send at a rate, read along, and measure the whole way.",
+    },
     "store": {
         "store inspect": "Show what a store on the disk has, without a broker.",
         "store verify": "Read a whole store and tell what is wrong with it.",
         "store repair": "Make a damaged store one that a broker starts on.",
         "store dump": "Print the messages of a store in the order of its log, without a broker.",
+    },
+    "ha": {
+        "haStatus": "Show how replication does, at a master or a replica (5.x brokers).",
+        "getSyncStateSet": "Show which replicas of a set are in sync, as a controller knows it "
+        "(release 5).",
+        "getBrokerEpoch": "Show under which masters parts of the log were written (5.x, with a "
+        "controller).",
+        "resetMasterFlushOffset": "Let a replica believe that its master has flushed up to an "
+        "offset (5.x brokers).",
+    },
+    "controller": {
+        "getControllerMetaData": "Show the controllers of a group and which of them leads.",
+        "getControllerConfig": "Show the settings of controllers.",
+        "updateControllerConfig": "Change a setting of controllers.",
+        "electMaster": "Let controllers make a broker the master of its set.",
+        "cleanBrokerMetadata": "Let controllers forget brokers of a set.",
+        "addBroker": "Start a broker in a broker container (release 5).",
+        "removeBroker": "Stop a broker in a broker container (release 5).",
     },
     "export": {
         "exportMetadata": "Write the topics and consumer groups of a broker or cluster to a file.",
@@ -190,7 +221,10 @@ TITLES = {
     "queue": "Queues",
     "stats": "Statistics",
     "acl": "Accounts of 4.9",
+    "bench": "Measurements",
     "store": "Stores on the disk",
+    "ha": "Replication",
+    "controller": "Controllers and containers",
     "export": "Exports",
     "auth": "Users and policies of 5.x",
     "context": "Contexts",
@@ -201,6 +235,10 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "getColdDataFlowCtrInfo": "cold_data",
+    "updateColdDataFlowCtrGroupConfig": "cold_data",
+    "removeColdDataFlowCtrGroupConfig": "cold_data",
+    "setCommitLogReadAheadMode": "cold_data",
     "remappingStaticTopic": "static_topic",
     "updateStaticTopic": "static_topic",
     "exportMetadataInRocksDB": "rocksdb",

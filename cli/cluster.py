@@ -90,6 +90,22 @@ def any_address(broker: "BrokerData") -> str:
     return found
 
 
+async def heads(admin: "Admin", name: str) -> dict[str, str]:
+    """The line above each broker's settings, by address: every master, then its replicas."""
+    groups: dict[str, list[str]] = {}
+    for broker in brokers(await clusters(admin.session), name):
+        ids = sorted(broker.broker_addrs)
+        master = broker.broker_addrs.get(MASTER_ID, "null")
+        groups[master] = [broker.broker_addrs[item] for item in ids if item != MASTER_ID]
+    heads = {}
+    for master in java_text.hash_order(groups, capacity=4):
+        if master != "null":
+            heads[master] = f"============Master: {master}============\n"
+        for replica in groups[master]:
+            heads[replica] = f"============My Master: {master}=====Slave: {replica}============\n"
+    return heads
+
+
 async def at_each(
     admin: "Admin",
     addresses: Iterable[str],

@@ -10,10 +10,9 @@ from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.options import Truth, one_of
 from mq.cli.result import Result, Row, number, text, time
-from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
-    from mq.client.admin import Admin
+    pass
 
 BrokerAddr = Annotated[
     str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Of this broker.")
@@ -59,7 +58,7 @@ async def get_broker_config(
     async with call.admin() as admin:
         heads = {broker_addr or "": f"============{broker_addr}============\n"}
         if cluster_name is not None:
-            heads = await _heads(admin, cluster_name)
+            heads = await cluster.heads(admin, cluster_name)
         settings, failures = await cluster.at_each(
             admin, heads, lambda each, address: each.broker_config(address)
         )
@@ -71,22 +70,6 @@ async def get_broker_config(
         plain += heads[address]
         plain += "".join(f"{key:<50}=  {found[key]}\n" for key in keys) + "\n"
     return Result(_COLUMNS, rows, plain, data=settings, failures=failures)
-
-
-async def _heads(admin: "Admin", name: str) -> dict[str, str]:
-    """The line above each broker's settings, by address: every master, then its replicas."""
-    groups: dict[str, list[str]] = {}
-    for broker in cluster.brokers(await cluster.clusters(admin.session), name):
-        ids = sorted(broker.broker_addrs)
-        master = broker.broker_addrs.get(MASTER_ID, "null")
-        groups[master] = [broker.broker_addrs[item] for item in ids if item != MASTER_ID]
-    heads = {}
-    for master in java_text.hash_order(groups, capacity=4):
-        if master != "null":
-            heads[master] = f"============Master: {master}============\n"
-        for replica in groups[master]:
-            heads[replica] = f"============My Master: {master}=====Slave: {replica}============\n"
-    return heads
 
 
 @writes

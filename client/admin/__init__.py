@@ -14,6 +14,12 @@ They are coroutines for either kind of session: `await` them in an event loop wi
 
 from mq.client.admin.access import AccountAdmin, UserAdmin
 from mq.client.admin.brokers import BrokerAdmin
+from mq.client.admin.controllers import (
+    ColdDataAdmin,
+    ContainerAdmin,
+    ControllerAdmin,
+    ReplicationAdmin,
+)
 from mq.client.admin.groups import GroupAdmin
 from mq.client.admin.messages import MessageAdmin
 from mq.client.admin.name_servers import NameServerAdmin
@@ -28,6 +34,10 @@ class Admin(
     MessageAdmin,
     BrokerAdmin,
     NameServerAdmin,
+    ReplicationAdmin,
+    ColdDataAdmin,
+    ControllerAdmin,
+    ContainerAdmin,
     AccountAdmin,
     UserAdmin,
 ):

@@ -1,0 +1,192 @@
+"""What brokers of release 5 read that is in the page cache no more.
+
+Formats: …ColdDataFlowCtr… and CommitLogSetReadAheadSubCommand of
+org.apache.rocketmq.tools.command.broker.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text, where
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import UsageError
+from mq.cli.release import since_5
+from mq.cli.result import Result, Row, number, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+Group = Annotated[
+    str, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Consumer group.")
+]
+
+_INFO_COLUMNS = (
+    text("brokerAddr", "Broker"),
+    text("group", "Consumer group"),
+    number("threshold", "May read"),
+    number("coldAcc", "Has read"),
+)
+
+
+async def _heads(admin: "Admin", broker_addr: str | None, name: str | None) -> dict[str, str]:
+    """The line above what each broker says, by address."""
+    where.require(broker_addr, name)
+    if broker_addr:
+        return {broker_addr: f"============{broker_addr}============\n"}
+    assert name is not None
+    return await cluster.heads(admin, name)
+
+
+@gives(_INFO_COLUMNS, data="By broker: the limits, and what each group has read in this second.")
+async def get_cold_data_flow_ctr_info(
+    call: Call,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.EachOfCluster = None,
+) -> Result:
+    """Show how much cold data consumer groups may read, and have read (5.x brokers)."""
+    async with call.admin() as admin:
+        heads = await _heads(admin, broker_addr, cluster_name)
+
+        async def ask(each: "Admin", address: str) -> dict[str, Any] | None:
+            return _read(await each.cold_data_info(address), address)
+
+        found, failures = await cluster.at_each(admin, heads, since_5(call.name, ask))
+    plain = ""
+    rows: list[Row] = []
+    for address, info in found.items():
+        plain += f" {heads[address]}"
+        if info is None:
+            plain += f"Broker[{address}] has no cold ctr table !\n"
+            continue
+        plain += _page(info)
+        limits, running = info.get("configTable", {}), info.get("runtimeTable", {})
+        for group in sorted({*limits, *running}):
+            accumulated = running.get(group, {}).get("coldAcc")
+            limit = limits.get(group, info.get("cgColdReadThreshold"))
+            rows.append((address, group, limit, accumulated))
+    return Result(_INFO_COLUMNS, rows, plain, data=found, failures=failures)
+
+
+def _read(body: bytes, address: str) -> dict[str, Any] | None:
+    from mq.client.errors import BadAnswer
+    from mq.protocol import fastjson
+
+    if not body:
+        return None
+    try:
+        info = fastjson.loads(body)
+    except fastjson.MalformedJson as error:
+        raise BadAnswer(address, str(error)) from None
+    if not isinstance(info, dict):
+        raise BadAnswer(address, "not a table of limits")
+    return info
+
+
+def _page(info: dict[str, Any]) -> str:
+    """The JSON as Java shows it: times of what runs are written out, at the end."""
+    from mq.cli.rocks import pretty
+
+    running = {}
+    for group, state in info.get("runtimeTable", {}).items():
+        shown = {key: value for key, value in state.items() if not key.endswith("TimeMills")}
+        shown["lastColdReadTimeFormat"] = java_text.seconds_text(state["lastColdReadTimeMills"])
+        shown["createTimeFormat"] = java_text.seconds_text(state["createTimeMills"])
+        running[group] = shown
+    return pretty({**info, "runtimeTable": running}) + "\n"
+
+
+_LIMIT_COLUMNS = (
+    text("brokerAddr", "Broker"),
+    text("group", "Consumer group"),
+    number("threshold", "May read"),
+)
+
+
+@writes
+@gives(_LIMIT_COLUMNS)
+async def update_cold_data_flow_ctr_group_config(
+    call: Call,
+    consumer_group: Group,
+    threshold: Annotated[
+        int, typer.Option("-v", "--threshold", metavar="BYTES", help="That it may read a second.")
+    ],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Limit how much cold data a consumer group may read (5.x brokers)."""
+    if not consumer_group or any(sign in consumer_group for sign in "=\r\n"):
+        raise UsageError(f"-g/--consumerGroup: {consumer_group!r}")
+    limits = {consumer_group: threshold}
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def act(each: "Admin", address: str) -> None:
+            await each.update_cold_data_limits(address, limits)
+
+        done, failures = await cluster.at_each(admin, targets, since_5(call.name, act))
+    plain = "".join(f"updateColdDataFlowCtrGroupConfig success, {address}\n" for address in done)
+    rows: list[Row] = [(address, consumer_group, threshold) for address in done]
+    return Result(_LIMIT_COLUMNS, rows, plain, failures=failures)
+
+
+_REMOVED_COLUMNS = (text("brokerAddr", "Broker"), text("group", "Consumer group"))
+
+
+@writes
+@gives(_REMOVED_COLUMNS)
+async def remove_cold_data_flow_ctr_group_config(
+    call: Call,
+    consumer_group: Group,
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.ClusterName = None,
+) -> Result:
+    """Give a consumer group the usual limit of cold data again (5.x brokers)."""
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def act(each: "Admin", address: str) -> None:
+            await each.remove_cold_data_limit(address, consumer_group)
+
+        done, failures = await cluster.at_each(admin, targets, since_5(call.name, act))
+    plain = "".join(f"remove broker cold read threshold success, {address}\n" for address in done)
+    rows: list[Row] = [(address, consumer_group) for address in done]
+    return Result(_REMOVED_COLUMNS, rows, plain, failures=failures)
+
+
+_MODE_COLUMNS = (text("brokerAddr", "Broker"), text("answer", "Answer"))
+
+
+@writes
+@gives(_MODE_COLUMNS)
+async def set_commit_log_read_ahead_mode(
+    call: Call,
+    commit_log_read_ahead_mode: Annotated[
+        str,
+        typer.Option(
+            "-m", "--commitLogReadAheadMode", metavar="MODE", help="0 as usual, 1 random reads."
+        ),
+    ],
+    broker_addr: where.BrokerAddr = None,
+    cluster_name: where.EachOfCluster = None,
+) -> Result:
+    """Choose whether the system reads ahead in the commit log (5.x brokers).
+
+    1 spares the page cache of a broker whose consumers read old messages here and there.
+    """
+    if commit_log_read_ahead_mode not in ("0", "1"):
+        raise UsageError("-m/--commitLogReadAheadMode: 0 is the default, 1 is for random reads")
+    mode = int(commit_log_read_ahead_mode)
+    async with call.admin() as admin:
+        heads = await _heads(admin, broker_addr, cluster_name)
+
+        async def act(each: "Admin", address: str) -> str:
+            return await each.set_read_ahead(address, mode)
+
+        done, failures = await cluster.at_each(admin, heads, since_5(call.name, act))
+    plain = "".join(
+        f" {heads[address]}commitLog set readAhead mode rstStr{answer or 'null'}\n"
+        for address, answer in done.items()
+    )
+    return Result(_MODE_COLUMNS, list(done.items()), plain, failures=failures)

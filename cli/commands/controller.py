@@ -1,0 +1,236 @@
+"""Controllers of release 5, which elect masters, and broker containers.
+
+Formats: org.apache.rocketmq.tools.command.controller and …container.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli import cluster, java_text
+from mq.cli.call import Call
+from mq.cli.effects import destroys, gives, writes
+from mq.cli.errors import UsageError
+from mq.cli.result import Result, Row, flag, number, text
+
+if TYPE_CHECKING:
+    pass
+
+Controller = Annotated[
+    str, typer.Option("-a", "--controllerAddress", metavar="HOST:PORT", help="Any controller.")
+]
+Controllers = Annotated[
+    str,
+    typer.Option(
+        "-a", "--controllerAddress", metavar="HOST:PORT[;…]", help="The controllers meant."
+    ),
+]
+SetName = Annotated[
+    str, typer.Option("-bn", "--brokerName", metavar="NAME", help="The name of the set.")
+]
+
+_METADATA_COLUMNS = (
+    text("group", "Group"),
+    text("leaderId", "Leader"),
+    text("leaderAddress", "Address"),
+    text("peers", "Controllers"),
+)
+
+
+@gives(_METADATA_COLUMNS)
+async def get_controller_meta_data(call: Call, controller_address: Controller) -> Result:
+    """Show the controllers of a group and which of them leads."""
+    async with call.admin() as admin:
+        found = await admin.controller_metadata(controller_address)
+    ids = found.group, found.controller_leader_id, found.controller_leader_address
+    plain = "\n#ControllerGroup\t{}\n#ControllerLeaderId\t{}\n#ControllerLeaderAddress\t{}".format(
+        *("null" if value is None else value for value in ids)
+    )
+    peers = [peer for peer in (found.peers or "").split(";") if peer]
+    plain += "".join(f"\n#Peer:\t{peer}" for peer in peers) + "\n"
+    return Result(_METADATA_COLUMNS, [(*ids, ";".join(peers))], plain)
+
+
+_CONFIG_COLUMNS = (text("address", "Controller"), text("key", "Key"), text("value", "Value"))
+
+
+def _addresses(controllers: str) -> list[str]:
+    found = [part.strip() for part in controllers.split(";") if part.strip()]
+    if not found:
+        raise UsageError("-a/--controllerAddress is empty")
+    return found
+
+
+@gives(_CONFIG_COLUMNS, data="The settings of each controller, by its address.")
+async def get_controller_config(call: Call, controller_address: Controllers) -> Result:
+    """Show the settings of controllers."""
+    async with call.admin() as admin:
+        found, failures = await cluster.at_each(
+            admin,
+            _addresses(controller_address),
+            lambda each, address: each.controller_config(address),
+        )
+    plain = ""
+    rows: list[Row] = []
+    for address in java_text.hash_order(found, capacity=4):
+        settings = found[address]
+        plain += f"============{address}============\n"
+        for key in java_text.properties_order(settings):
+            plain += f"{key:<50}=  {settings[key]}\n"
+            rows.append((address, key, settings[key]))
+    return Result(_CONFIG_COLUMNS, rows, plain, data=found, failures=failures)
+
+
+@writes
+@gives(_CONFIG_COLUMNS)
+async def update_controller_config(
+    call: Call,
+    controller_address: Controllers,
+    key: Annotated[str, typer.Option("-k", "--key", metavar="NAME", help="Setting.")],
+    value: Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Its new value.")],
+) -> Result:
+    """Change a setting of controllers."""
+    if not key or any(sign in key + value for sign in "\r\n") or "=" in key:
+        raise UsageError("-k/--key and -v/--value must be of one line, the key without '='")
+    addresses = _addresses(controller_address)
+    async with call.admin() as admin:
+        done, failures = await cluster.at_each(
+            admin,
+            addresses,
+            lambda each, address: each.update_controller_config(address, {key: value}),
+        )
+    plain = f"update controller config success![{', '.join(done)}]\n{key} : {value}\n"
+    rows: list[Row] = [(address, key, value) for address in done]
+    return Result(_CONFIG_COLUMNS, rows, plain, failures=failures)
+
+
+_ELECTED_COLUMNS = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    number("brokerId", "Id"),
+    text("brokerAddr", "Address"),
+    flag("master", "Master"),
+    number("masterEpoch", "Epoch"),
+    number("syncStateSetEpoch", "Epoch of the set"),
+)
+
+
+@writes
+@gives(_ELECTED_COLUMNS)
+async def elect_master(
+    call: Call,
+    controller_address: Controller,
+    broker_id: Annotated[
+        int, typer.Option("-b", "--brokerId", metavar="ID", help="The one to be master.")
+    ],
+    broker_name: SetName,
+    cluster_name: Annotated[
+        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Its cluster.")
+    ],
+) -> Result:
+    """Let controllers make a broker the master of its set."""
+    async with call.admin() as admin:
+        elected, group = await admin.elect_master(
+            controller_address, cluster_name, broker_name, broker_id
+        )
+    epochs = elected.master_epoch, elected.sync_state_set_epoch
+    plain = (
+        f"\n#ClusterName\t{cluster_name}\n#BrokerName\t{broker_name}"
+        f"\n#BrokerMasterAddr\t{elected.master_address}\n#MasterEpoch\t{epochs[0]}"
+        f"\n#SyncStateSetEpoch\t{epochs[1]}\n"
+    )
+    rows: list[Row] = []
+    for number_, address in sorted(group.broker_addrs.items()):
+        plain += f"\t#Broker\t{number_}\t{address}\n"
+        is_master = number_ == elected.master_broker_id
+        rows.append((cluster_name, broker_name, number_, address, is_master, *epochs))
+    return Result(_ELECTED_COLUMNS, rows, plain)
+
+
+_CLEANED_COLUMNS = (text("brokerName", "Broker"), text("brokerIds", "Forgotten"))
+
+
+@destroys("let the controllers forget brokers of {broker_name}")
+@gives(_CLEANED_COLUMNS)
+async def clean_broker_metadata(
+    call: Call,
+    controller_address: Controller,
+    broker_name: SetName,
+    broker_controller_ids_to_clean: Annotated[
+        str | None,
+        typer.Option(
+            "-b", "--brokerControllerIdsToClean", metavar="ID[;…]", help="Which. Default: all."
+        ),
+    ] = None,
+    cluster_name: Annotated[
+        str | None,
+        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Required without -l."),
+    ] = None,
+    clean_living_broker: Annotated[
+        bool, typer.Option("-l", "--cleanLivingBroker", help="Also what is alive.")
+    ] = False,
+) -> Result:
+    """Let controllers forget brokers of a set."""
+    if not clean_living_broker and not cluster_name:
+        raise UsageError("-c/--clusterName is required unless -l/--cleanLivingBroker is given")
+    ids = broker_controller_ids_to_clean
+    if ids is not None and not all(part.strip().isdecimal() for part in ids.split(";")):
+        raise UsageError(f"-b/--brokerControllerIdsToClean: {ids!r} is not like 1;2;3")
+    async with call.admin() as admin:
+        await admin.clean_broker_metadata(
+            controller_address,
+            broker_name,
+            cluster=cluster_name,
+            ids=ids,
+            living=clean_living_broker,
+        )
+    plain = f"clear broker {broker_name} metadata from controller success! \n"
+    return Result(_CLEANED_COLUMNS, [(broker_name, ids)], plain)
+
+
+ContainerAddress = Annotated[
+    str,
+    typer.Option("-c", "--brokerContainerAddr", metavar="HOST:PORT", help="Broker container."),
+]
+_CONTAINER_COLUMNS = (text("containerAddr", "Container"), text("broker", "Broker"))
+
+
+@writes
+@gives(_CONTAINER_COLUMNS)
+async def add_broker(
+    call: Call,
+    broker_container_addr: ContainerAddress,
+    broker_config_path: Annotated[
+        str,
+        typer.Option(
+            "-b", "--brokerConfigPath", metavar="FILE", help="Its settings, on that machine."
+        ),
+    ],
+) -> Result:
+    """Start a broker in a broker container (release 5)."""
+    async with call.admin() as admin:
+        await admin.add_broker(broker_container_addr, broker_config_path)
+    plain = f"add broker to {broker_container_addr} success\n"
+    return Result(_CONTAINER_COLUMNS, [(broker_container_addr, broker_config_path)], plain)
+
+
+@writes
+@gives(_CONTAINER_COLUMNS)
+async def remove_broker(
+    call: Call,
+    broker_container_addr: ContainerAddress,
+    broker_identity: Annotated[
+        str,
+        typer.Option("-b", "--brokerIdentity", metavar="CLUSTER:NAME:ID", help="Which broker."),
+    ],
+) -> Result:
+    """Stop a broker in a broker container (release 5)."""
+    parts = [part.strip() for part in broker_identity.split(":")]
+    if len(parts) != 3 or not all(parts) or not parts[2].isdecimal():
+        raise UsageError(
+            f"-b/--brokerIdentity: {broker_identity!r}", hint="DefaultCluster:broker-a:0"
+        )
+    async with call.admin() as admin:
+        await admin.remove_broker(broker_container_addr, parts[0], parts[1], int(parts[2]))
+    plain = f"remove broker from {broker_container_addr} success\n"
+    return Result(_CONTAINER_COLUMNS, [(broker_container_addr, broker_identity)], plain)

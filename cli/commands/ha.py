@@ -1,0 +1,280 @@
+"""How brokers replicate (release 5).
+
+Formats: HAStatusSubCommand and GetSyncStateSetSubCommand of org.apache.rocketmq.tools.command.ha,
+GetBrokerEpochSubCommand and ResetMasterFlushOffsetSubCommand of …broker.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli import cluster, java_text, where
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import NotFound, UsageError
+from mq.cli.release import since_5
+from mq.cli.repeating import Interval, Outcome, repeatedly
+from mq.cli.result import Result, Row, flag, number, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo, ReplicasInfo
+
+_STATUS_COLUMNS = (
+    text("brokerAddr", "Broker"),
+    text("role", "Role"),
+    text("peerAddr", "Peer"),
+    number("offset", "Offset"),
+    number("diff", "Behind"),
+    number("bytesPerSecond", "Bytes/s"),
+    flag("inSync", "In sync"),
+)
+_REPLICA_LINE = "{:<32}  {:<16} {:>16} {:>16} {:>16} {:>16}\n"
+_REPLICA_HEADS = (
+    *("#SlaveAddr", "#SlaveAckOffset", "#Diff", "#TransferSpeed(KB/s)"),
+    *("#Status", "#TransferFromWhere"),
+)
+
+
+@gives(_STATUS_COLUMNS, data="What each broker says of its replication, by its address.")
+def ha_status(
+    call: Call,
+    cluster_name: where.ClusterName = None,
+    broker_addr: where.BrokerAddr = None,
+    interval: Interval = None,
+) -> Outcome:
+    """Show how replication does, at a master or a replica (5.x brokers)."""
+    where.require(broker_addr, cluster_name)
+    return repeatedly(interval, lambda: _ha_status(call, cluster_name, broker_addr))
+
+
+async def _ha_status(call: Call, cluster_name: str | None, broker_addr: str | None) -> Result:
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name)
+
+        async def ask(each: "Admin", address: str) -> "HARuntimeInfo":
+            return await each.ha_status(address)
+
+        found, failures = await cluster.at_each(admin, targets, since_5(call.name, ask))
+    plain = ""
+    rows: list[Row] = []
+    data: dict[str, Any] = {}
+    for address, info in found.items():
+        plain += _of_master(address, info) if info.master else _of_replica(info)
+        rows += _status_rows(address, info)
+        data[address] = info.to_plain()
+    return Result(_STATUS_COLUMNS, rows, plain, data=data, failures=failures)
+
+
+def _of_master(address: str, info: "HARuntimeInfo") -> str:
+    plain = (
+        f"\n#MasterAddr\t{address}\n"
+        f"#MasterCommitLogMaxOffset\t{info.master_commit_log_max_offset}\n"
+        f"#SlaveNum\t{len(info.ha_connection_info)}\n"
+        f"#InSyncSlaveNum\t{info.in_sync_slave_nums}\n"
+    )
+    plain += _REPLICA_LINE.format(*_REPLICA_HEADS)
+    for item in info.ha_connection_info:
+        speed = java_text.fixed(item.transferred_byte_in_second / 1024, 2)
+        status = "OK" if item.in_sync else "Fall Behind"
+        offsets = item.slave_ack_offset, item.diff, speed, status, item.transfer_from_where
+        plain += _REPLICA_LINE.format(item.addr or "null", *offsets)
+    return plain
+
+
+def _of_replica(info: "HARuntimeInfo") -> str:
+    own = info.ha_client_runtime_info
+    when = java_text.milliseconds_text
+    return (
+        f"\n#MasterAddr\t{own.master_addr or 'null'}\n"
+        f"#CommitLogMaxOffset\t{own.max_offset}\n"
+        f"#TransferSpeed(KB/s)\t{java_text.fixed(own.transferred_byte_in_second / 1024, 2)}\n"
+        f"#LastReadTime\t{when(own.last_read_timestamp)}\n"
+        f"#LastWriteTime\t{when(own.last_write_timestamp)}\n"
+        f"#MasterFlushOffset\t{own.master_flush_offset}\n"
+    )
+
+
+def _status_rows(address: str, info: "HARuntimeInfo") -> list[Row]:
+    own = info.ha_client_runtime_info
+    if not info.master:
+        speed = own.transferred_byte_in_second
+        return [(address, "replica", own.master_addr, own.max_offset, None, speed, None)]
+    if not info.ha_connection_info:
+        return [(address, "master", None, info.master_commit_log_max_offset, None, None, None)]
+    return [
+        (
+            *(address, "master", item.addr, item.slave_ack_offset, item.diff),
+            *(item.transferred_byte_in_second, item.in_sync),
+        )
+        for item in info.ha_connection_info
+    ]
+
+
+_EPOCH_COLUMNS = (
+    text("cluster", "Cluster"),
+    text("brokerName", "Broker"),
+    text("brokerAddr", "Address"),
+    number("brokerId", "Id"),
+    number("epoch", "Epoch"),
+    number("startOffset", "From offset"),
+    number("endOffset", "To offset"),
+)
+
+
+@gives(_EPOCH_COLUMNS)
+def get_broker_epoch(
+    call: Call,
+    cluster_name: where.EachOfCluster = None,
+    broker_name: Annotated[
+        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this set.")
+    ] = None,
+    interval: Interval = None,
+) -> Outcome:
+    """Show under which masters parts of the log were written (5.x, with a controller)."""
+    if not cluster_name and not broker_name:
+        raise UsageError("one of -b/--brokerName or -c/--clusterName is required")
+    return repeatedly(interval, lambda: _epochs(call, cluster_name, broker_name))
+
+
+async def _epochs(call: Call, cluster_name: str | None, broker_name: str | None) -> Result:
+    async with call.admin() as admin:
+        info = await cluster.clusters(admin.session)
+        if broker_name:
+            broker = info.broker_addr_table.get(broker_name)
+            if broker is None:
+                raise NotFound(f"no broker {broker_name!r}", hint="see: mq clusterList")
+            targets = java_text.hash_order(broker.broker_addrs.values())
+        else:
+            targets = cluster.addresses(info, cluster_name or "")
+
+        async def ask(each: "Admin", address: str) -> "EpochEntryCache":
+            return await each.epochs(address)
+
+        found, failures = await cluster.at_each(admin, targets, since_5(call.name, ask))
+    plain = ""
+    rows: list[Row] = []
+    for address, cache in found.items():
+        where_ = cache.cluster_name, cache.broker_name, address, cache.broker_id
+        titles = "clusterName", "brokerName", "brokerAddr", "brokerId"
+        plain += "".join(f"\n#{title}\t{v}" for title, v in zip(titles, where_, strict=True))
+        for position, item in enumerate(cache.epoch_list, 1):
+            # The last part goes on: it ends where the log ends.
+            last = position == len(cache.epoch_list)
+            end = cache.max_offset if last else item.end_offset
+            plain += (
+                f"\n#Epoch: EpochEntry{{epoch={item.epoch}, startOffset={item.start_offset}, "
+                f"endOffset={end}}}"
+            )
+            rows.append((*where_, item.epoch, item.start_offset, end))
+        plain += "\n"
+    return Result(_EPOCH_COLUMNS, rows, plain, failures=failures)
+
+
+_RESET_COLUMNS = (text("brokerAddr", "Broker"), number("masterFlushOffset", "Offset"))
+
+
+@writes
+@gives(_RESET_COLUMNS)
+async def reset_master_flush_offset(
+    call: Call,
+    broker_addr: Annotated[
+        str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this replica.")
+    ],
+    offset: Annotated[
+        int, typer.Option("-o", "--offset", metavar="N", help="How far the master has flushed.")
+    ],
+) -> Result:
+    """Let a replica believe that its master has flushed up to an offset (5.x brokers)."""
+    async with call.admin() as admin:
+
+        async def act(each: "Admin", address: str) -> None:
+            await each.reset_master_flush_offset(address, offset)
+
+        await cluster.at_each(admin, [broker_addr], since_5(call.name, act))
+    plain = f"reset master flush offset to {offset} success\n"
+    return Result(_RESET_COLUMNS, [(broker_addr, offset)], plain)
+
+
+_SET_COLUMNS = (
+    text("brokerName", "Broker"),
+    number("brokerId", "Id"),
+    text("brokerAddr", "Address"),
+    flag("master", "Master"),
+    flag("inSync", "In sync"),
+    flag("alive", "Alive"),
+)
+
+
+@gives(_SET_COLUMNS, data="The replicas of each set, by its name.")
+def get_sync_state_set(
+    call: Call,
+    controller_address: Annotated[
+        str, typer.Option("-a", "--controllerAddress", metavar="HOST:PORT", help="Controller.")
+    ],
+    cluster_name: Annotated[
+        str | None,
+        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Of each set of it."),
+    ] = None,
+    broker_name: Annotated[
+        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Of this set.")
+    ] = None,
+    interval: Interval = None,
+) -> Outcome:
+    """Show which replicas of a set are in sync, as a controller knows it (release 5)."""
+    if not cluster_name and not broker_name:
+        raise UsageError("one of -b/--brokerName or -c/--clusterName is required")
+    address = controller_address.split(";")[0].strip()
+    return repeatedly(interval, lambda: _sync_state(call, address, cluster_name, broker_name))
+
+
+async def _sync_state(
+    call: Call, address: str, cluster_name: str | None, broker_name: str | None
+) -> Result:
+    async with call.admin() as admin:
+        names = [broker_name or ""]
+        if not broker_name:
+            info = await cluster.clusters(admin.session)
+            names = cluster.broker_names(info, cluster_name or "")
+        table = (await admin.sync_state(address, names)).replicas_info_table
+    plain = ""
+    rows: list[Row] = []
+    for name in java_text.hash_order(table):
+        item = table[name]
+        plain += _set_page(name, item)
+        rows += [
+            (
+                *(replica.broker_name, replica.broker_id, replica.broker_address),
+                *(replica.broker_id == item.master_broker_id, in_sync, replica.alive),
+            )
+            for replicas, in_sync in (
+                (item.in_sync_replicas, True),
+                (item.not_in_sync_replicas, False),
+            )
+            for replica in replicas
+        ]
+    data = {name: item.to_plain() for name, item in table.items()}
+    return Result(_SET_COLUMNS, rows, plain, data=data)
+
+
+def _set_page(name: str, item: "ReplicasInfo") -> str:
+    def shown(value: object) -> object:
+        return "null" if value is None else value
+
+    plain = (
+        f"\n#brokerName\t{name}\n#MasterBrokerId\t{shown(item.master_broker_id)}\n"
+        f"#MasterAddr\t{shown(item.master_address)}\n#MasterEpoch\t{shown(item.master_epoch)}\n"
+        f"#SyncStateSetEpoch\t{shown(item.sync_state_set_epoch)}\n"
+        f"#SyncStateSetNums\t{len(item.in_sync_replicas)}\n"
+    )
+    for title, replicas in (
+        ("InSyncReplica", item.in_sync_replicas),
+        ("NotInSyncReplica", item.not_in_sync_replicas),
+    ):
+        for replica in replicas:
+            plain += (
+                f"\n{title}:\tReplicaIdentity{{brokerName='{replica.broker_name}', "
+                f"brokerId={replica.broker_id}, brokerAddress='{replica.broker_address}', "
+                f"alive={java_text.truth(replica.alive)}}}\n"
+            )
+    return plain
