@@ -61,6 +61,8 @@ class Environment:
         )
         if found.terminal or found.error_terminal:
             found._measured = stdout if found.terminal else stderr
+        elif (columns := os.environ.get("COLUMNS", "")).isdecimal():
+            found._size = (int(columns), 24)
         return found
 
     def writing_to(self, stdout: TextIO, stderr: TextIO) -> "Environment":

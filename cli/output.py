@@ -146,15 +146,28 @@ class Printer:
                     overflow="fold",
                 )
             for row in result.rows:
-                texts = _texts(result.columns, row, utc=self._view.utc)
+                texts = [_visible(text) for text in _texts(result.columns, row, utc=self._view.utc)]
                 table.add_row(*(texts[index] for index in shown))
             console.print(table)
         elif result.plain:
-            console.print(result.plain.rstrip("\n"), soft_wrap=True)
+            console.print(_visible(result.plain.rstrip("\n")), soft_wrap=True)
         for name, value in result.totals.items():
-            console.print(f"{name}: {value}")
+            console.print(_visible(f"{name}: {value}"))
         for note in result.notes:
-            console.print(note, soft_wrap=True)
+            console.print(_visible(note), soft_wrap=True)
+
+
+# Names and bodies come from whoever may send: none of them paints the terminal. A control character
+# is shown as its picture, those of the second set as unknown.
+_PICTURES = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
+
+
+def _visible(text: str) -> str:
+    return text if text.isprintable() else text.translate(_PICTURES)
 
 
 def _lines(result: Result, *, header: bool, utc: bool) -> str:

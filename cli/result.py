@@ -74,7 +74,7 @@ class Result:
     command, and `mq` then lays out `rows` itself. `totals` are facts about the whole, by JSON name.
     `failures` are the parts that failed, one line each, printed on stderr; a result with failures
     is PARTLY done unless `status` says otherwise. `data` replaces the rows in JSON and YAML where
-    the thing itself is not tabular. `notes` go to stderr on a terminal: what to do next.
+    the thing itself is not tabular. `notes` stand below a table: what to know besides.
     `messages` are those that the rows (and the items of `data`) stand for, one by one, in a command
     that `shows_messages`; None in a result that is about something else.
     """

@@ -131,3 +131,12 @@ def test_a_column_without_a_title_is_left_out_of_tables_only() -> None:
     result = Result((text("a", "A"), text("b", "")), [("seen", "hidden")])
     assert "hidden" not in printed(Format.TABLE, result)
     assert printed(Format.CSV, result) == "a,b\nseen,hidden\n"
+
+
+def test_nothing_that_is_shown_in_a_table_can_paint_the_terminal() -> None:
+    evil = "a\x1b[2Jb\x07c\x9b31md\te\nf"
+    result = Result((text("n", "N"),), [(evil,)], totals={"t": evil}, notes=[evil])
+    shown = printed(Format.TABLE, result)
+    assert not set(shown) & {"\x1b", "\x07", "\x9b"}
+    assert shown.count("a␛[2Jb␇c�31md") == 3
+    assert printed(Format.CSV, result).count("\x1b") == 1  # programs get what there is
