@@ -79,25 +79,30 @@ class Letters:
 
         Raises NotFound for a group that has no dead letters, and MQError where no broker answers.
         """
+        letters = [letter async for page in self.pages(newest) for letter in page]
+        letters.sort(key=lambda letter: letter.store_timestamp)
+        return letters if newest is None else letters[-newest:] if newest else []
+
+    async def pages(self, newest: int | None = None) -> "AsyncIterator[list[StoredMessage]]":
+        """The letters, a few at a time, those of each queue oldest first. Raises as `read`."""
         reader = Reader(self._admin.session, Choice(self.topic))
         try:
             spans, self.failures = await reader.spans()
         except RouteNotFound:
-            raise NotFound(
-                f"consumer group {self.group} has no dead letters", hint="see: mq dlq list"
-            ) from None
+            raise self.none() from None
         self.count = sum(span.end - span.next for span in spans)
-        letters: list[StoredMessage] = []
         for span in spans:
             if newest is not None:
                 span.next = max(span.next, span.end - newest)
             try:
                 async for messages, _ in reader.batches(span):
-                    letters += messages
+                    yield messages
             except MQError as error:
                 self.failures.append(f"{span.name}: {error}")
-        letters.sort(key=lambda letter: letter.store_timestamp)
-        return letters if newest is None else letters[-newest:] if newest else []
+
+    def none(self) -> NotFound:
+        """The error for a group without dead letters."""
+        return NotFound(f"consumer group {self.group} has no dead letters", hint="see: mq dlq list")
 
 
 async def copy_of(admin: "Admin", letter: "StoredMessage") -> "StoredMessage | None":
@@ -117,13 +122,17 @@ async def copy_of(admin: "Admin", letter: "StoredMessage") -> "StoredMessage | N
 
 
 class Resent(NamedTuple):
-    """What became of a letter. `result`: sent, before (it had been sent already), failed."""
+    """What became of the letter with these two ids, which was sent to `topic`.
 
-    letter: "StoredMessage"
+    `result`: sent, before (it had been sent already), failed. `copy_id` is the copy's offset id.
+    """
+
+    message_id: str
+    offset_id: str
+    topic: str | None
     result: str
+    copy_id: str | None = None
     reason: str = ""
-    topic: str | None = None
-    offset_id: str | None = None
 
 
 class Resending:
@@ -134,6 +143,7 @@ class Resending:
         self._admin = admin
         self._producer = producer
         self._limit = asyncio.Semaphore(_IN_FLIGHT)
+        self._last: dict[str, StoredMessage] = {}  # sent last, by the broker that has the copy
 
     async def run(self, letters: "Iterable[StoredMessage]") -> list[Resent]:
         """Send them; a result for each, in their order."""
@@ -141,46 +151,47 @@ class Resending:
 
     async def _one(self, letter: "StoredMessage") -> Resent:
         topic = origin_topic(letter)
+        what = (letter.message_id, letter.offset_id, topic)
         if topic is None:
-            return Resent(letter, "failed", "it does not tell its original topic")
+            return Resent(*what, "failed", None, "it does not tell its original topic")
         async with self._limit:
             try:
                 before = await copy_of(self._admin, letter)
                 if before is not None:
-                    return Resent(letter, "before", "", topic, before.offset_id)
+                    return Resent(*what, "before", before.offset_id)
                 # It has to be there: a broker may not make it in place of the one that is gone.
                 await self._admin.session.route(topic)
-                sent = await self._producer.send(_copy(letter, topic))
+                copy_id = (await self._producer.send(_copy(letter, topic))).offset_message_id
             except (MQError, ValueError) as error:
-                return await self._after(letter, topic, error)
-        return Resent(letter, "sent", "", topic, sent.offset_message_id)
+                found = await self._stored_nevertheless(letter, error)
+                if found is None:
+                    return Resent(*what, "failed", None, str(error))
+                copy_id = found
+        self._last[copy_id[:-16]] = letter  # the rest of it is the position in the broker's log
+        return Resent(*what, "sent", copy_id)
 
-    async def _after(self, letter: "StoredMessage", topic: str, error: Exception) -> Resent:
-        """After an error the message may be stored nevertheless."""
-        if not isinstance(error, ClientError | RouteNotFound | ValueError):
-            with suppress(MQError):
-                await asyncio.sleep(1)
-                found = await copy_of(self._admin, letter)
-                if found is not None:
-                    return Resent(letter, "sent", "", topic, found.offset_id)
-        return Resent(letter, "failed", str(error), topic)
+    async def _stored_nevertheless(self, letter: "StoredMessage", error: Exception) -> str | None:
+        """The offset id of the copy, if it was stored before the error."""
+        if isinstance(error, ClientError | RouteNotFound | ValueError):
+            return None
+        with suppress(MQError):
+            await asyncio.sleep(1)
+            found = await copy_of(self._admin, letter)
+            return None if found is None else found.offset_id
+        return None
 
-    async def confirm(self, results: Iterable[Resent]) -> str | None:
+    async def confirm(self) -> str | None:
         """Wait until a look-up finds what was sent; returns a warning if it does not.
 
         Brokers index messages in their order, so the last one of each stands for the others.
         """
-        last: dict[str, Resent] = {}  # by the broker's part of the offset id
-        for item in results:
-            if item.result == "sent" and item.offset_id is not None:
-                last[item.offset_id[:-16]] = item
         deadline = asyncio.get_running_loop().time() + _INDEX_SECONDS
-        for item in last.values():
-            while await copy_of(self._admin, item.letter) is None:
+        for letter in self._last.values():
+            while await copy_of(self._admin, letter) is None:
                 if asyncio.get_running_loop().time() > deadline:
                     return (
-                        f"what was sent to {item.topic} cannot be looked up (does its broker have "
-                        "messageIndexEnable=false?): another resend would send it once more"
+                        f"what was sent to {origin_topic(letter)} cannot be looked up (has its "
+                        "broker messageIndexEnable=false?): another resend would send it once more"
                     )
                 await asyncio.sleep(0.05)
         return None
@@ -199,7 +210,10 @@ async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncI
 
     Raises CommandError, TRY_AGAIN, while somebody else does.
     """
-    route = await session.route(letters.topic)
+    try:
+        route = await session.route(letters.topic)
+    except RouteNotFound:
+        raise letters.none() from None
     failures: list[str] = []
     held: dict[str, set[MessageQueue]] = {}
     client = session.client_id

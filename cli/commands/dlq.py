@@ -1,6 +1,7 @@
 """Dead letters: list, show, resend, export."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from mq.cli.result import Result, Row, number, text, time
 from mq.cli.runner import concurrently, in_bulk
 
 if TYPE_CHECKING:
-    from mq.cli.dead_letters import Resending, Resent
+    from mq.cli.dead_letters import Letters, Resending, Resent
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
@@ -217,44 +218,49 @@ async def dlq_resend(
         session = admin.session
         assert isinstance(session, Session)  # the command runs on an event loop
         letters = Letters(admin, group)
-        found = _of_ids(await letters.read(), ids)
         # Without tries of its own: what may have been stored is looked for before another.
         async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
             resending = Resending(admin, producer)
             if call.dry_run:
-                results = await _resend(resending, found, limit)
+                results = await _resend(resending, letters, ids, limit)
                 return _resent(results, letters.failures)
             async with locked(admin, session, letters) as failures:
-                results = await _resend(resending, found, limit)
-                warning = await resending.confirm(results)
+                results = await _resend(resending, letters, ids, limit)
+                warning = await resending.confirm()
     failures += letters.failures if warning is None else [*letters.failures, warning]
     return _resent(results, list(dict.fromkeys(failures)))
 
 
 async def _resend(
-    resending: "Resending", letters: "list[StoredMessage]", limit: int | None
+    resending: "Resending", letters: "Letters", ids: list[str] | None, limit: int | None
 ) -> "list[Resent]":
     """All of them, or as many as make `limit` that had not been sent before."""
-    if limit is None:
-        return await resending.run(letters)
     results: list[Resent] = []
+    wanted = set(ids or ())
     left = limit
-    while letters and left > 0:
-        part, letters = letters[:left], letters[left:]
-        done = await resending.run(part)
-        left -= sum(item.result != "before" for item in done)
-        results += done
+    async for page in letters.pages():
+        if ids:
+            page = [item for item in page if wanted & {item.message_id, item.offset_id}]
+        while page and left != 0:  # `left` is of those that had not been sent before
+            part, page = (page, []) if left is None else (page[:left], page[left:])
+            done = await resending.run(part)
+            results += done
+            if left is not None:
+                left -= sum(item.result != "before" for item in done)
+        if left == 0:
+            return results
+    _check_ids(ids, (name for item in results for name in (item.message_id, item.offset_id)))
     return results
 
 
 def _resent(results: "list[Resent]", failures: list[str]) -> Result:
     rows: list[Row] = [
         (
-            item.letter.message_id,
-            item.letter.offset_id,
+            item.message_id,
+            item.offset_id,
             item.topic,
             item.result,
-            item.offset_id,
+            item.copy_id,
             item.reason or None,
         )
         for item in results
@@ -262,7 +268,7 @@ def _resent(results: "list[Resent]", failures: list[str]) -> Result:
     counts = Counter(item.result for item in results)
     totals = {name: counts[name] for name in ("sent", "before", "failed")}
     failures = failures + [
-        f"{item.letter.message_id}: {item.reason}" for item in results if item.result == "failed"
+        f"{item.message_id}: {item.reason}" for item in results if item.result == "failed"
     ]
     return Result(_RESENT, rows, totals=totals, failures=failures)
 
@@ -299,11 +305,17 @@ def _of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[Stor
     if not ids:
         return letters
     found = [letter for letter in letters if {letter.message_id, letter.offset_id} & set(ids)]
-    known = {name for letter in found for name in (letter.message_id, letter.offset_id)}
-    for name in ids:
-        if name not in known:
-            raise NotFound(f"no dead letter has the id {name}", hint="see: mq dlq show -g GROUP")
+    _check_ids(ids, (name for item in found for name in (item.message_id, item.offset_id)))
     return found
+
+
+def _check_ids(ids: list[str] | None, known: Iterable[str]) -> None:
+    missing = set(ids or ()) - set(known)
+    if missing:
+        raise NotFound(
+            f"no dead letter has the id {', '.join(sorted(missing))}",
+            hint="see: mq dlq show -g GROUP",
+        )
 
 
 def _check(group: str) -> None:
