@@ -66,9 +66,9 @@ class Environment:
         return found
 
     def writing_to(self, stdout: TextIO, stderr: TextIO) -> "Environment":
-        """The same surroundings, but for where output goes."""
+        """The same surroundings, but for where output goes; nobody sees progress there."""
         other = copy(self)
-        other.stdout, other.stderr = stdout, stderr
+        other.stdout, other.stderr, other.error_terminal = stdout, stderr, False
         return other
 
     def with_input(self, stdin: TextIO) -> "Environment":

@@ -65,11 +65,12 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
         return Status.DONE
 
 
-def show_all(outcome: "Outcome", printer: Printer) -> int:
-    """Print every result as it comes; the status is the worst of them."""
+def show_all(outcome: "Outcome", printer: Printer, shown: Callable[[], None] = lambda: None) -> int:
+    """Print every result as it comes, call `shown` after each; the status is the worst of them."""
     status = 0
     for result in outcome.results():
         printer.show(result)
+        shown()
         status = max(status, int(result.final_status))
     return status
 

@@ -48,21 +48,26 @@ def _wait_until(due: float) -> None:
         time.sleep(left)
 
 
-def _round(start: Callable[[], Outcome], printer: Printer, environment: Environment) -> int:
-    """One round; an error that may pass is printed, any other raised."""
+def _round(
+    start: Callable[[], Outcome],
+    printer: Printer,
+    environment: Environment,
+    shown: Callable[[], None] = lambda: None,
+) -> int:
+    """One round; `shown` is called after each result. An error that may pass is printed."""
     try:
         with start() as outcome:
-            return show_all(outcome, printer)
+            return show_all(outcome, printer, shown)
     except BrokenPipeError:
         raise
     except Exception as error:
         from mq.cli.explain import explain
 
-        shown = error if isinstance(error, CommandError) else explain(error, environment)
-        if shown.status in _FINAL:
-            raise shown from error
-        environment.stderr.write(f"mq: {shown.message}\n")
-        return shown.status
+        told = error if isinstance(error, CommandError) else explain(error, environment)
+        if told.status in _FINAL:
+            raise told from error
+        environment.stderr.write(f"mq: {told.message}\n")
+        return told.status
 
 
 def _end(number: int, frame: object) -> None:
@@ -124,9 +129,13 @@ class _Screen(AbstractContextManager[None]):
         buffer = io.StringIO()
         environment = call.environment.writing_to(buffer, buffer)
         printer = Printer(environment, call.name, call.output, view=call.view)
-        status = _round(start, printer, environment)
-        self._text = buffer.getvalue()
-        self._draw(width, height)
+
+        def shown() -> None:
+            self._text = buffer.getvalue()
+            self._draw(width, height)
+
+        status = _round(start, printer, environment, shown)
+        shown()
         return status
 
     def _draw(self, width: int, height: int) -> None:
