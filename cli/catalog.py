@@ -73,6 +73,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "message copy": "Copy messages of a topic to another topic, or to another cluster.",
         "tail": "Show the messages of a topic as they come.",
         "printMsgByQueue": "Print the messages of a queue, or count them by tag.",
+        "dumpCompactionLog": "Print the messages in a log file, offline: of a compacted topic, or "
+        "any commit log.",
         "queryMsgTraceById": "Show who has sent a message and who has consumed it, of clients that "
         "write traces.",
         "checkMsgSendRT": "Send messages to each queue of a topic in turn and show how long each "
@@ -235,6 +237,7 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "dumpCompactionLog": "message_reading",
     "getColdDataFlowCtrInfo": "cold_data",
     "updateColdDataFlowCtrGroupConfig": "cold_data",
     "removeColdDataFlowCtrGroupConfig": "cold_data",

@@ -130,10 +130,15 @@ def queue_text(queue: "MessageQueue") -> str:
     )
 
 
-def properties_text(message: "StoredMessage", extra: dict[str, str] | None = None) -> str:
-    """The properties in the order of Java's map; `extra` are those a pull adds."""
+def properties_text(
+    message: "StoredMessage", extra: dict[str, str] | None = None, capacity: int = 16
+) -> str:
+    """The properties in the order of Java's map; `extra` are those a pull adds.
+
+    `capacity` is the map's first size: release 5 begins with 128.
+    """
     properties = {**message.properties, **(extra or {})}
-    return java_text.map_text(properties, java_text.hash_order(properties))
+    return java_text.map_text(properties, java_text.hash_order(properties, capacity=capacity))
 
 
 def pulled_properties(minimum: int, maximum: int) -> dict[str, str]:
@@ -145,6 +150,15 @@ def message_text(message: "StoredMessage", extra: dict[str, str] | None = None) 
     """MessageExt.toString, which tells the body as signed bytes."""
     body = bytes(message.body)
     signed = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in body)
+    return _extended_text(message, properties_text(message, extra), f"[{signed}]")
+
+
+def record_text(message: "StoredMessage") -> str:
+    """MessageExt.toString of release 5 for a message that was read without its body."""
+    return _extended_text(message, properties_text(message, capacity=128), "null")
+
+
+def _extended_text(message: "StoredMessage", properties: str, body: str) -> str:
     prepared = message.properties.get("TRAN_MSG", "").lower() == "true"
     transaction = message.properties.get("UNIQ_KEY") if prepared else None
     return (
@@ -157,7 +171,7 @@ def message_text(message: "StoredMessage", extra: dict[str, str] | None = None) 
         f"reconsumeTimes={message.reconsume_times}, "
         f"preparedTransactionOffset={message.prepared_transaction_offset}, "
         f"toString()=Message{{topic='{message.topic}', flag={message.flag}, "
-        f"properties={properties_text(message, extra)}, body=[{signed}], "
+        f"properties={properties}, body={body}, "
         f"transactionId='{transaction or 'null'}'}}]"
     )
 

@@ -1,16 +1,22 @@
 """The commands of mqadmin that read queues. Formats: org.apache.rocketmq.tools.command.message."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mq.cli import java_text, message_text
 from mq.cli.call import Call
 from mq.cli.effects import gives, shows_messages
-from mq.cli.errors import UsageError
+from mq.cli.errors import CommandError, UsageError
 from mq.cli.options import Truth
 from mq.cli.result import Result, Row, number, text
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mmap import mmap
+
+    from mq.protocol.message import StoredMessage
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
@@ -208,3 +214,70 @@ def _span(call: Call, begin: str | None, end: str | None) -> tuple[int | None, i
     if last is not None and (first or 0) > last:
         raise UsageError("-s/--beginTimestamp is after -e/--endTimestamp")
     return first, last
+
+
+_AT_ONCE = 256  # messages of a file that are shown together
+
+
+@shows_messages
+@gives(message_text.COLUMNS, data=message_text.DOCUMENT)
+async def dump_compaction_log(
+    call: Call,
+    file: Annotated[
+        str, typer.Option("-f", "--file", metavar="FILE", help="A log file of a compacted topic.")
+    ],
+) -> AsyncIterator[Result]:
+    """Print the messages in a log file, offline: of a compacted topic, or any commit log.
+
+    Plain has no bodies, as mqadmin's text. Reading ends where the file has no more records.
+    """
+    from mq.cli.local_files import cannot
+    from mq.protocol.errors import RemoteProtocolError
+    from mq.protocol.message import decode_record
+
+    try:
+        content = _mapped(file)
+    except OSError as error:
+        raise cannot("read", file, error) from error
+    position = 0
+    failures: list[str] = []
+    if not _record_end(content, 0) and any(content[:4]):
+        raise CommandError(f"{file} does not begin with a message", status=Status.BAD_DATA)
+    while not failures and (ends := _record_end(content, position)):
+        messages: list[StoredMessage] = []
+        while ends and len(messages) < _AT_ONCE:
+            try:
+                messages.append(decode_record(content[position:ends]))
+            except RemoteProtocolError as error:
+                failures.append(f"{file}: at byte {position}: {error}")
+                break
+            position = ends
+            ends = _record_end(content, position)
+        plain = "".join(f"{message_text.record_text(message)}\n" for message in messages)
+        rows = [message_text.row(message) for message in messages]
+        data = [message_text.document(message) for message in messages]
+        yield Result(
+            message_text.COLUMNS, rows, plain, data=data, messages=messages, failures=failures
+        )
+
+
+def _mapped(file: str) -> "mmap | bytes":
+    from mmap import ACCESS_READ, mmap
+
+    with open(file, "rb") as opened:
+        try:
+            return mmap(opened.fileno(), 0, access=ACCESS_READ)
+        except ValueError:  # an empty file cannot be mapped
+            return b""
+
+
+def _record_end(content: "mmap | bytes", position: int) -> int:
+    """Where the record at `position` ends; 0 where none begins: a blank one ends a log file."""
+    head = content[position : position + 8]
+    size = int.from_bytes(head[:4], "big", signed=True)
+    if len(head) < 8 or size <= 0 or position + size > len(content):
+        return 0
+    return 0 if head[4:] == _BLANK else position + size
+
+
+_BLANK = bytes.fromhex("CBD43194")  # CommitLog.BLANK_MAGIC_CODE
