@@ -1,0 +1,270 @@
+"""Measuring a cluster with load: how many messages a second, and how long each takes."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import CommandError, NotFound, UsageError
+from mq.cli.result import Result, Row, number, text
+from mq.cli.runner import concurrently
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.cli.load import Latencies
+    from mq.client.admin import Admin
+    from mq.client.load.plan import Measured, Plan
+    from mq.protocol.bodies import MessageQueue
+
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
+Size = Annotated[int, typer.Option("-s", "--size", metavar="BYTES", help="Of each body.")]
+Rate = Annotated[
+    float,
+    typer.Option(
+        "-r", "--rate", metavar="N", help="Messages a second, all together; 0: all that goes."
+    ),
+]
+Seconds = Annotated[float, typer.Option("-d", "--seconds", metavar="N", help="To measure.")]
+Warm = Annotated[float, typer.Option("--warm", metavar="N", help="Seconds before that.")]
+Connections = Annotated[int, typer.Option("-c", "--connections", metavar="N", help="All together.")]
+Window = Annotated[
+    int, typer.Option("-w", "--window", metavar="N", help="Sends in flight on a connection.")
+]
+Processes = Annotated[
+    int, typer.Option("-p", "--processes", metavar="N", help="That share the load.")
+]
+Picture = Annotated[
+    str | None, typer.Option("--svg", metavar="FILE", help="Draw the latencies there.")
+]
+
+_COLUMNS = (
+    text("role", "Role"),
+    number("messages", "Messages"),
+    number("seconds", "Seconds"),
+    number("messagesPerSecond", "Per second"),
+    number("megabytesPerSecond", "MB/s"),
+    number("errors", "Errors"),
+    number("meanMs", "Mean ms"),
+    number("p50Ms", "p50"),
+    number("p90Ms", "p90"),
+    number("p99Ms", "p99"),
+    number("p999Ms", "p99.9"),
+    number("p9999Ms", "p99.99"),
+    number("maxMs", "Highest"),
+)
+
+
+@gives(_COLUMNS)
+@writes
+@concurrently
+async def bench_produce(
+    call: Call,
+    topic: Topic,
+    size: Size = 1024,
+    rate: Rate = 0,
+    seconds: Seconds = 10,
+    warm: Warm = 1,
+    connections: Connections = 8,
+    window: Window = 128,
+    processes: Processes = 1,
+    svg: Picture = None,
+) -> Result:
+    """Send messages as fast as it goes, or at a rate, and measure.
+
+    With a rate the latency of a send counts from when it was due, so a stall is charged to every
+    send that waits behind it. Without one it counts from when it went out, and says nothing of what
+    clients that do not wait would see. The messages stay in the topic.
+    """
+    _check(size=size, seconds=seconds, connections=connections, window=window, processes=processes)
+    plan = await _plan(call, topic, "produce", {"size": size, "rate": rate, "window": window})
+    plans = _shared(plan, processes, connections, seconds, warm)
+    return await _measure(call, plans, svg, f"sends of {size} bytes to {topic}")
+
+
+@gives(_COLUMNS)
+@concurrently
+async def bench_consume(
+    call: Call,
+    topic: Topic,
+    seconds: Seconds = 10,
+    warm: Warm = 0,
+    connections: Connections = 4,
+    window: Annotated[
+        int, typer.Option("-w", "--window", metavar="N", help="Messages that a pull asks for.")
+    ] = 32,
+    processes: Processes = 1,
+    svg: Picture = None,
+) -> Result:
+    """Read a topic from its beginning as fast as it goes, and measure.
+
+    It ends when all of it is read, or after the seconds. No group, so nothing is committed. A
+    latency is that of a pull.
+    """
+    _check(seconds=seconds, connections=connections, window=window, processes=processes)
+    plan = await _plan(call, topic, "consume", {"window": window, "to_the_end": True})
+    plans = _shared(plan, processes, connections, seconds, warm)
+    return await _measure(call, plans, svg, f"pulls of {topic}")
+
+
+@gives(_COLUMNS)
+@writes
+@concurrently
+async def bench_end_to_end(
+    call: Call,
+    topic: Topic,
+    size: Size = 1024,
+    rate: Rate = 1000,
+    seconds: Seconds = 10,
+    warm: Warm = 1,
+    connections: Connections = 4,
+    window: Window = 1024,
+    processes: Processes = 1,
+    svg: Picture = None,
+) -> Result:
+    """Send at a rate, read along, and measure the whole way.
+
+    A latency counts from when a send was due until the message was read. The messages stay in the
+    topic; only those of this run are counted.
+    """
+    from mq.client.load.plan import STAMP_DIGITS
+
+    _check(size=size, seconds=seconds, connections=connections, window=window, processes=processes)
+    if rate <= 0:
+        raise UsageError(
+            f"-r/--rate: {rate:g}",
+            hint="a rate over 0; without one, measure with: mq bench produce",
+        )
+    if size < STAMP_DIGITS:
+        raise UsageError(
+            f"-s/--size: {size} bytes", hint=f"{STAMP_DIGITS} or more: a body says when it was due"
+        )
+    stamped = {"stamped": True, "size": size}
+    reading = await _plan(call, topic, "consume", {"window": 32, **stamped})
+    sending = await _plan(call, topic, "produce", {"window": window, "rate": rate, **stamped})
+    # Readers stay a little longer, for what is still on its way.
+    plans = _shared(reading, processes, connections, seconds + _READ_ON, warm)
+    plans += _shared(sending, processes, connections, seconds, warm)
+    return await _measure(call, plans, svg, f"{rate:g} messages of {size} bytes a second")
+
+
+_READ_ON = 1.0
+
+
+def _check(**values: float) -> None:
+    for name, value in values.items():
+        if value <= 0:
+            raise UsageError(f"--{name}: {value:g}", hint="a number over 0")
+
+
+async def _plan(call: Call, topic: str, role: str, more: dict[str, object]) -> "Plan":
+    """The load of all workers of a role together. Raises NotFound for a topic without queues."""
+    from mq.client.admin import Admin
+    from mq.client.load.plan import PRODUCE, Plan
+    from mq.client.routes import broker_address, read_queues, write_queues
+
+    async with call.session() as session:
+        route = await session.route(topic)
+        queues = (write_queues if role == PRODUCE else read_queues)(topic, route)
+        places = []
+        for queue in queues:
+            address = broker_address(route, queue.broker_name, exact=role == PRODUCE)
+            if address is not None:
+                first = await _first(Admin(session), role, address, queue, "stamped" in more)
+                places.append((address, queue.queue_id, first))
+    if not places:
+        raise NotFound(f"topic {topic} has no queue that can be used", hint="see: mq topicRoute")
+    key = call.credentials()
+    secrets = (key.access_key, key.secret_key, key.security_token) if key else (None, None, None)
+    fields = dict(zip(("access_key", "secret_key", "security_token"), secrets, strict=True))
+    return Plan(role, topic, places, tls=_tls(call), **fields, **more)  # type: ignore[arg-type]
+
+
+async def _first(
+    admin: "Admin", role: str, address: str, queue: "MessageQueue", at_the_end: bool
+) -> int:
+    """The offset to read a queue from."""
+    if role == "produce":
+        return -1
+    ask = admin.max_offset if at_the_end else admin.min_offset
+    return await ask(address, queue.topic, queue.queue_id)
+
+
+def _tls(call: Call) -> dict[str, str] | None:
+    if call.tls_config is None:
+        return None
+    from mq.daemons.properties import read_properties
+
+    call.tls()  # says what is wrong with the file
+    return dict(read_properties(Path(call.tls_config).read_text("utf-8")))
+
+
+def _shared(
+    plan: "Plan", processes: int, connections: int, seconds: float, warm: float
+) -> list["Plan"]:
+    """The same load in so many parts."""
+    from dataclasses import replace
+
+    parts = min(processes, len(plan.queues))
+    return [
+        replace(
+            plan,
+            queues=plan.queues[number::parts],
+            connections=max(1, connections // parts),
+            rate=plan.rate / parts,
+            seconds=seconds,
+            warm=warm,
+        )
+        for number in range(parts)
+    ]
+
+
+async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str) -> Result:
+    from mq.cli.load import Latencies, run_workers
+    from mq.cli.progress import progress
+
+    if call.dry_run:
+        return Result(_COLUMNS)
+    with progress(call.environment, "measuring", unit="messages") as step:
+        measured = await run_workers(plans, step)
+    latencies = {role: Latencies.of(result) for role, result in measured.items()}
+    failures = [line for role, result in measured.items() for line in _failures(role, result)]
+    if not any(result.messages for result in measured.values()):
+        raise CommandError(
+            failures[0] if failures else "nothing was measured",
+            hint="" if failures else "is the topic empty, or the time too short?",
+            status=Status.UNAVAILABLE if failures else Status.NOT_FOUND,
+        )
+    if svg:
+        from mq.cli.latency_picture import draw
+        from mq.cli.local_files import replace
+
+        replace(Path(svg), draw(title, latencies).encode())
+    rows = [_row(role, result, latencies[role]) for role, result in measured.items()]
+    return Result(_COLUMNS, rows, failures=failures)
+
+
+def _failures(role: str, measured: "Measured") -> Iterable[str]:
+    from mq.protocol.codes import ResponseCode
+
+    for code, count in measured.errors.items():
+        known = code in ResponseCode._value2member_map_
+        name = ResponseCode(code).name if known else f"code {code}"
+        yield f"{role}: {count} x {name if code >= 0 else 'connection lost'}: {measured.remark}"
+
+
+def _row(role: str, measured: "Measured", latencies: "Latencies") -> Row:
+    seconds = measured.seconds
+    return (
+        role,
+        measured.messages,
+        round(seconds, 3),
+        round(measured.messages / seconds),
+        round(measured.size / seconds / 1e6, 1),
+        sum(measured.errors.values()),
+        round(latencies.mean, 3),
+        *(round(latencies.at(percent), 3) for percent in (50, 90, 99, 99.9, 99.99)),
+        round(latencies.highest, 3),
+    )

@@ -1,0 +1,96 @@
+"""What a worker is to do, and what it has measured: both travel as JSON."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import orjson
+
+PRODUCE = "produce"
+CONSUME = "consume"
+# The first bytes of a body that say when its send was due: nanoseconds of the monotonic clock,
+# which is the same in all processes of a machine.
+STAMP_DIGITS = 19
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The load of one worker.
+
+    Attributes:
+        queues: (address of the broker, queue id, first offset to read, or -1 for the end).
+        rate: messages a second, on a schedule; 0 is as fast as replies come.
+        warm: seconds before the measured `seconds`.
+        window: sends in flight on a connection, or messages that a pull asks for.
+        stamped: bodies say when they were due, and consumers measure from there.
+        count: a consumer ends with so many messages, 0 never.
+    """
+
+    role: str
+    topic: str
+    queues: list[tuple[str, int, int]]
+    connections: int = 1
+    window: int = 128
+    size: int = 1024
+    rate: float = 0.0
+    seconds: float = 10.0
+    warm: float = 1.0
+    stamped: bool = False
+    to_the_end: bool = False
+    group: str = "mq-bench"
+    properties: dict[str, str] = field(default_factory=dict)
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+    tls: dict[str, str] | None = field(default=None, repr=False)  # of tls.properties
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        """Raises ValueError, TypeError for what is no plan."""
+        fields: dict[str, Any] = orjson.loads(raw)
+        fields["queues"] = [tuple(queue) for queue in fields["queues"]]
+        return cls(**fields)
+
+
+@dataclass
+class Measured:
+    """What a worker has counted in the measured seconds.
+
+    Attributes:
+        latencies: how often each latency came, in microseconds.
+        errors: replies that were no success, by code; -1 stands for lost connections.
+        seconds: from the beginning of the measured time to the last reply that counts.
+    """
+
+    messages: int = 0
+    size: int = 0  # bytes
+    seconds: float = 0.0
+    latencies: dict[int, int] = field(default_factory=dict)
+    errors: dict[int, int] = field(default_factory=dict)
+    remark: str = ""  # of the first error
+
+    def encode(self) -> bytes:
+        fields = asdict(self)
+        fields["latencies"] = list(self.latencies.items())
+        fields["errors"] = list(self.errors.items())
+        return orjson.dumps(fields)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> Self:
+        fields: dict[str, Any] = orjson.loads(raw)
+        fields["latencies"] = dict(fields["latencies"])
+        fields["errors"] = dict(fields["errors"])
+        return cls(**fields)
+
+    def add(self, other: "Measured") -> None:
+        """Count what another worker has measured, side by side with this one."""
+        self.messages += other.messages
+        self.size += other.size
+        self.seconds = max(self.seconds, other.seconds)
+        for key, count in other.latencies.items():
+            self.latencies[key] = self.latencies.get(key, 0) + count
+        for code, count in other.errors.items():
+            self.errors[code] = self.errors.get(code, 0) + count
+        self.remark = self.remark or other.remark

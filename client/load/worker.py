@@ -1,0 +1,71 @@
+"""One worker: `python -m mq.client.load.worker`, its plan in a line on standard input.
+
+Writes the number of messages so far, a line twice a second, and at last what it has measured, in
+JSON.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+from mq.client.caller import parse_address
+from mq.client.load.connection import LoadConnection
+from mq.client.load.measuring import Measuring, clock
+from mq.client.load.plan import PRODUCE, Plan
+from mq.client.tls import client_context
+
+_REPORT_SECONDS = 0.5
+
+
+async def work(plan: Plan, measuring: Measuring, say: Callable[[str], None]) -> None:
+    """Do what the plan says. Raises OSError where a broker cannot be reached."""
+    from mq.client.load.pulling import consume
+    from mq.client.load.sending import produce
+
+    loop = asyncio.get_running_loop()
+    tls = None if plan.tls is None else client_context(plan.tls)
+
+    connections: list[LoadConnection] = []
+
+    async def connect(address: str, connection: LoadConnection) -> None:
+        endpoint = parse_address(address)
+        await loop.create_connection(lambda: connection, *endpoint, ssl=tls)
+        connections.append(connection)
+
+    async def report() -> None:
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            say(str(measuring.total))
+
+    reporting = asyncio.ensure_future(report())
+    try:
+        await (produce if plan.role == PRODUCE else consume)(plan, measuring, connect)
+    finally:
+        reporting.cancel()
+        for connection in connections:
+            await connection.close()
+
+
+def main() -> None:
+    plan = Plan.decode(sys.stdin.buffer.readline())
+    measuring = Measuring(plan, clock())
+    try:
+        import uvloop
+
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    except ImportError:
+        runner = asyncio.Runner()
+    with runner:
+        try:
+            runner.run(work(plan, measuring, _say))
+        except OSError as error:
+            measuring.failed(-1, str(error))
+    sys.stdout.buffer.write(measuring.finish().encode() + b"\n")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

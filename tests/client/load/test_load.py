@@ -1,0 +1,134 @@
+"""Workers against a real broker."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mq.client.credentials import AccessKey
+from mq.client.load.measuring import Measuring, clock
+from mq.client.load.plan import Measured, Plan
+from mq.client.load.sending import Template
+from mq.protocol import signature
+from mq.protocol.frame import decode
+from mq.testing import RunningBroker
+
+TOPIC = "Load"
+QUEUES = 4
+
+
+def plan_for(broker: RunningBroker, role: str, **more: object) -> Plan:
+    queues = [(broker.address, queue_id, 0) for queue_id in range(QUEUES)]
+    plan = Plan(role, TOPIC, queues, connections=2, window=16, size=100, seconds=0.5, warm=0.1)
+    return replace(plan, **more)  # type: ignore[arg-type]
+
+
+def run(plan: Plan) -> tuple[Measured, list[int]]:
+    """What a worker has measured, and what it said on the way."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "mq.client.load.worker"],
+        input=plan.encode() + b"\n",
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    *progress, last = done.stdout.splitlines()
+    return Measured.decode(last), [int(line) for line in progress]
+
+
+@pytest.fixture
+def broker(mq_broker: RunningBroker) -> RunningBroker:
+    mq_broker.create_topic(TOPIC, queues=QUEUES)
+    return mq_broker
+
+
+def test_all_that_was_counted_was_stored_and_is_read_back(broker: RunningBroker) -> None:
+    sent, _ = run(plan_for(broker, "produce", properties={"TAGS": "load"}))
+    assert sent.messages > 0
+    assert (sent.errors, sent.size) == ({}, 100 * sent.messages)
+    assert sum(sent.latencies.values()) == sent.messages
+    stored = broker.messages(TOPIC)
+    assert len(stored) >= sent.messages  # those of the warm time, too
+    assert {(len(message.body), message.tags) for message in stored} == {(100, "load")}
+    assert {message.queue_id for message in stored} == set(range(QUEUES))
+
+    read, _ = run(plan_for(broker, "consume", to_the_end=True, warm=0, seconds=30))
+    assert (read.messages, read.errors) == (len(stored), {})
+    assert read.seconds < 30
+
+
+def test_a_rate_is_kept_and_progress_is_told(broker: RunningBroker) -> None:
+    measured, progress = run(plan_for(broker, "produce", rate=200.0, warm=0.0, seconds=2.0))
+    # The schedule has 400 messages; a late one is sent all the same.
+    assert 350 <= measured.messages <= 401
+    assert progress == sorted(progress)
+    assert progress[0] > 0
+
+
+def test_readers_measure_from_when_a_send_was_due(broker: RunningBroker) -> None:
+    plan = plan_for(broker, "consume", stamped=True, seconds=20.0, warm=0.0)
+    command = [sys.executable, "-m", "mq.client.load.worker"]
+    reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with reader:
+        assert reader.stdin is not None and reader.stdout is not None
+        reader.stdin.write(plan.encode() + b"\n")
+        reader.stdin.close()
+        template = Template(plan_for(broker, "produce", stamped=True), 0, time.time())
+        body = bytes(decode(template.frame(100_000_000, clock() - 5_000_000_000)[4:]).body)
+        broker.send(TOPIC, body)
+        *_, last = reader.stdout.read().splitlines()
+    measured = Measured.decode(last)
+    assert measured.messages == 1
+    [latency] = measured.latencies
+    assert 5_000_000 <= latency < 25_000_000  # microseconds
+
+
+def test_refusals_are_counted_by_their_code(broker: RunningBroker) -> None:
+    queues = [(broker.address, QUEUES + 5, 0)]
+    measured, _ = run(plan_for(broker, "consume", queues=queues, seconds=5.0))
+    assert (measured.messages, measured.errors) == (0, {1: 1})
+    assert "is illegal" in measured.remark
+
+
+def test_a_broker_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    plan = Plan("produce", TOPIC, [("127.0.0.1:1", 0, -1)])
+    measured, _ = run(plan)
+    assert (measured.messages, measured.errors) == (0, {-1: 1})
+
+
+@pytest.mark.parametrize("stamped", [False, True])
+def test_frames_are_signed(stamped: bool) -> None:
+    plan = Plan(
+        "produce", TOPIC, [], size=30, stamped=stamped, access_key="me", secret_key="secret"
+    )
+    template = Template(plan, 3, 1.0)
+    for opaque in (100_000_000, 999_999_999):
+        command = decode(template.frame(opaque, 7)[4:])
+        assert (command.opaque, command.fields["e"], len(command.body)) == (opaque, "3", 30)
+        assert bytes(command.body).startswith(b"%019d" % 7) is stamped
+        given = command.fields["Signature"]
+        AccessKey("me", "secret").sign(command)
+        assert command.fields["Signature"] == given
+    assert signature.SIGNATURE == "Signature"
+
+
+def test_what_ends_outside_the_measured_time_is_not_counted() -> None:
+    plan = Plan("produce", TOPIC, [], seconds=1000, warm=1000)
+    measuring = Measuring(plan, clock())
+    measuring.ended(clock(), 1, 10)
+    assert (measuring.total, measuring.result.messages) == (1, 0)
+    measuring = Measuring(replace(plan, warm=0), clock())
+    measuring.ended(clock() - 3_000_000, 1, 10)
+    assert measuring.finish().messages == 1
+    [latency] = measuring.result.latencies
+    assert latency >= 3000
+
+
+def test_results_of_workers_add_up() -> None:
+    whole = Measured(messages=2, size=20, seconds=1.0, latencies={5: 2})
+    whole.add(Measured(3, 30, 2.0, {5: 1, 7: 2}, {2: 1}, "busy"))
+    assert whole == Measured(5, 50, 2.0, {5: 3, 7: 2}, {2: 1}, "busy")
+    assert Measured.decode(whole.encode()) == whole
