@@ -89,7 +89,7 @@ def run_interactive(environment: Environment) -> int:
 def _session(environment: Environment) -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completer, ThreadedCompleter
-    from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class History(FileHistory):
         """On the disk, but for lines that begin with a blank or may hold a secret."""
@@ -106,18 +106,24 @@ def _session(environment: Environment) -> "PromptSession[str]":
             for word, meaning in candidates(text, environment):
                 yield Completion(word, -len(_current(text)), display_meta=meaning)
 
+    path = _history_file(environment)
     return PromptSession(
-        history=History(str(_history_file(environment))),
+        history=InMemoryHistory() if path is None else History(str(path)),
         completer=ThreadedCompleter(Names()),
         complete_while_typing=False,
         enable_history_search=True,
     )
 
 
-def _history_file(environment: Environment) -> Path:
+def _history_file(environment: Environment) -> Path | None:
+    """Where lines are kept, for their owner only; None where nothing can be written."""
     path = environment.cache_directory / "history"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.touch(mode=0o600)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+    except OSError:
+        return None
     return path
 
 

@@ -1,6 +1,8 @@
 """`mq shell`: commands from a pipe, and what a terminal adds."""
 
 import io
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,56 @@ def test_a_line_that_may_hold_a_secret_is_not_kept(line: str) -> None:
 
 def test_other_lines_are_kept() -> None:
     assert not shell.may_hold_secret("topicRoute -t Orders")
+
+
+def typed(variables: dict[str, str], keys: bytes) -> tuple[int, str]:
+    """Type into `mq shell` at a terminal of its own; returns its status and what it showed."""
+    import pty
+    import sys
+
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [sys.executable, "-m", "mq", "shell"], variables)
+    shown = b""
+    with os.fdopen(terminal, "r+b", buffering=0) as stream:
+        while b"mq>" not in shown:  # it is ready
+            shown += stream.read(4096)
+        stream.write(keys)
+        try:
+            while data := stream.read(4096):
+                shown += data
+        except OSError:  # how Linux says that the other side has closed a terminal
+            pass
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
+
+
+@pytest.fixture
+def terminal(cluster: Mq, tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        **cluster.variables,
+        "MQ_CACHE_DIR": str(tmp_path / "cache"),
+        "TERM": "xterm",
+        "PROMPT_TOOLKIT_NO_CPR": "1",
+        "NO_COLOR": "1",
+    }
+
+
+def test_at_a_terminal_lines_are_run_and_kept_but_for_secrets(
+    terminal: dict[str, str], tmp_path: Path
+) -> None:
+    keys = b"topicRoute -t Nope\rcreateUser -p hush --nonsense\rexit\r"
+    status, shown = typed(terminal, keys)
+    assert status == 64  # that of the last command
+    assert "topic Nope: no name server knows it" in shown
+    assert "mq [66]>" in shown
+    history = tmp_path / "cache" / "history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    assert "topicRoute -t Nope" in history.read_text()
+    assert "hush" not in history.read_text()
+
+
+def test_without_a_place_for_its_history_it_runs_all_the_same(terminal: dict[str, str]) -> None:
+    status, _ = typed({**terminal, "MQ_CACHE_DIR": "/dev/null/x"}, b"topicList\r\x04")
+    assert status == 0
