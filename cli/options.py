@@ -62,6 +62,19 @@ def one_of(*names: str) -> Callable[[F], F]:
     return mark
 
 
+def bare(flag: str, instead: str) -> Callable[[F], F]:
+    """Declare that `flag` without a value means the option `instead`.
+
+    For a flag that took no value in 4.9 and takes one in 5.x (resetOffsetByTime -c).
+    """
+
+    def mark(function: F) -> F:
+        function.__dict__["bare"] = (flag, instead)
+        return function
+
+    return mark
+
+
 class Declared:
     """A command with its options: parses arguments, knows its help."""
 
@@ -79,6 +92,7 @@ class Declared:
                 merged += _free(source, merged)
         self._parameters = {item.name: item for item in merged}
         self._one_of: tuple[str, ...] = function.__dict__.get("one_of", ())
+        self._bare: tuple[str, str] = function.__dict__.get("bare", ("", ""))
         self.command = self._build(merged)
         self.context = typer.Context(
             self.command, info_name=f"mq {name}", help_option_names=["-h", "--help"]
@@ -163,8 +177,11 @@ class Declared:
     def _normalized(self, words: Sequence[str]) -> Iterator[str]:
         """The words with options as declared; what follows an option that takes a value is one."""
         is_value = False
-        for word in words:
+        flag, instead = self._bare
+        for word, following in zip(words, [*words[1:], "-"], strict=False):
             given = word if is_value else self._normal(word)
+            if given == flag and not is_value and following.startswith("-"):
+                given = instead
             is_value = not is_value and given in self._takes_value
             yield given
 

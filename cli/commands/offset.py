@@ -13,7 +13,7 @@ from mq.cli.call import Call
 from mq.cli.commands.consumer import consume_stats
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError, legal
-from mq.cli.options import Truth
+from mq.cli.options import Truth, bare
 from mq.cli.result import Result, Row, number, text
 from mq.cli.status import Status
 
@@ -41,6 +41,7 @@ RouteTopic = Annotated[
 
 
 @destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
+@bare("-c", "--cplus")
 @gives(reset.COLUMNS)
 async def reset_offset_by_time(
     call: Call,
@@ -67,7 +68,8 @@ async def reset_offset_by_time(
     """Send a consumer group to where a topic was at a time.
 
     Consumers that are connected are told and go on from there without a restart. Where none is,
-    the offsets at the brokers are set. With -b and -q it is one queue.
+    the offsets at the brokers are set. With -b and -q it is one queue. As in 4.9, -c without a
+    value is --cplus.
     """
     when = _time(timestamp)
     async with call.admin() as admin:

@@ -98,6 +98,19 @@ def test_connected_consumers_are_told_but_not_about_one_queue(
     assert "cannot tell them about one queue" in one.err
 
 
+def test_c_without_a_value_is_for_consumers_in_cpp(
+    cluster: Mq, standalone: Standalone, group: str
+) -> None:
+    words = ("resetOffsetByTime", "-g", group, "-t", TOPIC, "-s", "now")
+    with connected(standalone, group=group, topic=TOPIC) as member:
+        for end in (("-c",), ("-c", "-f", "true"), ("--cplus",)):
+            assert cluster(*words, *end).status == 0
+            told = bytes(member.pushed().body)
+            assert told.startswith(b'{"offsetTable":[{')  # a list: they read no map of objects
+        assert cluster(*words, "-c", "DefaultCluster").status == 0
+        assert bytes(member.pushed().body).startswith(b'{"offsetTable":{{')
+
+
 @pytest.mark.parametrize("time", ["yesterday", "2020-01-01", "2020-13-01#00:00:00:000", ""])
 def test_a_time_that_is_none_is_refused(time: str, cluster: Mq) -> None:
     for command in ("resetOffsetByTime", "resetOffsetByTimeOld"):
