@@ -30,6 +30,8 @@ def confirm(call: Call, question: str, own: dict[str, Any]) -> None:
 
 def _shown(value: Any) -> str:
     """A value in the question; one that could paint the terminal is quoted."""
+    if value is None:
+        return "all"
     if isinstance(value, list):
         return ", ".join(map(_shown, value))
     text = str(getattr(value, "value", value))

@@ -1,7 +1,12 @@
 """What destroys asks first, if somebody is there."""
 
+from string import Formatter
+
 import pytest
 
+from mq.cli import catalog
+from mq.cli.effects import effect_of
+from mq.cli.main import load
 from tests.cli.support import Mq
 
 DELETE = ("deleteTopic", "-c", "DefaultCluster", "-t")
@@ -48,3 +53,12 @@ def test_a_name_that_could_paint_the_terminal_is_quoted(cluster: Mq) -> None:
     finished = cluster(*DELETE, "x\x1b[2J", typed="n\n")
     assert "\x1b" not in finished.err
     assert r"'x\x1b[2J'" in finished.err
+
+
+def test_every_question_names_options_that_the_command_has() -> None:
+    for group, names in catalog.GROUPS.items():
+        for name in names:
+            declared = load(group, name)
+            question = effect_of(declared.function).destroys
+            fields = {field for _, field, _, _ in Formatter().parse(question) if field}
+            assert fields <= set(declared.own_names), name
