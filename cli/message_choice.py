@@ -41,6 +41,8 @@ class Choice:
     def __post_init__(self) -> None:
         if self.tags is not None and self.sql is not None:
             raise UsageError("--tag and --sql cannot go together", hint="TAGS is a name in SQL92")
+        if self.sql is not None:
+            _check_sql(self.sql)
         if self.begin is not None and self.end is not None and self.begin >= self.end:
             raise UsageError("--begin is not before --end: no message is between them")
 
@@ -74,6 +76,22 @@ class Choice:
     def document(self) -> dict[str, Any]:
         """For a state file, to see that the same is asked for again."""
         return {name: value for name, value in vars(self).items() if value not in (None, ())}
+
+
+def _check_sql(expression: str) -> None:
+    """Java's brokers answer a pull whose expression they cannot read with every message.
+
+    (PullMessageProcessor goes on without the filter that ConsumerFilterManager.build has not made.)
+    """
+    from mq.daemons.broker.filter.errors import FilterSyntaxError
+    from mq.daemons.broker.filter.sql92 import read_filter
+
+    try:
+        read_filter(expression)
+    except FilterSyntaxError as error:
+        raise UsageError(
+            f"--sql: {error}", hint="for example: amount > 5 AND TAGS = 'new'"
+        ) from None
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message
 from mq.protocol.names import dead_letter_topic, retry_topic
+from tests.cli.commands.test_tail import following
 from tests.cli.pairs import make_topic as make_our_topic
 from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
@@ -272,3 +274,41 @@ def test_dead_letters_of_a_java_broker_are_resent_once(java_cluster: JavaCluster
     assert sorted(line["body"] for line in found) == ["0", "0", "1", "1", "2", "2"]
     shown = mq("dlq", "show", "-g", group, "-o", "json").json["data"]
     assert all(row["resentAs"] and row["originTopic"] == topic for row in shown)
+
+
+def test_a_topic_of_a_java_broker_is_followed(java_cluster: JavaCluster) -> None:
+    topic = "files-followed"
+    make_topic(java_cluster, topic, 1)
+    put(java_cluster, [Message(topic, b"before")], 0)
+    arguments = (topic, "--last", "1", "--format", r"%o %b\n", "-n", java_cluster.namesrv)
+    with following(*arguments) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0 before\n"
+        put(java_cluster, [Message(topic, b"new")], 0)
+        assert process.stdout.readline() == "1 new\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == 0
+    table = ask(java_cluster, lambda admin: admin.all_consumer_offsets(java_cluster.broker))
+    assert not [key for key in table if key.startswith(f"{topic}@")]
+
+
+def test_messages_of_a_java_broker_are_chosen_by_sql92(tmp_path: Path) -> None:
+    peers.require_java()
+    settings = {"enablePropertyFilter": "true"}
+    with (
+        peers.JavaNameServer("4.9.7", tmp_path) as namesrv,
+        peers.JavaBroker("4.9.7", tmp_path, namesrv.address, settings) as broker,
+    ):
+        cluster = JavaCluster("4.9.7", namesrv.address, broker.address, broker.name, tmp_path)
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": namesrv.address})
+        make_topic(cluster, "files-sql", 1)
+        messages = [
+            Message("files-sql", b"%d" % number, properties={"amount": str(number)})
+            for number in range(60)
+        ]
+        put(cluster, messages, 0)
+        found = exported(mq, "files-sql", "--sql", "amount > 54 AND amount <> 57")
+        assert [line["body"] for line in found] == ["55", "56", "58", "59"]
+        wrong = mq("message", "export", "-", "-t", "files-sql", "--sql", "amount >")
+        assert (wrong.status, wrong.out) == (64, "")  # of which Java would send every message

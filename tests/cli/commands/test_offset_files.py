@@ -369,3 +369,9 @@ def test_a_dry_run_changes_nothing(cluster: Mq, standalone: Standalone, tmp_path
     file = tmp_path / "offsets.csv"
     assert cluster("offset", "export", str(file), "--dry-run").status == 0
     assert not file.exists()
+    assert cluster("offset", "export", str(file), "-g", "dry").status == 0
+    commit(standalone, "dry", "Dry", {0: 2})
+    shown = cluster("offset", "import", str(file), "--dry-run")
+    assert shown.status == 0, shown.err
+    assert "commitOffset = 1" in shown.out
+    assert offsets(standalone, "dry", "Dry") == {0: 2}
