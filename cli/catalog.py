@@ -67,6 +67,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "queryMsgByKey": "Find messages by key.",
         "queryMsgByUniqueKey": "Find a message by the unique id its producer gave it.",
         "queryMsgByOffset": "Find the message at an offset of a queue.",
+        "trace": "Tell what has become of a message, and why a group has it or not.",
         "printMsg": "Print the messages of a topic.",
         "message export": "Write the messages of a topic to a file of JSON lines.",
         "message import": "Send the messages of a file of JSON lines.",
@@ -237,6 +238,7 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "trace": "tracing",
     "dumpCompactionLog": "message_reading",
     "getColdDataFlowCtrInfo": "cold_data",
     "updateColdDataFlowCtrGroupConfig": "cold_data",

@@ -1,0 +1,47 @@
+"""Following one message through a cluster."""
+
+from typing import Annotated
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.effects import gives
+from mq.cli.result import Result, text, time
+
+_COLUMNS = (
+    text("messageId", ""),
+    time("time", "When"),
+    text("event", "What"),
+    text("group", "Group"),
+    text("where", "Where"),
+    text("detail", "Detail"),
+)
+
+
+@gives(_COLUMNS)
+async def trace(
+    call: Call,
+    message_id: Annotated[
+        str, typer.Argument(metavar="MESSAGE_ID", help="Its unique id, or its offset id.")
+    ],
+    topic: Annotated[
+        str | None,
+        typer.Option("-t", "--topic", metavar="TOPIC", help="Where it is; else it is looked for."),
+    ] = None,
+) -> Result:
+    """Tell what has become of a message, and why a group has it or not.
+
+    First what happened, by time: sent, stored, delayed, retried, made a dead letter, and what the
+    traces of clients say. Then a line for each group that reads the topic: consumed, waiting (and
+    how many messages come before), left out by its tags, retried, dead letter. A producer that has
+    tried twice may have stored two; each is told of.
+    """
+    from mq.cli.message_history import find, history
+
+    async with call.admin() as admin:
+        rows = [
+            (message.message_id, *event)
+            for message in await find(admin, message_id, topic)
+            for event in await history(admin, message)
+        ]
+    return Result(_COLUMNS, list(rows))

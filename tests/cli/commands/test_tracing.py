@@ -1,0 +1,154 @@
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mq.client import Consumer, Session
+from mq.client.pull_consumer import PullConsumer
+from mq.client.send_back import send_back
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import StoredMessage
+from mq.testing import RunningBroker
+from tests.cli.support import Finished, Mq
+
+TOPIC = "Orders"
+
+
+@pytest.fixture
+def broker(mq_broker: RunningBroker) -> RunningBroker:
+    mq_broker.create_topic(TOPIC, queues=1)
+    return mq_broker
+
+
+@pytest.fixture
+def mq(broker: RunningBroker, cluster: Mq) -> Mq:
+    return cluster.having({"NAMESRV_ADDR": broker.name_server})
+
+
+def consume(broker: RunningBroker, group: str, expression: str, count: int) -> None:
+    """Read so many messages as a member of a group, and leave it."""
+
+    async def work() -> None:
+        done = asyncio.Event()
+        left = count
+
+        async def listen(message: StoredMessage) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set()
+
+        async with Consumer(broker.name_server, group, {TOPIC: expression}, listener=listen):
+            await asyncio.wait_for(done.wait(), 30)
+
+    asyncio.run(work())
+
+
+def give_back(broker: RunningBroker, group: str, level: int, most: int = 16) -> None:
+    """Send the first message of the topic back as a member of a group does that fails."""
+
+    async def work() -> None:
+        async with Session(broker.name_server) as session:
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            message = await anext(aiter(PullConsumer(session).read(queue, 0)))
+            await send_back(
+                session, group, queue, message, delay_level=level, max_reconsume_times=most
+            )
+
+    asyncio.run(work())
+
+
+def events(done: Finished) -> Iterator[tuple[str, str | None, str]]:
+    assert done.status == 0, done.err
+    for row in done.json["data"]:
+        yield row["event"], row["group"], row["detail"]
+
+
+def wait_for(mq: Mq, message_id: str, event: str) -> list[tuple[str, str | None, str]]:
+    """A broker indexes a message just after it has stored it."""
+    end = time.monotonic() + 20
+    while True:
+        found = list(events(mq("trace", message_id, "-o", "json")))
+        if any(one[0] == event for one in found) or time.monotonic() > end:
+            return found
+
+
+def test_it_tells_who_has_consumed_a_message_and_how_many_come_before_it(
+    mq: Mq, broker: RunningBroker
+) -> None:
+    broker.send(TOPIC, b"one")
+    broker.send(TOPIC, b"two")
+    consume(broker, "first", "*", 2)
+    for _ in range(3):
+        broker.send(TOPIC, b"more")
+    last = broker.send(TOPIC, b"last", tags="new", keys=("k1", "k2"))
+    done = mq("trace", last.message_id, "-o", "json")
+    sent, stored, verdict = events(done)
+    assert sent == ("sent", None, "4 bytes, tag new, keys k1 k2")
+    assert stored[0] == "stored"
+    assert stored[2].startswith("topic Orders, queue 0, offset 5, log offset ")
+    assert verdict == (
+        "waiting",
+        "first",
+        "3 messages of the queue come before it; no member is online",
+    )
+    consume(broker, "first", "*", 4)
+    *_, verdict = events(mq("trace", last.message_id, "-t", TOPIC, "-o", "json"))
+    assert verdict == ("consumed", "first", "the group has committed offset 6 of the queue")
+
+
+def test_it_tells_that_a_tag_was_not_wanted(mq: Mq, broker: RunningBroker) -> None:
+    sent = broker.send(TOPIC, b"one", tags="old")
+    broker.send(TOPIC, b"two", tags="new")
+
+    async def work() -> Finished:
+        done = asyncio.Event()
+
+        async def listen(message: StoredMessage) -> None:
+            done.set()
+
+        consumer = Consumer(broker.name_server, "choosy", {TOPIC: "new"}, listener=listen)
+        async with consumer:
+            await asyncio.wait_for(done.wait(), 30)
+            await asyncio.to_thread(broker.wait_until_consumed, "choosy", TOPIC)
+            return await asyncio.to_thread(mq, "trace", sent.message_id, "-o", "json")
+
+    *_, verdict = events(asyncio.run(work()))
+    assert verdict == (
+        "left out",
+        "choosy",
+        "its tag old is not among those the group wants: new",
+    )
+
+
+def test_it_tells_of_retries_and_of_dead_letters(mq: Mq, broker: RunningBroker) -> None:
+    sent = broker.send(TOPIC, b"one")
+    consume(broker, "failing", "*", 1)
+    give_back(broker, "failing", level=3)
+    found = wait_for(mq, sent.message_id, "delayed")
+    assert ("delayed", None, "delay level 3, for topic %RETRY%failing") in found
+    give_back(broker, "failing", level=-1)
+    found = wait_for(mq, sent.message_id, "dead letter")
+    letter = next(event for event in found if event[:2] == ("dead letter", "failing"))
+    assert letter[2].startswith("given up early, try 1, offset 0 of %DLQ%failing")
+    assert found[-1][:2] == ("dead letter", "failing")
+    assert "mq dlq resend -g failing" in found[-1][2]
+
+
+def test_an_offset_id_will_do_and_a_topic_nobody_reads_is_said(
+    mq: Mq, broker: RunningBroker
+) -> None:
+    sent = broker.send(TOPIC, b"one")
+    done = mq("trace", sent.offset_message_id, "-o", "json")
+    assert {row["messageId"] for row in done.json["data"]} == {sent.message_id}
+    *_, verdict = events(done)
+    assert verdict == ("no group", None, "no consumer group knows the topic")
+
+
+def test_an_id_that_nobody_knows_is_told(mq: Mq) -> None:
+    unknown = "7F0000017FAD18B4AAC2800000000000"
+    done = mq("trace", unknown)
+    assert (done.status, f"no message '{unknown}' in any topic" in done.err) == (66, True)
+    done = mq("trace", "short", "-t", TOPIC)
+    assert (done.status, "no message 'short' in topic Orders" in done.err) == (66, True)
