@@ -130,7 +130,7 @@ async def elect_master(
 ) -> Result:
     """Let controllers make a broker the master of its set."""
     async with call.admin() as admin:
-        elected, group = await admin.elect_master(
+        elected, body = await admin.elect_master(
             controller_address, cluster_name, broker_name, broker_id
         )
     epochs = elected.master_epoch, elected.sync_state_set_epoch
@@ -139,11 +139,13 @@ async def elect_master(
         f"\n#BrokerMasterAddr\t{elected.master_address}\n#MasterEpoch\t{epochs[0]}"
         f"\n#SyncStateSetEpoch\t{epochs[1]}\n"
     )
-    rows: list[Row] = []
-    for number_, address in sorted(group.broker_addrs.items()):
-        plain += f"\t#Broker\t{number_}\t{address}\n"
-        is_master = number_ == elected.master_broker_id
-        rows.append((cluster_name, broker_name, number_, address, is_master, *epochs))
+    # mqadmin means to add the members, but reads them from where they are not.
+    group = body.broker_member_group
+    members = group.broker_addrs if group is not None else {}
+    rows: list[Row] = [
+        (*(cluster_name, broker_name, member, address), member == elected.master_broker_id, *epochs)
+        for member, address in sorted(members.items())
+    ]
     return Result(_ELECTED_COLUMNS, rows, plain)
 
 

@@ -82,15 +82,16 @@ class ControllerAdmin(AdminBase):
 
     async def elect_master(
         self, address: str, cluster: str, name: str, broker_id: int
-    ) -> tuple[headers.ElectMasterResponseHeader, bodies.BrokerMemberGroup]:
-        """Make broker `broker_id` the master of its set."""
+    ) -> tuple[headers.ElectMasterResponseHeader, bodies.ElectMasterResponseBody]:
+        """Make broker `broker_id` the master of its set, and tell who is in it then."""
         header = headers.ElectMasterRequestHeader(
             cluster_name=cluster, broker_name=name, broker_id=broker_id, designate_elect=True
         )
         leader = await self._leader(address)
         response = await self._ask(leader, header)
         elected = read(headers.ElectMasterResponseHeader.decode, response.fields, leader)
-        return elected, read(bodies.BrokerMemberGroup.decode, response.body or b"{}", leader)
+        body = response.body or b"{}"
+        return elected, read(bodies.ElectMasterResponseBody.decode, body, leader)
 
     async def clean_broker_metadata(
         self, address: str, name: str, *, cluster: str | None, ids: str | None, living: bool

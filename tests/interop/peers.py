@@ -420,3 +420,28 @@ def _run(command: list[str], home: Path, timeout: float) -> subprocess.Completed
         timeout=timeout,
         check=False,
     )
+
+
+class JavaController(Process):
+    """A controller of `release` ("5.5.0") that is alone in its group, its files below `tmp`."""
+
+    def __init__(self, release: str, tmp: Path) -> None:
+        home = tmp / f"controller-{release}"
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        write_home(home)
+        settings = {
+            "controllerDLegerGroup": "controllers",
+            "controllerDLegerPeers": f"n0-{self.address}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": home / "store",
+            "mappedFileSize": 1 << 20,
+        }
+        write_properties(home / "controller.conf", settings)
+        main = "org.apache.rocketmq.controller.ControllerStartup"
+        command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
+        super().__init__([*command, "-c", str(home / "controller.conf")], home, "boot success")
+
+    def start(self) -> None:
+        super().start()
+        socket.create_connection(("127.0.0.1", self.port), 5).close()
