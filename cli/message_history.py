@@ -72,8 +72,10 @@ async def _topics(admin: "Admin", message_id: str) -> list[str]:
     traced = [
         record.topic for record in await _traces(admin, message_id) if hasattr(record, "topic")
     ]
-    everything = (await admin.topic_list()).topic_list
-    users = sorted(name for name in everything if not names.is_system_topic(name))
+    everything = sorted((await admin.topic_list()).topic_list)
+    users = [name for name in everything if not names.is_system_topic(name)]
+    # Copies in retry topics and among dead letters have the same id.
+    users.sort(key=lambda name: name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)))
     return list(dict.fromkeys([*(topic for topic in traced if topic), *users]))
 
 
