@@ -85,28 +85,42 @@ def beside(path: Path, what: str) -> Path:
 def locked(path: Path) -> Iterator[None]:
     """Be the only process that writes `path`. Raises CommandError, TRY_AGAIN, if another does.
 
-    The lock is on a file beside it, which stays: whoever removes one may remove another's lock.
+    The lock is on a file beside it, which the holder removes before it lets go.
     """
+    lock = beside(path, "lock")
+    descriptor = _take(lock, path)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _take(lock: Path, path: Path) -> int:
     import fcntl
 
-    lock = beside(path, "lock")
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-    except OSError as error:
-        raise cannot("write", lock, error) from error
-    try:
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise cannot("write", lock, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between opening and locking, its holder may have removed it: then it locks nothing.
+            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
+                return descriptor
+        except FileNotFoundError:
+            pass
         except BlockingIOError:
+            os.close(descriptor)
             raise CommandError(
                 f"{path} is being written by another mq",
                 hint="try again when it has ended",
                 status=Status.TRY_AGAIN,
             ) from None
         except OSError as error:
+            os.close(descriptor)
             raise cannot("lock", lock, error) from error
-        yield
-    finally:
         os.close(descriptor)
 
 
