@@ -11,7 +11,7 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
-from mq.cli.effects import gives, writes
+from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.result import Result, Row, number, text
 
@@ -138,7 +138,7 @@ async def update_kv_config(call: Call, namespace: Namespace, key: Key, value: Va
     return Result(_KV, rows, plain, failures=failures)
 
 
-@writes
+@destroys("delete key {key} of namespace {namespace} at every name server")
 @gives(_KV[:3])
 async def delete_kv_config(call: Call, namespace: Namespace, key: Key) -> Result:
     """Delete a key-value setting, at every name server.
