@@ -10,7 +10,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from tests.interop import peers
 from tests.interop.java_client import JavaClient, Sent
-from tests.interop.test_commands import JavaTool, java_daemons, masked, our_daemons
+from tests.interop.tools import JavaTool, java_daemons, masked, our_daemons
 
 pytestmark = pytest.mark.java
 

@@ -14,7 +14,7 @@ from mq.client.session import Session
 from mq.protocol.bodies import TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import Got, JavaClient, JavaFailed
-from tests.interop.test_commands import our_daemons
+from tests.interop.tools import our_daemons
 
 pytestmark = pytest.mark.java
 

@@ -15,8 +15,8 @@ from mq.client.session import Session
 from mq.protocol.bodies import ClusterInfo, TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import Got, JavaClient
-from tests.interop.test_commands import JavaTool
 from tests.interop.test_namesrv import OurNameServer
+from tests.interop.tools import JavaTool
 from tests.system.daemon import BrokerProcess
 
 pytestmark = pytest.mark.java

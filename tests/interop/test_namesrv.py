@@ -19,7 +19,7 @@ from mq.protocol.bodies import ClusterInfo, TopicList, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.interop import peers
-from tests.interop.test_commands import JavaTool
+from tests.interop.tools import JavaTool
 
 pytestmark = pytest.mark.java
 

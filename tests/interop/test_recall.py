@@ -13,8 +13,8 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message
 from mq.protocol.recall import RecallHandle
 from tests.interop import peers
-from tests.interop.test_commands import our_daemons
 from tests.interop.test_transactions import read
+from tests.interop.tools import our_daemons
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 

@@ -15,7 +15,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from tests.interop import peers
-from tests.interop.test_commands import our_daemons
+from tests.interop.tools import our_daemons
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
