@@ -210,50 +210,68 @@ async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncI
 
     Raises CommandError, TRY_AGAIN, while somebody else does.
     """
-    try:
-        route = await session.route(letters.topic)
-    except RouteNotFound:
-        raise letters.none() from None
-    failures: list[str] = []
-    held: dict[str, set[MessageQueue]] = {}
-    client = session.client_id
-
-    async def take(address: str, queues: set[MessageQueue]) -> None:
-        got = await admin.lock_queues(address, TOOLS_CONSUMER_GROUP, client, queues)
-        if got != queues:
-            raise CommandError(
-                f"somebody else is resending the dead letters of {letters.group}",
-                hint="try again in a minute",
-                status=Status.TRY_AGAIN,
-            )
-        held[address] = queues
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(_RENEW_SECONDS)
-            for address, queues in held.items():
-                with suppress(MQError):
-                    await admin.lock_queues(address, TOOLS_CONSUMER_GROUP, client, queues)
-
+    locks = _Locks(admin, session.client_id)
     renewing: asyncio.Task[None] | None = None
+    failures: list[str] = []
     try:
-        for broker in route.broker_datas:
-            count = max(
-                item.read_queue_nums
-                for item in route.queue_datas
-                if item.broker_name == broker.broker_name
-            )
-            name = broker.broker_name
-            queues = {MessageQueue(letters.topic, name, number) for number in range(count)}
+        for name, queues in (await _queues_of(session, letters)).items():
             try:
-                await take(await session.master_address(letters.topic, name), queues)
+                if not await locks.take(await session.master_address(letters.topic, name), queues):
+                    raise CommandError(
+                        f"somebody else is resending the dead letters of {letters.group}",
+                        hint="try again in a minute",
+                        status=Status.TRY_AGAIN,
+                    )
             except MQError as error:
                 failures.append(f"{name}: {error}")
-        renewing = asyncio.ensure_future(renew())
+        renewing = asyncio.ensure_future(locks.renew())
         yield failures
     finally:
         if renewing is not None:
             renewing.cancel()
-        for address, queues in held.items():
+        await locks.release()
+
+
+async def _queues_of(session: "Session", letters: Letters) -> dict[str, set[MessageQueue]]:
+    """The queues of the dead letters, by broker. Raises NotFound."""
+    try:
+        route = await session.route(letters.topic)
+    except RouteNotFound:
+        raise letters.none() from None
+    return {
+        part.broker_name: {
+            MessageQueue(letters.topic, part.broker_name, number)
+            for number in range(max(1, part.read_queue_nums))
+        }
+        for part in route.queue_datas
+    }
+
+
+class _Locks:
+    """Locks of queues at their brokers, held by one client for the tools' group."""
+
+    def __init__(self, admin: "Admin", client_id: str) -> None:
+        self._admin = admin
+        self._client = client_id
+        self._held: dict[str, set[MessageQueue]] = {}
+
+    async def take(self, address: str, queues: set[MessageQueue]) -> bool:
+        """Whether all of them are ours now. Raises MQError."""
+        got = await self._admin.lock_queues(address, TOOLS_CONSUMER_GROUP, self._client, queues)
+        self._held[address] = got
+        return got == queues
+
+    async def renew(self) -> None:
+        """Renew them until cancelled."""
+        while True:
+            await asyncio.sleep(_RENEW_SECONDS)
+            for address, queues in self._held.items():
+                with suppress(MQError):
+                    await self._admin.lock_queues(
+                        address, TOOLS_CONSUMER_GROUP, self._client, queues
+                    )
+
+    async def release(self) -> None:
+        for address, queues in self._held.items():
             with suppress(MQError):
-                await admin.unlock_queues(address, TOOLS_CONSUMER_GROUP, client, queues)
+                await self._admin.unlock_queues(address, TOOLS_CONSUMER_GROUP, self._client, queues)

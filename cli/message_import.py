@@ -93,7 +93,7 @@ class Importer:
     async def run(self, file: BinaryIO) -> None:
         """Send all lines. Raises CommandError for a line that is wrong, MQError of a broker.
 
-        `state` counts what was sent until then: after a wrong line, all lines before it.
+        After a wrong line all lines before it are sent; `save` tells what was sent until then.
         """
         due = time.monotonic() + SAVE_SECONDS
         try:
@@ -102,7 +102,7 @@ class Importer:
                     await self._one(number, line)
                 self._step(len(line))
                 if time.monotonic() >= due:
-                    self._save(self.state())
+                    self.save()
                     due = time.monotonic() + SAVE_SECONDS
         except CommandError:
             await self._flush()
@@ -151,9 +151,9 @@ class Importer:
                 if error is not None:
                     raise error
 
-    def state(self) -> dict[str, int]:
-        """The last line that is stored, by queue."""
-        return {**self._done, **{name: lane.done for name, lane in self._lanes.items()}}
+    def save(self) -> None:
+        """Save the last line that is stored, by queue."""
+        self._save({**self._done, **{name: lane.done for name, lane in self._lanes.items()}})
 
     def targets(self) -> list[Target]:
         """The queues that got messages."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -29,6 +29,7 @@ from mq.cli.runner import in_bulk
 
 if TYPE_CHECKING:
     from mq.cli.message_choice import Choice, Rate, Span
+    from mq.cli.message_import import Importer
     from mq.cli.message_sending import Target, Targets
     from mq.client.caller import Caller
     from mq.client.producer import Producer
@@ -90,29 +91,26 @@ async def message_import(
     from mq.cli.message_import import Importer, load_state, save_state
     from mq.cli.message_sending import Targets, queue_map
     from mq.cli.progress import progress
-    from mq.client.errors import MQError
 
     _check_topic(to_topic)
     path = Path(file)
     state = local_files.beside(path, "import")
     asked = {"topic": to_topic, "nameServers": call.name_servers, "map": mapping or []}
     limiter = Rate(rate)
-    failures: list[str] = []
 
     def save(lines: dict[str, int]) -> None:
-        if not call.dry_run:
+        if not call.dry_run and any(lines.values()):
             save_state(state, asked, lines)
 
     with local_files.opened(path) as source, local_files.locked(path):
         lines = load_state(state, asked) if resume else {}
+        total = local_files.size(path)
         async with call.session() as session, _producer(call, session) as producer:
 
             async def targets_of(topic: str) -> Targets:
                 return Targets(producer, await queue_map(producer, topic, mapping or ()))
 
-            with progress(
-                call.environment, "importing", total=local_files.size(path), unit="bytes"
-            ) as step:
+            with progress(call.environment, "importing", total=total, unit="bytes") as step:
                 importer = Importer(
                     targets_of,
                     source=file,
@@ -123,19 +121,27 @@ async def message_import(
                     save=save,
                     step=step,
                 )
-                try:
-                    await importer.run(source)
-                except MQError as error:
-                    save(importer.state())
-                    if not any(target.sent for target in importer.targets()):
-                        raise
-                    failures.append(f"{error}; go on with --resume")
-                except BaseException:
-                    save(importer.state())
-                    raise
+                failures = await _run(importer, source)
         if not failures and not call.dry_run:
             local_files.remove(state)
     return _sent(importer.targets(), failures)
+
+
+async def _run(importer: "Importer", source: BinaryIO) -> list[str]:
+    """Import until the end; returns why it has ended before, if something has been sent by then."""
+    from mq.client.errors import MQError
+
+    try:
+        await importer.run(source)
+    except MQError as error:
+        importer.save()
+        if not any(target.sent for target in importer.targets()):
+            raise
+        return [f"{error}; go on with --resume"]
+    except BaseException:
+        importer.save()
+        raise
+    return []
 
 
 @in_bulk
