@@ -7,7 +7,7 @@ keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and 
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.cli import cluster, java_text
-from mq.cli.errors import CommandError
+from mq.cli.errors import CommandError, NotFound
 from mq.cli.result import Result, number, text
 from mq.cli.status import Status
 
@@ -84,7 +84,7 @@ async def all_queues(admin: "Admin", wanted: Wanted) -> tuple[list[Moved], list[
 
     Returns what was done, what failed, and whether consumers were told.
     """
-    from mq.client.errors import ConsumerNotOnline
+    from mq.client.errors import ConsumerNotOnline, RemoteSystemError
 
     brokers = await _brokers(admin, wanted)
 
@@ -101,7 +101,15 @@ async def all_queues(admin: "Admin", wanted: Wanted) -> tuple[list[Moved], list[
         except ConsumerNotOnline:
             return None
 
-    done, failures = await cluster.at_each(admin, brokers, tell)
+    try:
+        done, failures = await cluster.at_each(admin, brokers, tell)
+    except RemoteSystemError as error:
+        if f"consumer group <{wanted.group}>" not in error.remark:
+            raise
+        raise NotFound(  # Java's broker means that the group has no offset in some queue
+            f"group {wanted.group} has not consumed all queues of topic {wanted.topic} yet",
+            hint="where it shall begin, without consumers: mq resetOffsetByTimeOld",
+        ) from None
     if None in done.values():
         rows, failures = await at_brokers(admin, wanted)
         return rows, failures, False

@@ -9,6 +9,7 @@ import typer
 
 from mq.cli import cluster, java_text, where
 from mq.cli.call import Call
+from mq.cli.commands.users import secret
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.options import Truth, one_of
@@ -35,7 +36,10 @@ async def update_acl_config(
     call: Call,
     access_key: AccessKey,
     secret_key: Annotated[
-        str, typer.Option("-s", "--secretKey", metavar="KEY", help="Its secret key.")
+        str,
+        typer.Option(
+            "-s", "--secretKey", metavar="KEY|-", help="Its secret key; -: read it from a line."
+        ),
     ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
@@ -78,7 +82,7 @@ async def update_acl_config(
 
     account = PlainAccessConfig(
         access_key=access_key,
-        secret_key=secret_key,
+        secret_key=secret(call, secret_key),
         white_remote_address=white_remote_address,
         admin=bool(admin),
         default_topic_perm=default_topic_perm,

@@ -119,6 +119,18 @@ def test_a_time_that_is_none_is_refused(time: str, cluster: Mq) -> None:
         assert "-s/--timestamp" in finished.err
 
 
+def test_a_group_that_has_not_consumed_yet_is_sent_the_old_way(
+    cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    words = ("-g", f"{group}-new", "-t", TOPIC, "-s", "now")
+    refused = cluster("resetOffsetByTime", *words)
+    assert (refused.status, refused.out) == (66, "")
+    assert "has not consumed all queues of topic" in refused.err
+    assert "mq resetOffsetByTimeOld" in refused.err
+    assert cluster("resetOffsetByTimeOld", *words).status == 0
+    assert offsets(admin, standalone, f"{group}-new") == [3, 3]
+
+
 def test_an_unknown_topic_is_not_found(cluster: Mq) -> None:
     finished = cluster("skipAccumulatedMessage", "-g", "G", "-t", "NoSuchTopic")
     assert (finished.status, finished.out) == (66, "")
