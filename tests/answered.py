@@ -215,6 +215,10 @@ BROKER: Mapping[RequestCode, str] = {
     RequestCode.POLLING_INFO: (
         f"{_POP}::test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it"
     ),
+    RequestCode.POP_ROLLBACK: f"{_POP}::test_what_is_popped_is_nowhere_to_be_exported_from",
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: (
+        f"{_HANDLERS}::test_settings_are_json_already_when_they_are_to_be_exported"
+    ),
     RequestCode.BATCH_ACK_MESSAGE: (
         f"{_POP}::test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic"
     ),

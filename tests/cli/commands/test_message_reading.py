@@ -1,7 +1,9 @@
 import json
+from pathlib import Path
 
 import pytest
 
+from mq.daemons.standalone import Standalone
 from tests.cli.commands.test_message import make, messages, send
 from tests.cli.support import Mq
 
@@ -50,3 +52,23 @@ def test_options_that_do_not_fit_are_refused(
     options: tuple[str, ...], status: int, cluster: Mq, queue: tuple[str, ...]
 ) -> None:
     assert cluster(*queue, "-p", "true", *options).status == status
+
+
+def test_a_log_file_is_printed_offline(cluster: Mq, standalone: Standalone, tmp_path: Path) -> None:
+    make(cluster, "Dumped")
+    send(cluster, "Dumped", "in the log")
+    store = Path(standalone.broker.settings.store.store_path_root_dir, "commitlog")
+    file = sorted(store.iterdir())[0]
+    shown = cluster("dumpCompactionLog", "-f", str(file))
+    assert shown.status == 0
+    assert "topic='Dumped', flag=0, properties={" in shown.out
+    assert shown.out.endswith("body=null, transactionId='null'}]\n")
+    found = messages(cluster("dumpCompactionLog", "-f", str(file), "-o", "json"))
+    assert "in the log" in [item["body"] for item in found if item["topic"] == "Dumped"]
+    cut = tmp_path / "cut"
+    cut.write_bytes(file.read_bytes()[:100])
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "other").write_bytes(b"no log at all")
+    for name, status in (("empty", 0), ("cut", 65), ("other", 65), ("missing", 66)):
+        refused = cluster("dumpCompactionLog", "-f", str(tmp_path / name))
+        assert (refused.status, refused.out) == (status, "")

@@ -592,6 +592,18 @@ def test_a_new_broker_permission_reaches_the_name_servers(tmp_path: Path) -> Non
     serve(tmp_path, script)
 
 
+def test_settings_are_json_already_when_they_are_to_be_exported(tmp_path: Path) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        fields = {"configType": "topics;subscriptionGroups;"}
+        reply = await peer.ask(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, fields)
+        assert (reply.code, bytes(reply.body)) == (ResponseCode.SUCCESS, b"")
+        reply = await peer.ask(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON)
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "configType" in (reply.remark or "")
+
+    serve(tmp_path, script)
+
+
 DAYS = ("YesterdayMorning", "TodayMorning", "TodayNow")
 
 
@@ -601,6 +613,7 @@ def test_runtime_info_has_what_cluster_list_prints(tmp_path: Path) -> None:
         table = KVTable.decode(reply.body).table
         assert table["brokerVersionDesc"] == "V4_9_8"
         assert len(table["putTps"].split()) == len(table["getTransferedTps"].split()) == 3
+        assert table["getTransferredTps"] == table["getTransferedTps"]  # as release 5 writes it
         assert {
             "commitLogDiskRatio",
             "commitLogMaxOffset",

@@ -197,6 +197,18 @@ def test_a_new_group_may_begin_with_the_last_message(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+def test_what_is_popped_is_nowhere_to_be_exported_from(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await send(peer, TOPIC, b"one")
+        await consumer.pop()
+        reply = await peer.ask(RequestCode.POP_ROLLBACK)
+        assert (reply.code, bytes(reply.body)) == (ResponseCode.SUCCESS, b"")
+        again = await consumer.ask()
+        assert again.code == ResponseCode.POLLING_TIMEOUT  # nobody is given it twice for that
+
+    run(tmp_path, script)
+
+
 def test_a_peek_takes_nothing(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 3)
