@@ -3,6 +3,7 @@
 import pytest
 
 from mq.cli import java_text
+from mq.protocol.bodies import MessageQueue
 
 HASH_SETS = {
     6: "7919 31676 15838 0 39595 23757",
@@ -14,6 +15,14 @@ PROPERTIES = {
     6: "3 1 5 0 2 4",
     13: "8 10 3 0 4 7 11 1 5 2 9 6 12",
     26: "15 10 23 3 14 16 19 11 25 5 6 24 8 22 0 17 4 7 20 18 1 2 13 9 21 12",
+}
+
+MERGED_MAPS = {
+    (3, 0): "a2 a1 a0",
+    (12, 0): "a10 a9 a11 a6 a5 a8 a7 a2 a1 a4 a3 a0",
+    (3, 7): "b6 a2 b3 a1 b2 b5 b4 a0 b1 b0",
+    (12, 7): "a10 a9 a11 a6 a5 b6 a8 a7 a2 b3 a1 b2 a4 b5 a3 b4 a0 b1 b0",
+    (1, 12): "b11 b10 b7 b6 b9 b8 b3 b2 b5 b4 a0 b1 b0",
 }
 
 
@@ -34,6 +43,22 @@ def test_a_smaller_first_table_grows_at_its_own_pace() -> None:
     names = [f"10.0.0.{number}:10911" for number in range(5)]
     ordered = java_text.hash_order(names, capacity=4)
     assert [name[7] for name in ordered] == ["0", "1", "4", "2", "3"]
+
+
+@pytest.mark.parametrize("sizes", MERGED_MAPS, ids=str)
+def test_maps_put_into_one_are_walked_as_java_walks_them(sizes: tuple[int, int]) -> None:
+    parts = [
+        java_text.hash_order(
+            [MessageQueue("AdminTopic", f"broker-{name}", number) for number in range(size)],
+            java_text.queue_hash,
+        )
+        for name, size in zip("ab", sizes, strict=True)
+    ]
+    merged = java_text.merged_order(parts, java_text.queue_hash)
+    assert (
+        " ".join(f"{queue.broker_name[-1]}{queue.queue_id}" for queue in merged)
+        == (MERGED_MAPS[sizes])
+    )
 
 
 @pytest.mark.parametrize(
