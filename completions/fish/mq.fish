@@ -934,7 +934,7 @@ function __mq_options -a command
             __mq_shared_2
         case 'updateaclconfig'
             echo '-a,--accessKey|1|keys|Access key of the account.'
-            echo '-s,--secretKey|1|keys|Its secret key.'
+            echo '-s,--secretKey|1||Its secret key; -: read it from a line.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
             echo '-w,--whiteRemoteAddress|1||No signature needed from there.'
