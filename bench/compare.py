@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import brokers, driver, scale
+from bench import brokers, commands, driver, scale
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
@@ -39,7 +39,7 @@ SYNC = [
 ]
 FILTER = Load("pull 32, SQL92, 4 of 10 match", "pull", 4, options=("sql=1",))
 FILTERED_MESSAGES = 1_000_000
-PARTS = ("start", "send", "pull", "idle", "sync", "filter", "restart", "scale")
+PARTS = ("start", "send", "pull", "idle", "sync", "filter", "restart", "scale", "commands")
 IDLE_CONNECTIONS = 1000
 RESTART_GIGABYTES = 3
 SETTLE_SECONDS = 5.0
@@ -215,6 +215,8 @@ def main() -> None:
         single.append(restart_row(options))
     if measured("scale"):
         single += scale.rows()
+    if measured("commands"):
+        single += commands.rows()
     _print(loads, single, options)
 
 
