@@ -79,9 +79,12 @@ def table(rows: list[Moved], online: bool) -> str:
     return "".join(lines)
 
 
-async def all_queues(admin: "Admin", wanted: Wanted) -> tuple[list[Moved], list[str], bool]:
+async def all_queues(
+    admin: "Admin", wanted: Wanted, *, pretending: bool = False
+) -> tuple[list[Moved], list[str], bool]:
     """Tell the consumers, or set the offsets where nobody is connected.
 
+    With `pretending`, in a dry run, no broker says that nobody is there: so each is asked before.
     Returns what was done, what failed, and whether consumers were told.
     """
     from mq.client.errors import ConsumerNotOnline, RemoteSystemError
@@ -89,6 +92,10 @@ async def all_queues(admin: "Admin", wanted: Wanted) -> tuple[list[Moved], list[
     brokers = await _brokers(admin, wanted)
 
     async def tell(each: "Admin", address: str) -> dict["MessageQueue", int] | None:
+        if pretending and not (
+            await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
+        ):
+            return None
         try:
             return await each.reset_offset(
                 address,
@@ -216,10 +223,7 @@ async def one_queue(
     A broker of 5.x tells consumers that are connected. An older one cannot tell them about one
     queue: then there must be none (CommandError), for they would overwrite the offset.
     """
-    from mq.protocol.codes import version_number
-
-    info = await admin.broker_runtime_info(address)
-    tells = _release(info.get("brokerVersionDesc", "")) >= version_number("V5_0_0")
+    tells = await _is_of_5(admin, address)
     if not tells and await _is_online(admin, address, group):
         raise CommandError(
             f"consumers of group {group} are connected, and the broker at {address} is older than "
@@ -237,20 +241,21 @@ async def one_queue(
     return Moved(name, queue_id, end, old, offset, offset)
 
 
-def _release(name: str) -> int:
-    """The number of a release by its name; 0 for one that is not known."""
+async def _is_of_5(admin: "Admin", address: str) -> bool:
+    """Whether a broker is of RocketMQ 5 or later; one that says nothing known is not."""
     from mq.protocol.codes import version_number
 
+    release = (await admin.broker_runtime_info(address)).get("brokerVersionDesc", "")
     try:
-        return version_number(name)
+        return version_number(release) >= version_number("V5_0_0")
     except ValueError:
-        return 0
+        return False
 
 
 async def _is_online(admin: "Admin", address: str, group: str) -> bool:
-    from mq.client.errors import BrokerError
+    from mq.client.errors import RemoteSystemError
 
     try:
         return bool(await admin.consumer_ids(address, group))
-    except BrokerError:
+    except RemoteSystemError:  # what brokers answer where there is none
         return False

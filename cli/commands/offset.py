@@ -75,7 +75,7 @@ async def reset_offset_by_time(
     async with call.admin() as admin:
         if broker is None and queue is None and offset is None:
             wanted = reset.Wanted(topic, group, when, bool(force), cplus, route_topic)
-            rows, failures, online = await reset.all_queues(admin, wanted)
+            rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
             plain = reset.heading(wanted, timestamp, online) + reset.table(rows, online)
             return reset.result(rows, plain, failures)
         if broker is None or queue is None:
@@ -126,7 +126,7 @@ async def skip_accumulated_message(
     """Skip all messages that wait for a consumer group."""
     wanted = reset.Wanted(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
     async with call.admin() as admin:
-        rows, failures, online = await reset.all_queues(admin, wanted)
+        rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
     return reset.result(rows, reset.table(rows, online), failures)
 
 

@@ -5,6 +5,8 @@ nothing: it looks for an option -f that it does not have.
 """
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +18,7 @@ from mq.cli.commands.topic import Topic
 from mq.cli.effects import gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
-from mq.cli.release import since_5
+from mq.cli.release import OlderBroker, since_5
 from mq.cli.result import Result, Row, number, text
 from mq.cli.status import Status
 
@@ -95,8 +97,9 @@ async def update_static_topic(
             files.append(_write_plan(call, plan, "after"))
         _complete(info, plan)
         masters = _masters(info, plan)
-        for broker, config in plan.broker_config_map.items():
-            await _put(admin, masters[broker], config, bool(force_replace), call)
+        with _repeatable(call, map_file or str(files[-1])):
+            for broker, config in plan.broker_config_map.items():
+                await _put(admin, masters[broker], config, bool(force_replace), call)
     words = ("old", "new")
     return _result(plan, files, words)
 
@@ -135,9 +138,28 @@ async def remapping_static_topic(
             plan = static_mapping.remapped(topic, targets, configs, now)
             files.append(_write_plan(call, plan, "after"))
         _complete(info, plan)
-        await _remap(admin, plan, _masters(info, plan), bool(force_replace), call)
+        masters = _masters(info, plan)
+        with _repeatable(call, map_file or str(files[-1])):
+            await _remap(admin, plan, masters, bool(force_replace), call)
     words = ("old", "old")  # mqadmin calls both of them old
     return _result(plan, files, words)
+
+
+@contextmanager
+def _repeatable(call: Call, file: str) -> Iterator[None]:
+    """Say how to go on when a broker fails in the middle: the others have the new mapping."""
+    from mq.client.errors import MQError
+
+    try:
+        yield
+    except OlderBroker:
+        raise
+    except MQError as error:
+        raise CommandError(
+            f"not all brokers have the new mapping: {error}",
+            hint=f"go on with it: mq {call.name} … -mf {file}",
+            status=Status.PARTLY,
+        ) from error
 
 
 def _targets(info: "Clusters", clusters: str | None, brokers: str | None) -> set[str]:

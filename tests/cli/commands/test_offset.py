@@ -119,6 +119,19 @@ def test_a_time_that_is_none_is_refused(time: str, cluster: Mq) -> None:
         assert "-s/--timestamp" in finished.err
 
 
+def test_a_dry_run_shows_what_would_be_done(
+    cluster: Mq, standalone: Standalone, admin: Admin, group: str
+) -> None:
+    words = ("-g", group, "-t", TOPIC, "--dry-run")
+    offline = cluster("skipAccumulatedMessage", *words)
+    assert offline.out.count("UPDATE_CONSUMER_OFFSET (15)") == 2
+    assert offline.out.count("commitOffset = 3") == 2
+    with connected(standalone, group=group, topic=TOPIC):
+        online = cluster("resetOffsetByTime", *words, "-s", "now")
+    assert online.out.count("INVOKE_BROKER_TO_RESET_OFFSET (222)") == 1
+    assert offsets(admin, standalone, group) == [1, 1]
+
+
 def test_a_group_that_has_not_consumed_yet_is_sent_the_old_way(
     cluster: Mq, standalone: Standalone, admin: Admin, group: str
 ) -> None:
