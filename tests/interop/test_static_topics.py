@@ -108,3 +108,9 @@ def test_a_plan_is_carried_out_again_from_its_file(pair: Pair) -> None:
     words = ("-b", "broker-a", "-t", "StaticAgain", "-mf", plan)
     again = pair.ours("updateStaticTopic", "-qn", "2", *words)
     assert (again.status, again.out, again.err) == (0, "", "")
+    more = pair.ours("updateStaticTopic", "-b", "broker-a", "-t", "StaticAgain", "-qn", "3")
+    assert more.status == 0, more.err
+    late = pair.ours("updateStaticTopic", "-qn", "2", *words)  # the plan is older than the brokers
+    assert (late.status, late.out) == (1, "")
+    assert "not all brokers have the new mapping: " in late.err
+    assert f"hint: go on with it: mq updateStaticTopic … -mf {plan}\n" in late.err
