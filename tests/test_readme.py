@@ -143,20 +143,3 @@ def test_every_folder_and_document_named_is_there() -> None:
     links = re.findall(r"\]\(([^)]+)\)", TEXT)
     assert folders and links
     assert [name for name in folders + links if not (ROOT / name).exists()] == []
-
-
-def test_the_number_of_missing_commands_is_true() -> None:
-    from mq.cli import catalog
-
-    ours = len(
-        [
-            name
-            for group, names in catalog.GROUPS.items()
-            for name in names
-            # Commands of two words, and these, are what mqadmin lacks.
-            if group != "daemon" and " " not in name and name != "tail"
-        ]
-    )
-    found = re.search(r"(\d+) of the\s+(\d+) commands of mqadmin", TEXT)
-    assert found is not None
-    assert int(found[1]) == int(found[2]) - ours

@@ -127,7 +127,8 @@ def script() -> str:
     lines += ["", "_mq_options() { # command: sets _mq_specs and argument", "    case $1 in"]
     for command in found:
         shared = f'"${{{sets[command.shared]}[@]}}"'
-        lines.append(f"    {_quoted(command.key)})")
+        keys = "|".join(map(_quoted, (command.key, *command.second_keys)))
+        lines.append(f"    {keys})")
         lines.append(f"        _mq_specs=({' '.join([*map(_spec, command.own), shared])})")
         if command.argument:
             lines.append(f"        argument='{command.argument}'")

@@ -101,7 +101,8 @@ def script() -> str:
         lines += ["end", ""]
     lines += ["function __mq_options -a command", "    switch $command"]
     for command in found:
-        lines.append(f"        case '{command.key}'")
+        keys = " ".join(f"'{key}'" for key in (command.key, *command.second_keys))
+        lines.append(f"        case {keys}")
         lines += [f"            echo {_quoted(_line(option))}" for option in command.own]
         lines.append(f"            _{sets[command.shared]}")
         if command.argument:

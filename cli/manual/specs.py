@@ -28,6 +28,7 @@ class CommandSpec:
 
     name: str
     key: str
+    second_keys: tuple[str, ...]  # of its other names
     summary: str
     own: tuple[Spec, ...]
     shared: tuple[Spec, ...]
@@ -73,6 +74,11 @@ def _spec(command: Described) -> CommandSpec:
     return CommandSpec(
         name=command.name,
         key=catalog.fold(command.name),
+        second_keys=tuple(
+            catalog.fold(alias)
+            for alias, name in catalog.ALIASES.items()
+            if name == command.name and catalog.fold(alias) != catalog.fold(name)
+        ),
         summary=command.summary,
         own=tuple(own),
         shared=tuple(shared),

@@ -73,7 +73,8 @@ def script() -> str:
         lines += [")", ""]
     lines += ["_mq_options() { # command: sets options", "    case $1 in"]
     for command in found:
-        lines += [f"    '{command.key}')", "        options=("]
+        keys = "|".join(f"'{key}'" for key in (command.key, *command.second_keys))
+        lines += [f"    {keys})", "        options=("]
         for option in command.own:
             lines += [f"            {spec}" for spec in _specs(option)]
         lines.append(f"            ${sets[command.shared]}")

@@ -946,7 +946,7 @@ function __mq_options -a command
             echo '--columns|1|one:accessKey;brokerAddr|Only these columns, in this order.'
             echo '--sort|1|one:accessKey;brokerAddr|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
-        case 'deleteaclconfig'
+        case 'deleteaclconfig' 'deleteaccessconfig'
             echo '-a,--accessKey|1|keys|Access key of the account.'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each broker of it.'
@@ -967,7 +967,7 @@ function __mq_options -a command
             echo '--columns|1|one:aclFilePath;brokerAddr;brokerName;clusterName;counter;timestamp|Only these columns, in this order.'
             echo '--sort|1|one:aclFilePath;brokerAddr;brokerName;clusterName;counter;timestamp|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
-        case 'getaclconfig'
+        case 'getaclconfig' 'getaccessconfigsubcommand'
             echo '-b,--brokerAddr|1|addresses|At this broker.'
             echo '-c,--clusterName|1|clusters|At each master of it.'
             echo '--columns|1|one:accessKey;admin;brokerAddr;defaultGroupPerm;defaultTopicPerm;groupPerms;topicPerms;whiteRemoteAddress|Only these columns, in this order.'

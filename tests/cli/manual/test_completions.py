@@ -40,6 +40,7 @@ CASES = [
     ("mq clusterList -o j", ["json"]),
     ("mq context use pr", ["prod"]),
     ("mq help topicRou", ["topicRoute"]),
+    ("mq deleteAccessConfig --accessK", ["--accessKey"]),
     ("mq nonesuch -t ", []),
 ]
 
