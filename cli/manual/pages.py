@@ -124,7 +124,7 @@ def _help(option: Option) -> str:
     parts = [option.help]
     if option.required and option.flags:
         parts.append("Required.")
-    if option.repeated:
+    if option.repeated and "repeated" not in option.help:
         parts.append("May be repeated.")
     if option.default and not option.required:
         parts.append(f"Default: {option.default}.")
