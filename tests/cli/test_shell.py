@@ -11,6 +11,7 @@ from mq.cli import shell
 from mq.cli.env import Environment
 from mq.cli.main import run
 from tests.cli.support import Finished, Mq
+from tests.cli.terminal import at_terminal
 
 
 def piped(mq: Mq, script: str, *options: str) -> Finished:
@@ -110,35 +111,20 @@ def test_other_lines_are_kept() -> None:
 
 def typed(variables: dict[str, str], keys: bytes) -> tuple[int, str]:
     """Type into `mq shell` at a terminal of its own; returns its status and what it showed."""
-    import pty
-    import sys
 
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(sys.executable, [sys.executable, "-m", "mq", "shell"], variables)
-    shown = b""
-    with os.fdopen(terminal, "r+b", buffering=0) as stream:
-        while b"mq>" not in shown:  # it is ready
-            shown += stream.read(4096)
-        stream.write(keys)
-        try:
-            while data := stream.read(4096):
-                shown += data
-        except OSError:  # how Linux says that the other side has closed a terminal
-            pass
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
+    def write(_: object, terminal: int) -> None:
+        os.write(terminal, keys)
+
+    status, shown = at_terminal(["shell"], variables, b"mq>", write)
+    return status, shown.decode(errors="replace")
 
 
 @pytest.fixture
 def terminal(cluster: Mq, tmp_path: Path) -> dict[str, str]:
     return {
-        **os.environ,
         **cluster.variables,
         "MQ_CACHE_DIR": str(tmp_path / "cache"),
-        "TERM": "xterm",
         "PROMPT_TOOLKIT_NO_CPR": "1",
-        "NO_COLOR": "1",
     }
 
 

@@ -2,10 +2,14 @@
 
 import io
 import json
+import signal
+
+import pytest
 
 from mq.cli.env import Environment
 from mq.cli.main import run
 from tests.cli.support import Finished, Mq
+from tests.cli.terminal import at_terminal
 
 
 class Watched(io.StringIO):
@@ -99,3 +103,17 @@ def test_a_period_must_be_possible(cluster: Mq) -> None:
         finished = cluster("topicList", "--watch", seconds)
         assert finished.status == 64
         assert "--watch" in finished.err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_the_terminal_gets_its_screen_back_however_it_ends(
+    number: int, status: int, cluster: Mq
+) -> None:
+    ended, shown = at_terminal(
+        ["clusterList", "--watch", "60"],
+        cluster.variables,
+        b"broker-a",  # the first round is there
+        lambda process, _: process.send_signal(number),
+    )
+    assert ended == status
+    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1
