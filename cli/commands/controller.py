@@ -10,7 +10,7 @@ import typer
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
 from mq.cli.effects import destroys, gives, writes
-from mq.cli.errors import UsageError
+from mq.cli.errors import NotFound, UsageError
 from mq.cli.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
@@ -216,6 +216,9 @@ async def add_broker(
     return Result(_CONTAINER_COLUMNS, [(broker_container_addr, broker_config_path)], plain)
 
 
+_BROKER_NOT_EXIST = 211  # in release 5; 4.9.8 has another meaning for it
+
+
 @writes
 @gives(_CONTAINER_COLUMNS)
 async def remove_broker(
@@ -232,7 +235,15 @@ async def remove_broker(
         raise UsageError(
             f"-b/--brokerIdentity: {broker_identity!r}", hint="DefaultCluster:broker-a:0"
         )
+    from mq.client.errors import BrokerError
+
     async with call.admin() as admin:
-        await admin.remove_broker(broker_container_addr, parts[0], parts[1], int(parts[2]))
+        try:
+            await admin.remove_broker(broker_container_addr, parts[0], parts[1], int(parts[2]))
+        except BrokerError as error:
+            if error.code != _BROKER_NOT_EXIST:
+                raise
+            message = f"{broker_container_addr} has no broker {broker_identity}"
+            raise NotFound(message, hint="see: mq clusterList") from error
     plain = f"remove broker from {broker_container_addr} success\n"
     return Result(_CONTAINER_COLUMNS, [(broker_container_addr, broker_identity)], plain)

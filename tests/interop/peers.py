@@ -445,3 +445,23 @@ class JavaController(Process):
     def start(self) -> None:
         super().start()
         socket.create_connection(("127.0.0.1", self.port), 5).close()
+
+
+class JavaContainer(Process):
+    """A broker container of `release` ("5.5.0") without a broker, its files below `tmp`."""
+
+    def __init__(self, release: str, tmp: Path, namesrv: str) -> None:
+        home = tmp / f"container-{release}"
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        write_home(home)
+        address = {"brokerContainerIP": "127.0.0.1", "listenPort": self.port}
+        settings = {**address, "namesrvAddr": namesrv}
+        write_properties(home / "container.conf", settings)
+        main = "org.apache.rocketmq.container.BrokerContainerStartup"
+        command = _java(jars(f"container-{release}"), home, "512m", main, home / "conf")
+        super().__init__([*command, "-c", str(home / "container.conf")], home, "boot success")
+
+    def start(self) -> None:
+        super().start()
+        socket.create_connection(("127.0.0.1", self.port), 5).close()

@@ -142,6 +142,47 @@ def test_a_master_is_elected_and_brokers_are_forgotten(controlled: Controlled) -
     assert forgotten.out == f"clear broker {SET} metadata from controller success! \n"
 
 
+def test_brokers_of_a_container_come_and_go_as_with_java(tmp_path: Path) -> None:
+    mq = Mq(tmp_path / "config")
+    with (
+        peers.JavaNameServer("5.5.0", tmp_path) as namesrv,
+        peers.JavaContainer("5.5.0", tmp_path, namesrv.address) as container,
+        JavaTool(tmp_path, "5.5.0") as java,
+    ):
+        where = ("-c", container.address, "-b")
+        files = [broker_file(tmp_path, name, namesrv.address) for name in ("in-a", "in-b")]
+        added = mq("addBroker", *where, str(files[0]), "--timeout", "60")
+        assert (added.status, added.err) == (0, "")
+        assert added.out == java("addBroker", *where, str(files[1]))
+        twice = mq("addBroker", *where, str(files[0]))
+        assert (twice.status, twice.out) == (69, "")
+        assert "already" in twice.err
+        removed = mq("removeBroker", *where, "DefaultCluster:in-a:0", "--timeout", "60")
+        assert (removed.status, removed.err) == (0, "")
+        assert removed.out == java("removeBroker", *where, "DefaultCluster:in-b:0")
+        gone = mq("removeBroker", *where, "DefaultCluster:in-a:0")
+        assert (gone.status, gone.out) == (66, "")
+
+
+def broker_file(tmp: Path, name: str, namesrv: str) -> Path:
+    """The settings of a broker for a container."""
+    path = tmp / f"{name}.conf"
+    settings = {
+        "brokerName": name,
+        "brokerClusterName": "DefaultCluster",
+        "brokerId": 0,
+        "brokerIP1": "127.0.0.1",
+        "listenPort": peers.free_port(),
+        "haListenPort": peers.free_port(),
+        "namesrvAddr": namesrv,
+        "storePathRootDir": tmp / name,
+        "storePathCommitLog": tmp / name / "commitlog",
+        "mappedFileSizeCommitLog": 64 << 20,
+    }
+    peers.write_properties(path, settings)
+    return path
+
+
 COLD = [
     ("getColdDataFlowCtrInfo",),
     ("updateColdDataFlowCtrGroupConfig", "-g", "ColdGroup", "-v", "1000"),
