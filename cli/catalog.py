@@ -43,6 +43,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "the hour of `deleteWhen`.",
     },
     "cluster": {
+        "doctor": "Check a cluster: is everything there, and as it should be?",
         "clusterList": "List clusters with their brokers, versions and rates.",
         "clusterRT": "Send messages to every broker, again and again, and show how long they take.",
     },
@@ -238,6 +239,7 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "doctor": "doctor",
     "trace": "tracing",
     "dumpCompactionLog": "message_reading",
     "getColdDataFlowCtrInfo": "cold_data",

@@ -8,6 +8,8 @@ class Status(IntEnum):
 
     DONE = 0
     PARTLY = 1
+    CRITICAL = 2
+    UNKNOWN = 3
     USAGE = 64
     BAD_DATA = 65
     NOT_FOUND = 66
@@ -24,7 +26,10 @@ class Status(IntEnum):
 
 MEANINGS = {
     Status.DONE: "All was done.",
-    Status.PARTLY: "Some brokers or items were done, others were not: standard error says which.",
+    Status.PARTLY: "Some brokers or items were done, others were not: standard error says which. "
+    "Of mq doctor: something is not as it should be.",
+    Status.CRITICAL: "mq doctor --nagios: something is critical.",
+    Status.UNKNOWN: "mq doctor --nagios: something could not be looked at.",
     Status.USAGE: "The command line is wrong.",
     Status.BAD_DATA: "What was given or stored cannot be read.",
     Status.NOT_FOUND: "There is no such topic, group, message, cluster, broker or file.",

@@ -1,0 +1,105 @@
+"""Whether a cluster is well."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.effects import gives
+from mq.cli.errors import UsageError
+from mq.cli.result import Result, Row, number, text
+from mq.cli.runner import concurrently
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.cli.doctor.finding import Finding, Severity
+
+_COLUMNS = (
+    text("severity", "How"),
+    text("check", "Check"),
+    text("subject", "Of"),
+    text("detail", "What"),
+    text("hint", "Do"),
+)
+_TOTALS = (
+    number("ok", "Findings that are as they should be"),
+    number("warning", "Warnings"),
+    number("critical", "Critical findings"),
+    number("unknown", "What could not be looked at"),
+)
+
+
+@gives(_COLUMNS, totals=_TOTALS)
+@concurrently
+async def doctor(
+    call: Call,
+    lag: Annotated[
+        int, typer.Option("--lag", metavar="N", help="Messages that may wait for a group.")
+    ] = 10_000,
+    disk_warning: Annotated[
+        float, typer.Option("--disk-warning", metavar="PERCENT", help="How full a disk may be.")
+    ] = 75.0,
+    disk_critical: Annotated[
+        float, typer.Option("--disk-critical", metavar="PERCENT", help="How full is critical.")
+    ] = 90.0,
+    skew: Annotated[
+        float, typer.Option("--skew", metavar="SECONDS", help="How wrong a clock may be.")
+    ] = 5.0,
+    problems: Annotated[
+        bool, typer.Option("--problems", help="Only what is not as it should be.")
+    ] = False,
+    nagios: Annotated[
+        bool, typer.Option("--nagios", help="One line and the exit status of a Nagios plugin.")
+    ] = False,
+) -> Result:
+    """Check a cluster: is everything there, and as it should be?
+
+    Name servers answer and agree; brokers answer, keep the time, have room on their disks, run the
+    same release, have masters and replicas that follow; topics have queues that are all read;
+    groups keep up, their members want the same, and no messages were given up. Ends with 1 if
+    anything is wrong; with --nagios with 0, 1 for warnings, 2 for critical, 3 for unknown.
+    """
+    from mq.cli.doctor.examination import Examination, Limits
+    from mq.cli.doctor.finding import Severity, worst
+    from mq.cli.doctor.groups import check_groups
+    from mq.cli.doctor.servers import check_brokers, check_name_servers
+    from mq.cli.doctor.topics import check_topics
+
+    if disk_critical < disk_warning:
+        raise UsageError(
+            f"--disk-critical {disk_critical:g} is below --disk-warning {disk_warning:g}"
+        )
+    async with call.session() as session:
+        limits = Limits(lag, (disk_warning, disk_critical), skew)
+        examination = Examination(session, limits, call.environment.clock())
+        await check_name_servers(examination)
+        if examination.clusters:
+            await check_brokers(examination)
+            await check_topics(examination)
+            await check_groups(examination)
+    found = examination.findings
+    bad = worst(found)
+    counts = {level: sum(one.severity is level for one in found) for level in Severity}
+    totals = {level.name.lower(): counts[level] for level in Severity}
+    shown = [one for one in found if not problems or one.severity is not Severity.OK]
+    shown.sort(key=lambda one: -one.severity)
+    result = Result(_COLUMNS, [_row(one) for one in shown], totals=totals)
+    if bad is not Severity.OK:
+        result.status = Status.PARTLY
+    if nagios:
+        result.plain = _nagios(found, bad, totals)
+        result.status = Status(bad)
+    return result
+
+
+def _row(finding: "Finding") -> Row:
+    hint = finding.hint or None
+    return (finding.severity.name.lower(), finding.check, finding.subject, finding.detail, hint)
+
+
+def _nagios(found: list["Finding"], bad: "Severity", totals: dict[str, int]) -> str:
+    """One line: the state, what is wrong, and counts as performance data."""
+    wrong = [f"{one.subject}: {one.detail}" for one in found if one.severity]
+    text = "; ".join(wrong) if wrong else f"{totals['ok']} checks"
+    counts = " ".join(f"{name}={count}" for name, count in totals.items())
+    return f"MQ {bad.name} - {text.replace('|', '/')} | {counts}\n"

@@ -1,0 +1,127 @@
+"""Consumer groups: whether they keep up, agree on what they want, and have lost messages."""
+
+from mq.cli.doctor.examination import Examination
+from mq.cli.doctor.finding import Severity
+from mq.client.errors import BrokerError, ClientError, MQError
+from mq.protocol import names
+from mq.protocol.bodies import ConsumerConnection, ConsumeStats, MessageModel
+
+# Members of a group that are asked what they want; of larger groups the first ones tell enough.
+_MOST_ASKED = 50
+
+
+async def check_groups(examination: Examination) -> None:
+    """Each group with a retry topic."""
+    try:
+        everything = (await examination.admin.topic_list()).topic_list
+    except MQError as error:
+        examination.say("group", Severity.UNKNOWN, "groups", str(error))
+        return
+    retry = names.RETRY_PREFIX
+    groups = sorted(topic.removeprefix(retry) for topic in everything if topic.startswith(retry))
+    groups = [group for group in groups if not names.is_system_group(group)]
+    stats, _ = await examination.each(groups, examination.admin.whole_consume_stats)
+    connections, _ = await examination.each(groups, examination.admin.group_connection)
+    wrong = len(examination.findings)
+    for group in groups:
+        _check_lag(examination, group, stats.get(group), connections.get(group))
+    for group, connection in connections.items():
+        await _check_members(examination, group, connection)
+    if len(examination.findings) == wrong:
+        examination.say("group", Severity.OK, "groups", f"{len(groups)} keep up")
+    await _check_dead_letters(examination, everything)
+
+
+def _check_lag(
+    examination: Examination,
+    group: str,
+    stats: ConsumeStats | None,
+    connection: ConsumerConnection | None,
+) -> None:
+    if stats is None or (
+        connection is not None and connection.message_model is MessageModel.BROADCASTING
+    ):
+        return
+    lag = sum(at.broker_offset - at.consumer_offset for at in stats.offset_table.values())
+    if lag > examination.limits.lag:
+        online = len(connection.connection_set) if connection is not None else 0
+        examination.say(
+            "lag",
+            Severity.WARNING if online else Severity.CRITICAL,
+            group,
+            f"{lag:,} messages wait for it, and {online} members are online",
+            f"see: mq consumerProgress -g {group}",
+        )
+
+
+async def _queues(examination: Examination, connection: ConsumerConnection) -> int:
+    """How many queues the members of a group share."""
+    topics = [
+        topic for topic in connection.subscription_table if not topic.startswith(names.RETRY_PREFIX)
+    ]
+    routes, _ = await examination.each(topics, examination.admin.topic_route)
+    return sum(queue.read_queue_nums for route in routes.values() for queue in route.queue_datas)
+
+
+async def _check_members(
+    examination: Examination, group: str, connection: ConsumerConnection
+) -> None:
+    """Members want the same, and each has something to do."""
+    members = [member.client_id for member in connection.connection_set]
+    queues = await _queues(examination, connection)
+    if connection.message_model is not MessageModel.BROADCASTING and 0 < queues < len(members):
+        examination.say(
+            "members",
+            Severity.WARNING,
+            group,
+            f"{len(members)} members share {queues} queues: {len(members) - queues} have none",
+            "make more queues, or start fewer members",
+        )
+    if len(members) < 2:
+        return
+
+    async def wants(client: str) -> frozenset[tuple[str, str, str]]:
+        last: MQError = ClientError("there is no master")
+        for master in examination.masters:
+            try:
+                running = await examination.admin.consumer_running_info(master, group, client)
+            except BrokerError as error:  # it may be connected to another broker
+                last = error
+                continue
+            return frozenset(
+                (wanted.topic, wanted.expression_type or "TAG", wanted.sub_string)
+                for wanted in running.subscription_set
+                if not wanted.topic.startswith(names.RETRY_PREFIX)
+            )
+        raise last
+
+    answers, _ = await examination.each(members[:_MOST_ASKED], wants)
+    if len(set(answers.values())) > 1:
+        shown = "; ".join(
+            f"{client}: {', '.join(f'{topic} {text}' for topic, _, text in sorted(wanted))}"
+            for client, wanted in list(answers.items())[:3]
+        )
+        examination.say(
+            "subscription",
+            Severity.CRITICAL,
+            group,
+            f"its members want different things, so messages are lost: {shown}",
+            "give groups of their own to consumers that want other topics or tags",
+        )
+
+
+async def _check_dead_letters(examination: Examination, everything: set[str]) -> None:
+    prefix = names.DEAD_LETTER_PREFIX
+    topics = sorted(topic for topic in everything if topic.startswith(prefix))
+    found, _ = await examination.each(topics, examination.admin.whole_topic_stats)
+    for topic, stats in found.items():
+        count = sum(at.max_offset - at.min_offset for at in stats.offset_table.values())
+        if count:
+            group = topic.removeprefix(prefix)
+            examination.say(
+                "dead-letter",
+                Severity.WARNING,
+                group,
+                f"{count:,} messages were given up",
+                f"see: mq dlq show -g {group}",
+            )

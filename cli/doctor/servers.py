@@ -1,0 +1,187 @@
+"""Name servers and brokers: whether they are there, agree, and have room."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+from mq.cli.doctor.examination import Examination, reason
+from mq.cli.doctor.finding import Severity
+
+_RUNTIME = re.compile(
+    r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]"
+)  # how Java and we say how long a broker runs
+_RATIOS = ("commitLogDiskRatio", "consumeQueueDiskRatio")
+_ROOM = "delete what is not needed, or shorten fileReservedTime"
+_LOOPBACK = ("127.", "localhost:", "[::1]")
+
+
+async def check_name_servers(examination: Examination) -> None:
+    """Each answers, and they agree on the brokers."""
+    errors = await examination.look_at_name_servers()
+    for address, error in errors.items():
+        examination.say(
+            "name-server",
+            Severity.CRITICAL,
+            address,
+            reason(error),
+            "start it, or take it out of the list of name servers",
+        )
+    everybody = set(examination.brokers)
+    for address, info in examination.clusters.items():
+        known = {a for b in info.broker_addr_table.values() for a in b.broker_addrs.values()}
+        missing = sorted(everybody - known)
+        if missing:
+            examination.say(
+                "name-server",
+                Severity.CRITICAL,
+                address,
+                f"does not know {len(missing)} brokers that others know: {', '.join(missing)}",
+                "give those brokers all name servers (namesrvAddr)",
+            )
+        else:
+            examination.say("name-server", Severity.OK, address, f"knows {len(known)} brokers")
+
+
+async def check_brokers(examination: Examination) -> None:
+    """Each answers, with a clock that is right, disks that have room, and nothing left behind."""
+    brokers = examination.brokers
+    if not brokers and examination.clusters:
+        examination.say(
+            "broker",
+            Severity.CRITICAL,
+            "cluster",
+            "no broker is registered",
+            "start one: mq broker",
+        )
+    answers, errors = await examination.each(brokers, examination.admin.broker_runtime_info)
+    for address, error in errors.items():
+        name, broker_id = brokers[address]
+        examination.say(
+            "broker",
+            Severity.CRITICAL,
+            address,
+            f"{name} ({broker_id}) {reason(error)}",
+            "clients cannot reach it either: look at its process, and at brokerIP1",
+        )
+    for address, runtime in answers.items():
+        _check_clock(examination, address, runtime)
+        _check_disks(examination, address, runtime)
+        _check_backlog(examination, address, runtime)
+        _check_address(examination, address)
+    _check_versions(examination, answers)
+    _check_masters(examination)
+    _check_replicas(examination, answers)
+
+
+def _check_clock(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
+    """Its start and how long it runs give its time, to the second."""
+    found = _RUNTIME.search(runtime.get("runtime", ""))
+    boot = runtime.get("bootTimestamp", "")
+    if found is None or not boot.isdecimal():
+        return
+    days, hours, minutes, seconds = map(int, found.groups())
+    its_time = int(boot) / 1000 + ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    off = its_time - examination.now
+    if abs(off) > examination.limits.skew + 1:
+        examination.say(
+            "clock",
+            Severity.WARNING,
+            address,
+            f"its clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} this one",
+            "let both keep time (chrony, ntpd): delays and look-ups by time depend on it",
+        )
+    else:
+        examination.say("clock", Severity.OK, address, "keeps the time")
+
+
+def _check_disks(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
+    warning, critical = examination.limits.disk
+    fullest = max((_number(runtime.get(name)) for name in _RATIOS), default=0.0) * 100
+    if fullest <= 0:
+        return
+    severity = Severity.OK
+    if fullest >= warning:
+        severity = Severity.CRITICAL if fullest >= critical else Severity.WARNING
+    hint = (
+        "" if severity is Severity.OK else "delete what is not needed, or shorten fileReservedTime"
+    )
+    examination.say("disk", severity, address, f"the fullest disk is {fullest:.0f} % full", hint)
+
+
+def _check_backlog(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
+    """What a broker has taken and not made readable yet."""
+    behind = _number(runtime.get("dispatchBehindBytes"))
+    if behind > 64 << 20:
+        examination.say(
+            "dispatch",
+            Severity.WARNING,
+            address,
+            f"{behind / (1 << 20):.0f} MB of messages are in no queue yet",
+            "its disk is too slow, or it has just started",
+        )
+
+
+def _check_address(examination: Examination, address: str) -> None:
+    if address.startswith(_LOOPBACK) and not all(
+        server.startswith(_LOOPBACK) for server in examination.session.name_servers
+    ):
+        examination.say(
+            "address",
+            Severity.CRITICAL,
+            address,
+            "is registered at a name server of another host, and nobody else can reach it",
+            "set brokerIP1 to the address of its host",
+        )
+
+
+def _check_versions(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
+    versions = Counter(runtime.get("brokerVersionDesc", "unknown") for runtime in answers.values())
+    if len(versions) > 1:
+        shown = ", ".join(f"{count} x {version}" for version, count in versions.most_common())
+        examination.say(
+            "version",
+            Severity.WARNING,
+            "brokers",
+            f"of several releases: {shown}",
+            "update the rest",
+        )
+
+
+def _check_masters(examination: Examination) -> None:
+    for name, broker in sorted(examination.info.broker_addr_table.items()):
+        if 0 not in broker.broker_addrs:
+            examination.say(
+                "master",
+                Severity.CRITICAL,
+                name,
+                "has no master: it can be read and not written",
+                "start its master",
+            )
+
+
+def _check_replicas(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
+    """How far replicas are behind their masters, by the ends of their logs."""
+    ends: dict[str, dict[int, int]] = {}
+    for address, runtime in answers.items():
+        name, broker_id = examination.brokers[address]
+        text = runtime.get("commitLogMaxOffset", "")
+        if text.isdecimal():
+            ends.setdefault(name, {})[broker_id] = int(text)
+    for name, by_id in sorted(ends.items()):
+        for broker_id, end in by_id.items():
+            behind = by_id.get(0, end) - end
+            if broker_id and behind > 256 << 20:
+                examination.say(
+                    "replica",
+                    Severity.WARNING,
+                    f"{name} ({broker_id})",
+                    f"is {behind / (1 << 20):.0f} MB behind its master",
+                    "see: mq haStatus; is haListenPort reachable?",
+                )
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or 0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,186 @@
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.cli.doctor.finding import Finding, Severity, worst
+from mq.client import Consumer, Session
+from mq.client.pull_consumer import PullConsumer
+from mq.client.send_back import send_back
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import StoredMessage
+from mq.testing import RunningBroker
+from tests.cli.support import Finished, Mq
+
+TOPIC = "Orders"
+
+
+@pytest.fixture
+def mq(mq_broker: RunningBroker, tmp_path: Path) -> Mq:
+    return Mq(tmp_path / "config", {"NAMESRV_ADDR": mq_broker.name_server})
+
+
+def found(done: Finished, check: str) -> list[dict[str, Any]]:
+    return [row for row in done.json["data"] if row["check"] == check]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+def test_a_cluster_that_is_well_has_no_problems(mq: Mq, mq_broker: RunningBroker) -> None:
+    mq_broker.create_topic(TOPIC)
+    done = mq("doctor", "--disk-warning", "99", "--disk-critical", "100", "-o", "json")
+    assert (done.status, done.err) == (0, "")
+    assert {row["severity"] for row in done.json["data"]} == {"ok"}
+    checks = {row["check"] for row in done.json["data"]}
+    assert checks == {"name-server", "clock", "disk", "topic", "group"}
+    totals = done.json["totals"]
+    assert (totals["warning"], totals["critical"], totals["unknown"]) == (0, 0, 0)
+    done = mq(
+        "doctor", "--problems", "--disk-warning", "99", "--disk-critical", "100", "-o", "json"
+    )
+    assert done.json["data"] == []
+
+
+def test_a_name_server_that_is_dead_is_critical(mq: Mq, mq_broker: RunningBroker) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    done = mq("doctor", "-n", f"{mq_broker.name_server};{dead}", "-o", "json")
+    assert done.status == 1
+    [other, alive] = found(done, "name-server")
+    assert (other["severity"], other["subject"]) == ("critical", dead)
+    assert "cannot be reached" in other["detail"]
+    assert (alive["severity"], alive["detail"]) == ("ok", "knows 1 brokers")
+
+
+def test_no_name_server_at_all_is_critical(mq: Mq) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    done = mq("doctor", "-n", dead, "--nagios", "-o", "plain")
+    assert done.status == 2
+    assert done.out.startswith(f"MQ CRITICAL - {dead}: cannot be reached")
+    assert done.out.endswith("| ok=0 warning=0 critical=1 unknown=0\n")
+
+
+def test_name_servers_that_disagree_are_told(
+    mq: Mq, mq_broker: RunningBroker, tmp_path: Path
+) -> None:
+    with RunningBroker(tmp_path / "other", {"brokerName": "broker-b"}) as other:
+        both = f"{mq_broker.name_server};{other.name_server}"
+        done = mq("doctor", "-n", both, "-o", "json")
+        assert done.status == 1
+        told = {row["subject"]: row["detail"] for row in found(done, "name-server")}
+        assert told[mq_broker.name_server].endswith(f"others know: {other.address}")
+        assert told[other.name_server].endswith(f"others know: {mq_broker.address}")
+
+
+def test_a_disk_that_is_too_full_and_a_clock_that_is_wrong_are_told(mq: Mq) -> None:
+    done = mq("doctor", "--disk-warning", "0.01", "--disk-critical", "100", "-o", "json")
+    [disk] = found(done, "disk")
+    assert (done.status, disk["severity"]) == (1, "warning")
+    assert disk["hint"] == "delete what is not needed, or shorten fileReservedTime"
+    done = mq("doctor", "--disk-warning", "0.01", "--disk-critical", "0.02", "--nagios")
+    assert done.status == 2
+    done = mq("doctor", "--disk-warning", "50", "--disk-critical", "40")
+    assert (done.status, "is below" in done.err) == (64, True)
+
+
+def test_queues_that_are_written_and_not_read_are_critical(
+    mq: Mq, mq_broker: RunningBroker
+) -> None:
+    assert mq("updateTopic", "-b", mq_broker.address, "-t", TOPIC, "-r", "2", "-w", "4").status == 0
+    done = mq("doctor", "-o", "json")
+    [queues] = found(done, "queues")
+    assert (queues["severity"], queues["subject"]) == ("critical", TOPIC)
+    assert queues["hint"] == f"read all: mq updateTopic -t {TOPIC} -r 4"
+
+
+def test_a_group_that_is_behind_and_offline_is_critical(mq: Mq, mq_broker: RunningBroker) -> None:
+    mq_broker.send(TOPIC, b"one")
+    consume(mq_broker, "slow", 1)
+    for _ in range(5):
+        mq_broker.send(TOPIC, b"more")
+    done = mq("doctor", "--lag", "4", "-o", "json")
+    [lag] = found(done, "lag")
+    assert (lag["severity"], lag["subject"]) == ("critical", "slow")
+    assert lag["detail"] == "5 messages wait for it, and 0 members are online"
+    assert found(mq("doctor", "--lag", "5", "-o", "json"), "lag") == []
+
+
+def test_dead_letters_are_told(mq: Mq, mq_broker: RunningBroker) -> None:
+    mq_broker.create_topic(TOPIC, queues=1)
+    mq_broker.send(TOPIC, b"one")
+    consume(mq_broker, "failing", 1)
+
+    async def give_up() -> None:
+        async with Session(mq_broker.name_server) as session:
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            message = await anext(aiter(PullConsumer(session).read(queue, 0)))
+            await send_back(
+                session, "failing", queue, message, delay_level=-1, max_reconsume_times=16
+            )
+
+    asyncio.run(give_up())
+    mq_broker.wait_for_messages("%DLQ%failing", 1)
+    [letters] = found(mq("doctor", "-o", "json"), "dead-letter")
+    assert (letters["subject"], letters["detail"]) == ("failing", "1 messages were given up")
+
+
+def test_members_that_want_different_things_are_critical(mq: Mq, mq_broker: RunningBroker) -> None:
+    mq_broker.create_topic(TOPIC, queues=1)
+
+    async def listen(message: StoredMessage) -> None:
+        raise AssertionError("there are no messages")
+
+    def member(tags: str) -> Consumer:
+        return Consumer(
+            mq_broker.name_server, "torn", {TOPIC: tags}, listener=listen, instance=tags
+        )
+
+    async def work() -> Finished:
+        async with member("new"), member("old"):
+            return await asyncio.to_thread(mq, "doctor", "-o", "json")
+
+    done = asyncio.run(work())
+    [torn] = found(done, "subscription")
+    assert (torn["severity"], torn["subject"]) == ("critical", "torn")
+    assert "Orders new" in torn["detail"] and "Orders old" in torn["detail"]
+    [idle] = found(done, "members")
+    assert idle["detail"] == "2 members share 1 queues: 1 have none"
+
+
+def consume(broker: RunningBroker, group: str, count: int) -> None:
+    async def work() -> None:
+        done = asyncio.Event()
+        left = count
+
+        async def listen(message: StoredMessage) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done.set()
+
+        async with Consumer(broker.name_server, group, {TOPIC: "*"}, listener=listen):
+            await asyncio.wait_for(done.wait(), 30)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("severities", "expected"),
+    [
+        ([], Severity.OK),
+        ([Severity.OK, Severity.UNKNOWN], Severity.UNKNOWN),
+        ([Severity.UNKNOWN, Severity.WARNING], Severity.WARNING),
+        ([Severity.CRITICAL, Severity.UNKNOWN, Severity.WARNING], Severity.CRITICAL),
+    ],
+)
+def test_what_is_known_to_be_bad_counts_most(
+    severities: list[Severity], expected: Severity
+) -> None:
+    findings = [Finding("check", severity, "subject", "detail") for severity in severities]
+    assert worst(findings) is expected
