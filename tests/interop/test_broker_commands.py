@@ -1,6 +1,7 @@
 """The plain text of commands for brokers and of those that send is that of the Java mqadmin."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +84,40 @@ def test_traces_of_producers_and_consumers_print_what_java_prints(both_tools: Cl
         if both_tools.ours(*arguments).status == 0:
             break
     assert "Pub " in both_tools.assert_same(*arguments)
+
+
+COLD = [
+    ("getColdDataFlowCtrInfo",),
+    ("updateColdDataFlowCtrGroupConfig", "-g", "ColdGroup", "-v", "1000"),
+    ("getColdDataFlowCtrInfo",),
+    ("setCommitLogReadAheadMode", "-m", "1"),
+    ("setCommitLogReadAheadMode", "-m", "0"),
+    ("removeColdDataFlowCtrGroupConfig", "-g", "ColdGroup"),
+    ("haStatus",),
+]
+
+
+def test_cold_data_is_limited_as_with_java(both_tools: Cluster) -> None:
+    for command in COLD:
+        for where in (("-b", both_tools.broker), ("-c", "DefaultCluster")):
+            if both_tools.release == "5.5.0":
+                both_tools.assert_same(*command, *where, tool=both_tools.java_5)
+                continue
+            refused = both_tools.ours(*command, *where)
+            assert (refused.status, refused.out) == (69, "")
+            assert f"the broker is older than RocketMQ 5, which {command[0]} needs" in refused.err
+
+
+def test_a_log_file_is_printed_as_java_prints_it(both_tools: Cluster, tmp_path: Path) -> None:
+    if both_tools.release == "ours":
+        pytest.skip("its store is in a process of its own")
+    (store,) = Path(both_tools.java.home.parent).glob("broker-*/store/commitlog")
+    content = next(iter(sorted(store.iterdir()))).read_bytes()[: 64 * 1024]
+    end = 0
+    while (size := int.from_bytes(content[end : end + 4], "big")) and end + size <= len(content):
+        end += size
+    file = tmp_path / "log"
+    file.write_bytes(content[:end])
+    shown = both_tools.ours("dumpCompactionLog", "-f", str(file))
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out == both_tools.java_5("dumpCompactionLog", "-f", str(file)) != ""

@@ -1,4 +1,4 @@
-"""Commands for replication, controllers and cold data print what the Java mqadmin 5.5.0 prints."""
+"""Commands for replication, controllers and containers print what the Java mqadmin 5.5.0 prints."""
 
 import re
 import time
@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
-from tests.interop.tools import Cluster, JavaTool
+from tests.interop.tools import JavaTool
 
 pytestmark = pytest.mark.java
 
@@ -181,40 +181,3 @@ def broker_file(tmp: Path, name: str, namesrv: str) -> Path:
     }
     peers.write_properties(path, settings)
     return path
-
-
-COLD = [
-    ("getColdDataFlowCtrInfo",),
-    ("updateColdDataFlowCtrGroupConfig", "-g", "ColdGroup", "-v", "1000"),
-    ("getColdDataFlowCtrInfo",),
-    ("setCommitLogReadAheadMode", "-m", "1"),
-    ("setCommitLogReadAheadMode", "-m", "0"),
-    ("removeColdDataFlowCtrGroupConfig", "-g", "ColdGroup"),
-    ("haStatus",),
-]
-
-
-def test_cold_data_is_limited_as_with_java(both_tools: Cluster) -> None:
-    for command in COLD:
-        for where in (("-b", both_tools.broker), CLUSTER):
-            if both_tools.release == "5.5.0":
-                both_tools.assert_same(*command, *where, tool=both_tools.java_5)
-                continue
-            refused = both_tools.ours(*command, *where)
-            assert (refused.status, refused.out) == (69, "")
-            assert f"the broker is older than RocketMQ 5, which {command[0]} needs" in refused.err
-
-
-def test_a_log_file_is_printed_as_java_prints_it(both_tools: Cluster, tmp_path: Path) -> None:
-    if both_tools.release == "ours":
-        pytest.skip("its store is in a process of its own")
-    (store,) = Path(both_tools.java.home.parent).glob("broker-*/store/commitlog")
-    content = next(iter(sorted(store.iterdir()))).read_bytes()[: 64 * 1024]
-    end = 0
-    while (size := int.from_bytes(content[end : end + 4], "big")) and end + size <= len(content):
-        end += size
-    file = tmp_path / "log"
-    file.write_bytes(content[:end])
-    shown = both_tools.ours("dumpCompactionLog", "-f", str(file))
-    assert (shown.status, shown.err) == (0, "")
-    assert shown.out == both_tools.java_5("dumpCompactionLog", "-f", str(file)) != ""
