@@ -204,6 +204,13 @@ class Caller(ABC):
         self._routes[topic] = (route, time.monotonic())
         return route
 
+    async def share_route(self, topic: str, parent: str) -> None:
+        """From now on take the route of `parent` for `topic`: a light topic has none of its own.
+
+        Raises what `route` raises.
+        """
+        self._routes[topic] = (await self.route(parent), inf)
+
     def known_route(self, topic: str) -> "TopicRouteData | None":
         """The route of `topic` if it has been asked for already; for paths that cannot wait."""
         known = self._routes.get(topic)

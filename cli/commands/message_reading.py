@@ -42,16 +42,29 @@ async def print_msg(
     print_body: Annotated[
         Truth, typer.Option("-d", "--printBody", help="Whether to show the bodies.")
     ] = Truth.TRUE,
+    lmq_parent_topic: Annotated[
+        str | None,
+        typer.Option(
+            "-l",
+            "--lmqParentTopic",
+            metavar="TOPIC",
+            help="Of a light topic: the parent, where its brokers are found.",
+        ),
+    ] = None,
 ) -> AsyncIterator[Result]:
     """Print the messages of a topic."""
     from mq.cli import reading
     from mq.client.pull_consumer import PullConsumer
+    from mq.protocol.bodies import MessageQueue
 
     begin, end = _moment(begin_timestamp, "-b"), _moment(end_timestamp, "-e")
     page = reading.Page(message_text.codec(charset_name), with_body=bool(print_body))
     async with call.session() as session:
         consumer = PullConsumer(session)
-        queues = await consumer.queues(topic)
+        queues = await consumer.queues(lmq_parent_topic or topic)
+        if lmq_parent_topic is not None:
+            await session.share_route(topic, lmq_parent_topic)
+            queues = [MessageQueue(topic, item.broker_name, item.queue_id) for item in queues]
         for queue in java_text.hash_order(queues, java_text.queue_hash):
             low, high = await reading.bounds(consumer, queue, begin, end)
             head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"

@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from tests.cli.commands.test_message import make, messages, send
 from tests.cli.support import Mq
@@ -72,3 +74,17 @@ def test_a_log_file_is_printed_offline(cluster: Mq, standalone: Standalone, tmp_
     for name, status in (("empty", 0), ("cut", 65), ("other", 65), ("missing", 66)):
         refused = cluster("dumpCompactionLog", "-f", str(tmp_path / name))
         assert (refused.status, refused.out) == (status, "")
+
+
+def test_a_topic_without_a_route_is_read_by_way_of_its_parent(
+    cluster: Mq, standalone: Standalone
+) -> None:
+    make(cluster, "LightParent")
+    make(cluster, "Light")
+    send(cluster, "Light", "of the light one")
+    with BlockingSession(standalone.name_server_address) as session:
+        run(Admin(session).delete_topic_in_name_server(standalone.name_server_address, "Light"))
+    assert cluster("printMsg", "-t", "Light").status == 66
+    found = messages(cluster("printMsg", "-t", "Light", "-l", "LightParent", "-o", "json"))
+    assert [item["body"] for item in found] == ["of the light one"]
+    assert cluster("printMsg", "-t", "Light", "-l", "NoParent").status == 66
