@@ -661,6 +661,7 @@ function __mq_options -a command
             echo '-b,--beginTimestamp|1||From: milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS.'
             echo '-e,--endTimestamp|1||Until: milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS.'
             echo '-d,--printBody|1|one:true;false|Whether to show the bodies.'
+            echo '-l,--lmqParentTopic|1|topics|Of a light topic: the parent, where its brokers are found.'
             echo '--columns|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Only these columns, in this order.'
             echo '--sort|1|one:body;bornTime;brokerName;keys;messageId;offsetId;queueId;queueOffset;size;storeTime;tags;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_8
