@@ -15,6 +15,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "topicRoute": "Show which brokers hold a topic.",
         "topicStatus": "Show the offsets of a topic's queues.",
         "topicClusterList": "List the clusters that hold a topic.",
+        "topic plan": "Compare topics, groups and accounts with what a file declares.",
+        "apply": "Make topics, groups and accounts what a file declares.",
         "updateTopicPerm": "Change the permission of a topic.",
         "updateOrderConf": "Set, show or delete the order configuration of a topic.",
         "updateTopicList": "Create or change many topics at once, from a file (5.x brokers).",
@@ -239,6 +241,8 @@ TITLES = {
 
 # The commands that do not lie in the module of their group.
 MODULES: dict[str, str] = {
+    "topic plan": "declaring",
+    "apply": "declaring",
     "doctor": "doctor",
     "trace": "tracing",
     "dumpCompactionLog": "message_reading",

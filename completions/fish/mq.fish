@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves message dlq offset bench store context
+set -g __mq_halves topic message dlq offset bench store context
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -11,6 +11,8 @@ function __mq_first
     printf '%s\t%s\n' 'topicRoute' 'Show which brokers hold a topic.'
     printf '%s\t%s\n' 'topicStatus' 'Show the offsets of a topic\'s queues.'
     printf '%s\t%s\n' 'topicClusterList' 'List the clusters that hold a topic.'
+    printf '%s\t%s\n' 'topic' 'Topics: …'
+    printf '%s\t%s\n' 'apply' 'Make topics, groups and accounts what a file declares.'
     printf '%s\t%s\n' 'updateTopicPerm' 'Change the permission of a topic.'
     printf '%s\t%s\n' 'updateOrderConf' 'Set, show or delete the order configuration of a topic.'
     printf '%s\t%s\n' 'updateTopicList' 'Create or change many topics at once, from a file (5.x brokers).'
@@ -122,6 +124,8 @@ end
 
 function __mq_second -a word
     switch $word
+        case topic
+            printf '%s\t%s\n' 'plan' 'Compare topics, groups and accounts with what a file declares.'
         case message
             printf '%s\t%s\n' 'export' 'Write the messages of a topic to a file of JSON lines.'
             printf '%s\t%s\n' 'import' 'Send the messages of a file of JSON lines.'
@@ -354,6 +358,16 @@ function __mq_options -a command
             echo '--columns|1|one:cluster|Only these columns, in this order.'
             echo '--sort|1|one:cluster|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+        case 'topic plan'
+            echo '-f,--file|1|files|What there is to be; -: standard input.'
+            echo '--columns|1|one:action;brokerAddr;brokerName;change;kind;name|Only these columns, in this order.'
+            echo '--sort|1|one:action;brokerAddr;brokerName;change;kind;name|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_2
+        case 'apply'
+            echo '-f,--file|1|files|What there is to be; -: standard input.'
+            echo '--columns|1|one:action;brokerAddr;brokerName;change;kind;name|Only these columns, in this order.'
+            echo '--sort|1|one:action;brokerAddr;brokerName;change;kind;name|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
         case 'updatetopicperm'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-p,--perm|1|one:2;4;6|2: write, 4: read, 6: both.'

@@ -1,0 +1,148 @@
+"""Topics, groups and accounts as a file declares them."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli import local_files
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import CommandError
+from mq.cli.result import Result, Row, number, text
+from mq.cli.status import Status
+
+if TYPE_CHECKING:
+    from mq.cli.declared.comparison import Change, Comparison
+    from mq.cli.declared.document import Document
+    from mq.client.admin import Admin
+
+File = Annotated[
+    str,
+    typer.Option("-f", "--file", metavar="FILE", help="What there is to be; -: standard input."),
+]
+
+_COLUMNS = (
+    text("action", "Do"),
+    text("kind", "Kind"),
+    text("name", "Name"),
+    text("brokerName", "Broker"),
+    text("brokerAddr", ""),
+    text("change", "Change"),
+)
+_TOTALS = (
+    number("create", "Things that are not there"),
+    number("change", "Things that are otherwise"),
+)
+
+
+@gives(_COLUMNS, totals=_TOTALS)
+async def topic_plan(call: Call, file: File) -> Result:
+    """Compare topics, groups and accounts with what a file declares.
+
+    Nothing is changed. Ends with 1 if there is something to do, so that scripts can tell. The file
+    is YAML: topics, groups and accounts by name, each with the settings that matter. What it does
+    not name is left alone.
+    """
+    async with call.admin() as admin:
+        comparison, changes = await _compare(call, admin, file)
+    result = _result(changes, comparison.failures)
+    if changes:
+        result.status = Status.PARTLY
+    return result
+
+
+@gives(_COLUMNS, totals=_TOTALS)
+@writes
+async def apply(call: Call, file: File) -> Result:
+    """Make topics, groups and accounts what a file declares.
+
+    What is not there is made, what is otherwise is changed, broker by broker; what the file does
+    not name is left alone, and nothing is deleted. An account's secret key is set when the account
+    is made; of one that is there it cannot be compared, and is left. Done twice, the second time
+    changes nothing. Look at it before with `mq topic plan` or --dry-run.
+    """
+    from mq.client.errors import MQError
+
+    async with call.admin() as admin:
+        comparison, changes = await _compare(call, admin, file)
+        # Before anything is changed: a secret that is missing must not leave half of it done.
+        secrets = [_secret(call, change) for change in changes]
+        done = []
+        failures = list(comparison.failures)
+        for change, secret in zip(changes, secrets, strict=True):
+            try:
+                await _bring_about(admin, change, secret)
+            except MQError as error:
+                failures.append(f"{change.declared.kind} {change.declared.name}: {error}")
+            else:
+                done.append(change)
+    return _result(done, failures)
+
+
+async def _compare(call: Call, admin: "Admin", file: str) -> "tuple[Comparison, list[Change]]":
+    from mq.cli.declared.comparison import Comparison
+
+    document = _read(file)
+    comparison = Comparison(admin)
+    return comparison, await comparison.changes(document)
+
+
+def _read(file: str) -> "Document":
+    from mq.cli.declared.document import read
+
+    if file == "-":
+        return read(Path("standard input"), sys.stdin.buffer.read())
+    return read(Path(file), local_files.read(Path(file)))
+
+
+def _secret(call: Call, change: "Change") -> str | None:
+    """The secret key of an account that is to be made. Raises CommandError where there is none."""
+    declared = change.declared
+    if declared.kind != "account" or not change.new:
+        return None
+    if declared.secret_variable:
+        found = call.environment.variables.get(declared.secret_variable, "")
+    elif declared.secret_file:
+        found = local_files.read(Path(declared.secret_file)).decode("utf-8", "replace").strip()
+    else:
+        found = ""
+    if not found:
+        raise CommandError(
+            f"account {declared.name} is to be made and has no secret key",
+            hint="write secretKeyEnv: VARIABLE or secretKeyFile: FILE, and set it",
+            status=Status.CONFIG,
+        )
+    return found
+
+
+async def _bring_about(admin: "Admin", change: "Change", secret: str | None) -> None:
+    from mq.protocol.bodies import PlainAccessConfig, SubscriptionGroupConfig, TopicConfig
+
+    config = change.config
+    if isinstance(config, TopicConfig):
+        await admin.create_topic(change.address, config)
+    elif isinstance(config, SubscriptionGroupConfig):
+        await admin.update_subscription_group(change.address, config)
+    else:
+        assert isinstance(config, PlainAccessConfig)
+        config.secret_key = secret
+        await admin.update_account(change.address, config)
+
+
+def _result(changes: "list[Change]", failures: list[str]) -> Result:
+    rows: list[Row] = [
+        (
+            "create" if change.new else "change",
+            change.declared.kind,
+            change.declared.name,
+            change.broker,
+            change.address,
+            change.differences,
+        )
+        for change in changes
+    ]
+    created = sum(change.new for change in changes)
+    totals = {"create": created, "change": len(changes) - created}
+    return Result(_COLUMNS, rows, totals=totals, failures=failures)
