@@ -93,11 +93,12 @@ async def _load(admin: "Admin", address: str, runtime: "Mapping[str, str]") -> d
 
 
 def _rate(runtime: "Mapping[str, str]", *keys: str) -> float:
-    """The first of three rates: of the last ten seconds. Release 5 renamed one."""
-    for key in keys:
-        if key in runtime:
-            return float(runtime[key].split(" ")[0])
-    return 0.0
+    """The first of three rates: of the last ten seconds. Release 5 renamed one.
+
+    Java's broker has none yet in its first seconds, where mqadmin fails.
+    """
+    told = next((runtime[key] for key in keys if key in runtime), "")
+    return float(told.split(" ")[0] or 0)
 
 
 def _yesterday(runtime: "Mapping[str, str]", key: str) -> int:
