@@ -224,8 +224,8 @@ class Listener:
     def refuse_stale(self, channel: Channel, data: bytes) -> bytes:
         """Answer the sends with SYSTEM_BUSY and return the rest."""
         replies, count, rest = refuse_sends(data, self.stale_reply)
-        for reply in replies:
-            channel.queue_frame(reply)
+        if replies:
+            channel.queue_frame(replies)
         if count:
             self.refusals[RequestCode.SEND_MESSAGE_V2, WAIT_SETTING] += count
             log.warning(

@@ -19,6 +19,7 @@ import orjson
 from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE
 from mq.protocol.connection import check_length
+from mq.protocol.frame import MAX_FRAME
 
 if TYPE_CHECKING:
     from mq.daemons.channel import Channel
@@ -39,8 +40,9 @@ _SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEN
 _HEADER_LENGTH = 0xFFFFFF
 # How headers of clients begin that write their fields in order, as Java's do.
 _COMMON_START = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
-_ANSWERED = b'"flag":0,'
+_ANSWERED = b',"flag":0,'
 _OPAQUE = b'"opaque":'
+_MOST_DIGITS = 12  # of a request's number, which has 32 bits, and one
 
 
 class BusyReply:
@@ -48,62 +50,75 @@ class BusyReply:
 
     def __init__(self, remark: str) -> None:
         code = int(ResponseCode.SYSTEM_BUSY)
-        self._start = b'{"code":%d,"flag":1,"language":"PYTHON","opaque":' % code
-        self._end = b',"remark":%s,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
+        start = b'{"code":%d,"flag":1,"language":"PYTHON","opaque":' % code
+        self.end = b',"remark":%s,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
             orjson.dumps(remark),
             CURRENT_VERSION,
         )
-        self._size = len(self._start) + len(self._end)
+        size = len(start) + len(self.end)
+        # What stands before a request's number, by its digits.
+        self.begins = [
+            _PREFIX.pack(size + digits + 4, size + digits) + start for digits in range(_MOST_DIGITS)
+        ]
 
     def frame(self, opaque: bytes) -> bytes:
         """The whole frame; `opaque` is the number of the request, in digits."""
-        size = self._size + len(opaque)
-        return _PREFIX.pack(size + 4, size) + self._start + opaque + self._end
+        return self.begins[len(opaque)] + opaque + self.end
 
 
-def refuse_sends(data: bytes, reply: BusyReply) -> tuple[list[bytes], int, bytes]:
+def refuse_sends(data: bytes, reply: BusyReply) -> tuple[bytes, int, bytes]:
     """Refuse every send.
 
     Returns the replies, how many sends there were, and the rest: other requests, and the beginning
     of a frame that has not come whole. Raises RemoteProtocolError for a length that no frame has.
     """
+    # Refusing is what an overloaded broker does most: it must cost next to nothing.
     replies: list[bytes] = []
     others: list[bytes] = []
+    begins, reply_end = reply.begins, reply.end
     refused = position = 0
     end = len(data)
     while end - position >= 8:
         length, word = _PREFIX.unpack_from(data, position)
-        check_length(length)
+        if not 4 <= length <= MAX_FRAME:
+            check_length(length)
         stop = position + 4 + length
         if stop > end:
             break
         start = position + 8
-        opaque = _opaque_of_send(data, start, min(start + (word & _HEADER_LENGTH), stop), word)
+        body = start + (word & _HEADER_LENGTH)
+        opaque: bytes | None = b""
+        # The flag and the number stand behind the fields, which are long.
+        if data.startswith(_COMMON_START, start) and word >> 24 == JSON:
+            at = data.rfind(_ANSWERED, start, body)
+            if at >= 0:
+                at = data.find(_OPAQUE, at, body) + len(_OPAQUE)
+                opaque = data[at : data.find(b",", at, body)]
+        if not opaque or not opaque.isdigit() or len(opaque) >= _MOST_DIGITS:
+            opaque = _opaque_of_send(data, start, min(body, stop), word)
         if opaque is None:
             others.append(data[position:stop])
         else:
             refused += 1
             if opaque:
-                replies.append(reply.frame(opaque))
+                replies += (begins[len(opaque)], opaque, reply_end)
         position = stop
     others.append(data[position:])
-    return replies, refused, b"".join(others)
+    return b"".join(replies), refused, b"".join(others)
 
 
 def _opaque_of_send(data: bytes, start: int, body: int, word: int) -> bytes | None:
     """The number of a request that is a send; empty for a one-way one; None if it is no send."""
     if word >> 24 != JSON:
         return None
-    if data.startswith(_COMMON_START, start) and data.find(_ANSWERED, start, body) >= 0:
-        found = data.find(_OPAQUE, start, body) + len(_OPAQUE)
-        opaque = data[found : data.find(b",", found, body)]
-        if opaque.isdigit():
-            return opaque
     try:
         header = orjson.loads(data[start:body])
         if header["code"] not in _SENDS or header["flag"] & RESPONSE:
             return None
-        return b"" if header["flag"] & ONE_WAY else b"%d" % header["opaque"]
+        opaque = b"%d" % header["opaque"]
+        if len(opaque) >= _MOST_DIGITS:
+            return None
+        return b"" if header["flag"] & ONE_WAY else opaque
     except (ValueError, TypeError, KeyError):
         return None  # whoever reads it with care says what is wrong
 

@@ -14,6 +14,7 @@ from mq.daemons.listener import Listener
 from mq.daemons.shedding import BusyReply, refuse_sends
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.connection import Connection
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import decode, encode
 from tests.daemons.peer import PATIENCE, Peer
@@ -39,6 +40,7 @@ ONE_WAY_SEND = frame(b'{"code":310,"extFields":{},"flag":2,"language":"JAVA","op
 PULL = frame(b'{"code":11,"flag":0,"opaque":22,"extFields":{"p":"{\\"code\\":310,"}}', JAVA_SEND)
 BINARY = encode(Command(310, {"b": "T"}, b"x", opaque=23, serialization=1))
 REPLY = frame(b'{"code":310,"flag":1,"opaque":24,"extFields":{}}')
+HUGE_NUMBER = frame(b'{"code":310,"flag":0,"opaque":%d,"extFields":{}}' % 10**30)
 BROKEN = frame(b'{"code":310,')
 
 
@@ -50,18 +52,18 @@ def test_the_reply_is_a_frame_of_the_protocol() -> None:
 
 def test_every_form_of_a_send_is_refused_and_all_else_is_left() -> None:
     sends = (JAVA_SEND, OTHER_ORDER, FIRST_VERSION, BATCH, ONE_WAY_SEND)
-    others = (PULL, BINARY, REPLY, BROKEN)
-    mixed = [part for pair in zip(sends, (*others, b""), strict=True) for part in pair]
+    others = (PULL, BINARY, REPLY, BROKEN, HUGE_NUMBER)
+    mixed = [part for pair in zip(sends, others, strict=True) for part in pair]
     data = b"".join(mixed)
     replies, refused, rest = refuse_sends(data, BUSY)
-    assert [decode(reply[4:]).opaque for reply in replies] == [17, 18, 19, -20]
+    assert [reply.opaque for reply in Connection().receive(replies)] == [17, 18, 19, -20]
     assert refused == 5
     assert rest == b"".join(others)
 
 
 def test_a_frame_that_is_not_whole_is_left() -> None:
     replies, refused, rest = refuse_sends(JAVA_SEND * 3 + JAVA_SEND[:-1], BUSY)
-    assert (len(replies), refused) == (3, 3)
+    assert (len(list(Connection().receive(replies))), refused) == (3, 3)
     assert rest == JAVA_SEND[:-1]
 
 
