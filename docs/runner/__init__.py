@@ -1,0 +1,1 @@
+"""Runs the commands that the documents show, and compares what they print with what is shown."""

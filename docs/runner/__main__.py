@@ -1,0 +1,42 @@
+"""Run the commands of the documents again, and write what they print now where it is otherwise.
+
+    python -m docs.runner [--check] [PAGE …]
+
+Without pages: all that show commands. With --check nothing is written; the status is 1 where a page
+shows something else than is printed.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from docs.runner.page import read
+from docs.runner.play import Play
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pages() -> list[Path]:
+    """The documents that show commands with their output."""
+    candidates = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [path for path in candidates if read(path).steps]
+
+
+def main(arguments: list[str]) -> int:
+    check = "--check" in arguments
+    chosen = [Path(argument).resolve() for argument in arguments if not argument.startswith("-")]
+    wrong = 0
+    for path in chosen or pages():
+        with tempfile.TemporaryDirectory(prefix="mq-docs-") as folder:
+            play = Play(read(path), Path(folder))
+        print(f"{path.relative_to(ROOT)}: {len(play.played)} commands, {len(play.problems)} differ")
+        for problem in play.problems:
+            print(problem)
+        wrong += len(play.problems)
+        if play.problems and not check:
+            path.write_text(play.rewritten(), encoding="utf-8")
+    return 1 if wrong and check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

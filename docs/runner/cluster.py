@@ -1,0 +1,198 @@
+"""The name server and the brokers that a page talks to: real daemons on free ports of loopback.
+
+Pages show the usual ports and the places of docs/operations.md; `Cluster` puts those of this run
+into commands, and those of the pages into what is printed.
+"""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+MQ = [sys.executable, "-m", "mq"]
+NAME_SERVER_PORT = 9876
+BROKER_PORTS = (10911, 10921)
+_READY = re.compile(r"boot success|Talk to it")
+_STOP_SECONDS = 60
+
+
+class Daemon:
+    """A process that runs until it is stopped. `start` returns what it says until it is ready."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._arguments = list(arguments)
+        self._environment = environment
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+
+    def start(self, *more: str) -> list[str]:
+        self._process = process = subprocess.Popen(
+            [*MQ, *self._arguments, *more],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self._environment,
+        )
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if _READY.search(line):
+                # What it says from now on is read away, so that it never waits for us.
+                self._reader = threading.Thread(target=process.stdout.read)
+                self._reader.start()
+                return lines
+        process.wait()
+        raise RuntimeError(f"mq {shlex.join(self._arguments)} did not start: {lines}")
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        finally:
+            process.kill()
+            process.wait()
+            if self._reader is not None and process.stdout is not None:
+                self._reader.join()
+                process.stdout.close()
+
+
+class Cluster:
+    """A context manager: a folder for everything, a name server and brokers of these names."""
+
+    def __init__(self, folder: Path, brokers: Sequence[str], settings: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self._settings = dict(settings)
+        self._brokers = list(brokers)
+        self._daemons: dict[str, Daemon] = {}
+        self._ports: dict[int, int] = {}  # as pages show them: as they are
+        self.environment = {
+            **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
+            "PATH": f"{folder / 'bin'}:{os.environ.get('PATH', os.defpath)}",
+            "HOME": str(self.home),
+            "MQ_CONFIG_DIR": str(folder / "config"),
+            "MQ_CACHE_DIR": str(folder / "cache"),
+            "MQ_STATE_DIR": str(folder / "state"),
+            "PYTHONUTF8": "1",
+            "TZ": "UTC",
+        }
+        # Outer folders come last: the first that fits is put in.
+        self._folders = {
+            "/etc/mq": str(folder / "etc"),
+            "/var/lib/mq": str(folder / "var"),
+            "/tmp/rocketmq": str(folder / "state"),
+            "/home/me": str(self.home),
+        }
+
+    def __enter__(self) -> Self:
+        for name in ("home", "bin", "etc", "var"):
+            (self.folder / name).mkdir(parents=True)
+        for program, command in (("mq", "-m mq"), ("python", ""), ("pytest", "-m pytest")):
+            path = self.folder / "bin" / program
+            path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n')
+            path.chmod(0o755)
+        try:
+            if self._brokers:
+                self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in reversed(self._daemons):
+            self._daemons[name].stop()
+
+    def to_run(self, text: str) -> str:
+        """Text of a page with the ports and folders of this run."""
+        for shown, real in self._ports.items():
+            text = re.sub(rf"(?<=[:=]){shown}\b", str(real), text)
+            text = text.replace(f"7F000001{shown:08X}", f"7F000001{real:08X}")
+        for shown_folder, folder in self._folders.items():
+            text = re.sub(rf"(?<![\w/.]){shown_folder}\b", folder, text)
+        return text
+
+    def to_show(self, text: str) -> str:
+        """What was printed, with the ports and folders of the pages."""
+        for shown_folder, folder in self._folders.items():
+            text = text.replace(folder, shown_folder)
+        for shown, real in self._ports.items():
+            text = re.sub(rf"(?<=[:=]){real}\b", str(shown), text)
+            text = text.replace(f"7F000001{real:08X}", f"7F000001{shown:08X}")
+        return text
+
+    def systemctl(self, verb: str, unit: str) -> None:
+        """What systemd would do: `stop` or `start` of mq-broker@a, `a` for broker-a."""
+        daemon = self._daemons["broker-" + unit.removeprefix("mq-broker@")]
+        if verb == "stop":
+            daemon.stop()
+        else:
+            daemon.start()
+
+    def standalone(self, *arguments: str) -> list[str]:
+        """Run `mq standalone` as a page's first command does; returns what it says."""
+        daemon = Daemon(["standalone", *arguments], self.environment)
+        lines = daemon.start("--namesrv-port", "0", "--broker-port", "0")
+        self._daemons["standalone"] = daemon
+        found = re.search(r"name server [0-9.]+:(\d+), broker [0-9.]+:(\d+)", lines[-1])
+        if found is None:
+            raise RuntimeError(f"mq standalone says {lines[-1]}")
+        self._ports = {NAME_SERVER_PORT: int(found[1]), BROKER_PORTS[0]: int(found[2])}
+        self.environment["NAMESRV_ADDR"] = f"127.0.0.1:{found[1]}"
+        return lines
+
+    def _start(self) -> None:
+        server = self._daemons["name server"] = Daemon(
+            [
+                "namesrv",
+                "--set",
+                "listenPort=0",
+                "--set",
+                f"kvConfigPath={self.folder}/var/kv.json",
+            ],
+            self.environment,
+        )
+        address = server.start()[-1].split()[-1]
+        self._ports[NAME_SERVER_PORT] = int(address.rpartition(":")[2])
+        self.environment["NAMESRV_ADDR"] = address
+        for name, port in zip(self._brokers, BROKER_PORTS, strict=False):
+            self._start_broker(name, port, address)
+
+    def _start_broker(self, name: str, port: int, name_server: str) -> None:
+        settings = {
+            "brokerName": name,
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": name_server,
+            "storePathRootDir": str(self.folder / "var" / name / "store"),
+            **self._settings,
+        }
+        if "metricsPort" in settings:
+            self._ports[int(settings["metricsPort"])] = free = _free_port()
+            settings["metricsPort"] = str(free)
+        path = self.folder / "etc" / f"{name.removeprefix('broker-')}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        daemon = self._daemons[name] = Daemon(["broker", "-c", str(path)], self.environment)
+        lines = daemon.start("--set", "listenPort=0")
+        found = re.search(r"The broker\[[^,]+, [0-9.]+:(\d+)\]", lines[-1])
+        if found is None:
+            raise RuntimeError(f"{name} does not say where it listens: {lines}")
+        self._ports[port] = int(found[1])
+        # A restart finds the same port.
+        path.write_text(path.read_text() + f"listenPort={found[1]}\n")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,0 +1,126 @@
+"""Runs a page: each command in its order, what it prints beside what the page shows."""
+
+import difflib
+import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from docs.runner.cluster import Cluster
+from docs.runner.comparison import copied, matched, shape
+from docs.runner.page import Page, Setup, Step
+
+_STEP_SECONDS = 60
+HOW_TO_REWRITE = "is it right as it is now? `make docs` writes it into the page"
+
+
+@dataclass
+class Played:
+    """A command that was run. `same`: it printed what the page shows."""
+
+    step: Step
+    printed: list[str]
+    same: bool
+
+
+class Play:
+    """A run of a page. `problems` are the sentences that say what is not as it shows."""
+
+    def __init__(self, page: Page, folder: Path) -> None:
+        self.problems: list[str] = []
+        self.played: list[Played] = []
+        self._page = page
+        self._copied: dict[str, str] = {}  # an id or a time of the page: what it is in this run
+        self._status = 0
+        with Cluster(folder, page.brokers, page.settings) as self._cluster:
+            self._write_files()
+            following = [*page.steps[1:], None]
+            for part in page.parts:
+                if isinstance(part, Setup):
+                    self._set_up(part)
+                else:
+                    self._step(part, following.pop(0))
+
+    def rewritten(self) -> str:
+        """The page with what was printed now, where that is something else than it shows."""
+        lines = list(self._page.lines)
+        shown_again = {real: shown for shown, real in self._copied.items()}
+        for played in reversed(self.played):
+            if not played.same:
+                first, count = played.step.first, len(played.step.shown)
+                new = [_replaced(line, shown_again) for line in played.printed]
+                lines[first : first + count] = new
+        return "\n".join(lines) + "\n"
+
+    def _write_files(self) -> None:
+        for name, text in self._page.files.items():
+            path = Path(self._cluster.to_run(name))
+            path = path if path.is_absolute() else self._cluster.home / path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._cluster.to_run(text), encoding="utf-8")
+
+    def _set_up(self, setup: Setup) -> None:
+        status, printed = self._run("set -e\n" + setup.script)
+        if status:
+            self._problem(setup.line, f"the set-up ends with status {status}: {printed}")
+
+    def _step(self, step: Step, following: Step | None) -> None:
+        # `$ echo $?` shows the status of the command before it.
+        status, printed = self._run(f"(exit {self._status})\n{step.command}")
+        pairs = matched(
+            step.shown, printed, figures_vary=step.figures_vary, order_varies=step.order_varies
+        )
+        for shown, real in pairs or ():
+            self._copied.update(zip(copied(shown), copied(real), strict=False))
+        self.played.append(Played(step, printed, pairs is not None))
+        if status and not (following is not None and "$?" in following.command):
+            self._problem(
+                step.line,
+                f"`{step.command}` ends with status {status}, which the page does not show",
+            )
+        if pairs is None:
+            self._problem(step.line, "\n".join(self._difference(step, printed)))
+        self._status = status
+
+    def _difference(self, step: Step, printed: list[str]) -> Iterator[str]:
+        yield f"`{step.command}` prints something else ({HOW_TO_REWRITE}):"
+        shown, real = (
+            [shape(line, step.figures_vary) for line in lines if line.strip()]
+            for lines in (step.shown, printed)
+        )
+        for line in list(difflib.unified_diff(shown, real, "shown", "printed", lineterm=""))[2:]:
+            yield "    " + line
+
+    def _run(self, command: str) -> tuple[int, list[str]]:
+        """Run something in bash; returns its status and its lines, as the page would show them."""
+        command = _replaced(command, self._copied)
+        words = shlex.split(command.rpartition("\n")[2]) if "\n" in command else []
+        if words[:2] == ["mq", "standalone"]:
+            lines = self._cluster.standalone(*words[2:])
+            self._write_files()  # again, with these ports
+            return 0, self._cluster.to_show("\n".join(lines)).splitlines()
+        if words[:1] == ["systemctl"]:
+            self._cluster.systemctl(*words[1:])
+            return 0, []
+        ended = subprocess.run(
+            ["bash", "-c", self._cluster.to_run(command)],
+            cwd=self._cluster.home,
+            env=self._cluster.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_STEP_SECONDS,
+        )
+        shown = self._cluster.to_show(ended.stdout).splitlines()
+        return ended.returncode, [line.rstrip() for line in shown]
+
+    def _problem(self, line: int, text: str) -> None:
+        self.problems.append(f"{self._page.path.name}:{line + 1}: {text}")
+
+
+def _replaced(text: str, by: dict[str, str]) -> str:
+    for old, new in by.items():
+        text = text.replace(old, new)
+    return text

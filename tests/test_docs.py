@@ -1,0 +1,92 @@
+"""Every document that shows commands, run again against real daemons: see docs/runner."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.runner.__main__ import ROOT, pages
+from docs.runner.comparison import matched
+from docs.runner.page import read
+from docs.runner.play import Play
+
+PAGES = [str(path.relative_to(ROOT)) for path in pages()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_shows_what_its_commands_print(page: str, tmp_path: Path) -> None:
+    play = Play(read(ROOT / page), tmp_path / "run")
+    assert not play.problems, "\n".join(play.problems)
+
+
+def test_every_link_of_a_document_leads_somewhere() -> None:
+    for path in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")):
+        for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
+            if not link.startswith("http"):
+                assert (path.parent / link).exists(), f"{path.name} links to {link}"
+
+
+def test_the_map_of_the_documents_names_each_of_them() -> None:
+    map_of_all = (ROOT / "docs" / "README.md").read_text("utf-8")
+    linked = {(ROOT / "docs" / link).resolve() for link in re.findall(r"\]\(([^)#]+)", map_of_all)}
+    there = {path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions"}
+    assert there - linked - {ROOT / "docs" / "README.md"} == set()
+
+
+PAGE = """\
+<!-- cluster: -->
+```console
+$ echo one 2026-01-01T00:00:00Z
+one 2025-12-31T23:59:59Z
+$ echo two
+three
+$ false
+```
+"""
+
+
+def test_a_page_that_is_not_true_any_more_is_told_and_rewritten(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(PAGE)
+    play = Play(read(path), tmp_path / "run")
+    said, status = play.problems
+    assert said.startswith("page.md:5: `echo two` prints something else")
+    assert "    -three\n    +two" in said
+    assert status == "page.md:7: `false` ends with status 1, which the page does not show"
+    assert play.rewritten() == PAGE.replace("three", "two")
+
+
+def test_an_id_of_the_page_is_that_of_the_run_in_later_commands(tmp_path: Path) -> None:
+    old, new = "0" * 31 + "A", "0" * 31 + "B"
+    path = tmp_path / "page.md"
+    path.write_text(
+        f"<!-- cluster: -->\n```console\n$ tr A B <<< {old}\n{old}\n$ echo {old}\nx\n```\n"
+    )
+    play = Play(read(path), tmp_path / "run")
+    assert play.played[1].printed == [new]
+    assert play.rewritten() == path.read_text().replace("\nx\n", f"\n{old}\n")
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "options", "same"),
+    [
+        (["a  1", "..."], ["a 1", "b"], {}, True),
+        (["..."], ["a", "b"], {}, True),
+        (["...", "c"], ["a", "b", "c"], {}, True),
+        (["...", "c"], ["a", "c", "b"], {}, False),
+        (["a 1"], ["a 2"], {}, False),
+        (["a 1"], ["a 2"], {"figures_vary": True}, True),
+        (["a", "b"], ["b", "a"], {}, False),
+        (["a", "b"], ["b", "a"], {"order_varies": True}, True),
+        (["a", "..."], ["b", "c", "a"], {"order_varies": True}, True),
+        (["a 0.25 s", "b 3 ms"], ["a 11.00 s", "b 4 ms"], {}, True),
+        (["127.0.0.1:10911 to 127.0.0.1:40000"], ["127.0.0.1:10911 to 127.0.0.1:1"], {}, True),
+        (["127.0.0.1:10911"], ["127.0.0.1:10912"], {}, False),
+        (["V4_9_8"], ["V4_9_7"], {}, False),
+    ],
+)
+def test_only_what_moves_is_not_compared(
+    shown: list[str], printed: list[str], options: dict[str, bool], same: bool
+) -> None:
+    chosen = {"figures_vary": False, "order_varies": False, **options}
+    assert (matched(shown, printed, **chosen) is not None) == same
