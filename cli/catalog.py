@@ -46,6 +46,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "cluster": {
         "doctor": "Check a cluster: is everything there, and as it should be?",
+        "top": "Show what brokers, topics and consumer groups do now, again and again.",
         "clusterList": "List clusters with their brokers, versions and rates.",
         "clusterRT": "Send messages to every broker, again and again, and show how long they take.",
     },
@@ -244,6 +245,7 @@ MODULES: dict[str, str] = {
     "topic plan": "declaring",
     "apply": "declaring",
     "doctor": "doctor",
+    "top": "top",
     "trace": "tracing",
     "dumpCompactionLog": "message_reading",
     "getColdDataFlowCtrInfo": "cold_data",

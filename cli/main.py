@@ -129,6 +129,7 @@ def _without_command(arguments: list[str], environment: Environment) -> int:
 def _group(word: str, inner: list[str], rest: list[str], environment: Environment) -> int:
     if rest and not rest[0].startswith("-"):
         near = [name for name in inner if name.startswith(f"{word} {rest[0][:1]}")]
+        near = near or catalog.near_misses([word, *rest])
         hint = f"did you mean {' or '.join(near)}?" if near else f"see: mq {word} --help"
         raise UsageError(f"no command '{word} {rest[0]}'", hint=hint)
     environment.stdout.write(overview(word))

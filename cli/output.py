@@ -174,13 +174,15 @@ def _lines(result: Result, *, header: bool, utc: bool) -> str:
     """Columns without frames; their names begin with #, as those of the Java mqadmin."""
     from tabulate import tabulate
 
-    rows = [_texts(result.columns, row, utc=utc) for row in result.rows]
-    align = ["right" if column.kind is Kind.NUMBER else "left" for column in result.columns]
+    shown = [index for index, column in enumerate(result.columns) if column.title]
+    columns = [result.columns[index] for index in shown]
+    rows = [_texts(columns, tuple(row[index] for index in shown), utc=utc) for row in result.rows]
+    align = ["right" if column.kind is Kind.NUMBER else "left" for column in columns]
     if not (rows or header):
         return ""
     text = tabulate(
         rows,
-        headers=[f"#{column.title}" for column in result.columns] if header else (),
+        headers=[f"#{column.title}" for column in columns] if header else (),
         tablefmt="plain",
         disable_numparse=True,
         colalign=align if rows else None,

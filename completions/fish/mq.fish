@@ -32,6 +32,7 @@ function __mq_first
     printf '%s\t%s\n' 'sendMsgStatus' 'Send messages to a broker and show how long each one takes.'
     printf '%s\t%s\n' 'deleteExpiredCommitLog' 'Delete log files that are past their time, without waiting for the hour of `deleteWhen`.'
     printf '%s\t%s\n' 'doctor' 'Check a cluster: is everything there, and as it should be?'
+    printf '%s\t%s\n' 'top' 'Show what brokers, topics and consumer groups do now, again and again.'
     printf '%s\t%s\n' 'clusterList' 'List clusters with their brokers, versions and rates.'
     printf '%s\t%s\n' 'clusterRT' 'Send messages to every broker, again and again, and show how long they take.'
     printf '%s\t%s\n' 'consumerProgress' 'Show how far consumer groups are behind.'
@@ -507,6 +508,15 @@ function __mq_options -a command
             echo '--columns|1|one:check;detail;hint;severity;subject|Only these columns, in this order.'
             echo '--sort|1|one:check;detail;hint;severity;subject|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+        case 'top'
+            echo '--show|1|one:brokers;topics;groups|What to begin with.'
+            echo '--interval|1||Time between two looks.'
+            echo '--count|1||End after N results.'
+            echo '--filter|1||Only names with this text in them.'
+            echo '--system|0||Also the system\'s own topics and groups.'
+            echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Only these columns, in this order.'
+            echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_5
         case 'clusterlist'
             echo '-m,--moreStats|0||Totals of yesterday and today.'
             echo '-i,--interval|1||Again and again.'

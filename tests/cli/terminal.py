@@ -29,9 +29,13 @@ def at_terminal(
         ) as process:
             os.close(its)
             shown = b""
-            while ready not in shown:
-                shown += os.read(ours, 4096)
-            act(process, ours)
+            try:
+                while ready not in shown:
+                    shown += os.read(ours, 4096)
+                act(process, ours)
+            except BaseException:
+                process.kill()
+                raise
             try:
                 while data := os.read(ours, 4096):
                     shown += data

@@ -1,0 +1,101 @@
+"""Looking on while a cluster works."""
+
+from collections.abc import AsyncIterator, Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.effects import endless, gives
+from mq.cli.errors import UsageError
+from mq.cli.output import Format
+from mq.cli.result import Result
+from mq.cli.runner import concurrently
+from mq.cli.top.subjects import (
+    BROKER_DATA,
+    BROKERS,
+    COLUMNS,
+    GROUPS,
+    SORTS,
+    TOPICS,
+    TOTALS,
+    Subject,
+    Wish,
+)
+from mq.cli.view import View
+
+
+@concurrently
+@endless
+@gives(BROKERS, TOPICS, GROUPS, totals=TOTALS, data=BROKER_DATA)
+def top(
+    call: Call,
+    show: Annotated[Subject, typer.Option("--show", help="What to begin with.")] = Subject.BROKERS,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", help="Time between two looks.")
+    ] = 2.0,
+    count: Annotated[
+        int | None, typer.Option("--count", metavar="N", help="End after N results.")
+    ] = None,
+    pattern: Annotated[
+        str, typer.Option("--filter", metavar="TEXT", help="Only names with this text in them.")
+    ] = "",
+    system: Annotated[
+        bool, typer.Option("--system", help="Also the system's own topics and groups.")
+    ] = False,
+) -> Coroutine[Any, Any, Result] | AsyncIterator[Result]:
+    """Show what brokers, topics and consumer groups do now, again and again.
+
+    Rates are what counters have grown by between two looks, so the first ones come after an
+    interval; what groups consume is measured over ten seconds, because consumers report that often
+    how far they are. Bytes of topics are those of a broker's last minute. Put p99 is what 99 % of
+    the puts took no longer than, by Java's brokers.
+
+    On a terminal it fills the screen. Keys: b, t and g show brokers, topics and groups, s sorts by
+    the next column, r turns the order, / filters names, space pauses, q quits. Elsewhere there is
+    one result for each interval; in JSON one document a line. A broker that stops answering stays
+    in the view with its state, and the status is then 1.
+    """
+    if not 0.1 <= interval <= 86_400:
+        raise UsageError(f"--interval {interval:g}: 0.1 to 86400 seconds are accepted")
+    if count is not None and count < 1:
+        raise UsageError(f"--count {count}: it must be positive")
+    call.view.check([COLUMNS[show]])
+    # A broker that is stuck must not hold the view for longer than this.
+    timeout = min(call.timeout, max(interval, 1.0))
+    wish = Wish(show, interval, timeout, count, pattern, system)
+    if call.environment.terminal and call.output is Format.TABLE:
+        return _on_screen(call, wish)
+    return _one_by_one(call, wish)
+
+
+async def _on_screen(call: Call, wish: Wish) -> Result:
+    from mq.cli.top.look import Watcher
+    from mq.cli.top.screen import Screen
+
+    async with call.session() as session:
+        watcher = Watcher(session, wish.timeout, system=wish.system)
+        return await Screen(call, watcher, wish).run()
+
+
+async def _one_by_one(call: Call, wish: Wish) -> AsyncIterator[Result]:
+    import asyncio
+
+    from mq.cli.top.look import Watcher
+    from mq.cli.top.views import History
+
+    history = History()
+    left = wish.count
+    loop = asyncio.get_running_loop()
+    order = View(sort=call.view.sort or (SORTS[wish.subject],))
+    async with call.session() as session:
+        watcher = Watcher(session, wish.timeout, system=wish.system)
+        due = loop.time()
+        while left is None or left > 0:
+            history.add(await watcher.look(wish.subject, wish.takes))
+            if len(history) > 1:
+                yield order.apply(history.result(wish.subject, wish.takes))
+                left = None if left is None else left - 1
+            due = max(due + wish.interval, loop.time())
+            if left != 0:
+                await asyncio.sleep(due - loop.time())

@@ -1,0 +1,361 @@
+"""The screen of `mq top`: one look after the other, and what keys ask for.
+
+The terminal is the caller's again however it ends: by q, Ctrl-C, SIGTERM or an error.
+"""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+from mq.cli.call import Call
+from mq.cli.result import Column, Kind, Result
+from mq.cli.top.look import Watcher
+from mq.cli.top.subjects import COLUMNS, SORTS, Subject, Wish
+from mq.cli.top.views import History
+from mq.client.errors import MQError
+
+_ENTER = "\x1b[?1049h\x1b[?25l"  # a screen of our own, no cursor
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_BRIGHT, _DULL = "\x1b[7m", "\x1b[27m"
+_ESCAPE, _BACKSPACE = "\x1b", ("\x7f", "\b")
+_KEYS = "q quit  b brokers  t topics  g groups  s sort  r reverse  / filter  space pause"
+# What a narrow screen goes without, in this order.
+_SPARED = ("brokerAddr", "brokerId", "producers", "consumers", "responseMillis", "topics", "groups")
+_SUBJECTS = {"b": Subject.BROKERS, "t": Subject.TOPICS, "g": Subject.GROUPS}
+# Names come from whoever may make topics: they do not paint the terminal.
+_UNSEEN = {code: "?" for code in (*range(32), *range(0x7F, 0xA0))}
+
+
+class Terminated(SystemExit):
+    """Ended by SIGTERM."""
+
+
+class Screen:
+    """Shows looks until somebody quits, or until there were `count` of them."""
+
+    def __init__(self, call: Call, watcher: Watcher, wish: Wish) -> None:
+        self._call = call
+        self._watcher = watcher
+        self._subject = wish.subject
+        self._interval = wish.interval
+        self._left = wish.count
+        self._pattern = wish.pattern
+        self._typing = False
+        self._paused = False
+        self._quit = False
+        self._terminated = False
+        self._problem = ""
+        self._sort = call.view.sort or (SORTS[wish.subject],)
+        self._history = History()
+        self._shown: Result | None = None
+        self._changed = asyncio.Event()  # something is to be drawn
+        self._hurry = asyncio.Event()  # do not wait for the interval to pass
+
+    async def run(self) -> Result:
+        """Show looks; returns the last one as it was shown. Raises what the first look raises."""
+        await self._look()
+        looking = asyncio.ensure_future(self._look_again())
+        try:
+            with _own_screen(self._call), self._signals(), _keys(self._call, self._pressed):
+                while not (self._quit or looking.done()):
+                    self._draw()
+                    self._changed.clear()
+                    waiting = asyncio.ensure_future(self._changed.wait())
+                    await asyncio.wait({waiting, looking}, return_when=asyncio.FIRST_COMPLETED)
+                    waiting.cancel()
+        except asyncio.CancelledError:  # Ctrl-C, which is one way to end it
+            pass
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+        if self._terminated:
+            raise Terminated(128 + signal.SIGTERM)
+        return self._shown or Result()
+
+    async def _look_again(self) -> None:
+        while self._left is None or self._left > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), self._interval)
+            asked_for = self._hurry.is_set()  # what is shown now was not looked at yet
+            self._hurry.clear()
+            if asked_for or not self._paused:
+                await self._look()
+
+    async def _look(self) -> None:
+        subject = self._subject
+        try:
+            look = await self._watcher.look(subject, self._is_wanted)
+        except MQError as error:
+            if not self._history:
+                raise
+            self._problem = str(error)
+        else:
+            self._problem = ""
+            if subject is not self._subject:
+                return  # another view was chosen meanwhile
+            self._history.add(look)
+        if self._left is not None and len(self._history) > 1:
+            self._left -= 1
+        self._refresh()
+
+    def _is_wanted(self, name: str) -> bool:
+        return self._pattern.lower() in name.lower()
+
+    def _refresh(self) -> None:
+        """Put the result together anew."""
+        if self._history:
+            result = self._history.result(self._subject, self._is_wanted)
+            view = replace(self._call.view, sort=self._sort, columns=self._columns())
+            self._shown = view.apply(result)
+        self._changed.set()
+
+    def _columns(self) -> tuple[str, ...]:
+        return self._call.view.columns or tuple(
+            column.name for column in COLUMNS[self._subject] if column.title
+        )
+
+    # Keys.
+
+    def _pressed(self, keys: str) -> None:
+        for key in keys:
+            if self._typing:
+                self._typed(key)
+            elif key in _SUBJECTS:
+                self._choose(_SUBJECTS[key])
+            elif key in "qQ\x04":
+                self._quit = True
+            elif key == "s":
+                self._sort = (self._next_column(),)
+            elif key == "r":
+                name = self._sort[0]
+                self._sort = (name[1:] if name.startswith("-") else f"-{name}",)
+            elif key == "/":
+                self._typing, self._pattern = True, ""
+            elif key == " ":
+                self._paused = not self._paused
+            elif key == _ESCAPE:
+                self._pattern = ""
+                self._hurry.set()
+                break  # what follows at once is the rest of an arrow or function key
+        self._refresh()
+
+    def _typed(self, key: str) -> None:
+        if key in "\r\n":
+            self._typing = False
+            self._hurry.set()
+        elif key == _ESCAPE:
+            self._typing, self._pattern = False, ""
+            self._hurry.set()
+        elif key in _BACKSPACE:
+            self._pattern = self._pattern[:-1]
+        elif key.isprintable():
+            self._pattern += key
+
+    def _choose(self, subject: Subject) -> None:
+        if subject is self._subject:
+            return
+        self._subject = subject
+        self._sort = (SORTS[subject],)
+        self._call.view = replace(self._call.view, columns=())  # they are of the other view
+        self._history.clear()
+        self._shown = None
+        self._hurry.set()
+
+    def _next_column(self) -> str:
+        """The column after the one that is sorted by; of numbers the greatest first."""
+        columns = [column for column in COLUMNS[self._subject] if column.title]
+        names = [column.name for column in columns]
+        current = self._sort[0].removeprefix("-")
+        place = names.index(current) + 1 if current in names else 0
+        column = columns[place % len(columns)]
+        return f"-{column.name}" if column.kind is Kind.NUMBER else column.name
+
+    # Drawing.
+
+    def _draw(self) -> None:
+        environment = self._call.environment
+        width, height = environment.columns, environment.lines
+        lines = [self._head(width), *self._facts(), ""]
+        result = self._shown
+        if result is None:
+            lines.append("looking …")
+        else:
+            table = self._table(result, width)
+            room = max(1, height - len(lines) - 3)
+            lines += table[: room + 1]
+            if len(table) > room + 1:
+                lines.append(f"… {len(table) - room - 1} more: / filters, s sorts")
+        lines = [line[:width] for line in lines[: height - 1]]
+        lines += [""] * (height - 1 - len(lines))
+        lines.append(self._foot()[:width])
+        marked = self._marked_head(lines, result)
+        stdout = environment.stdout
+        stdout.write("\x1b[H" + "\x1b[K\n".join(marked) + "\x1b[K\x1b[J")
+        stdout.flush()
+
+    def _head(self, width: int) -> str:
+        what = f"mq top: {self._subject.value}, every {self._interval:g} s"
+        if self._pattern and not self._typing:
+            what += f", with {self._pattern!r}"
+        if self._paused:
+            what += " - paused"
+        when = time.strftime("%H:%M:%S", time.localtime(self._call.environment.clock()))
+        return f"{what}{when:>{max(10, width - len(what))}}"
+
+    def _facts(self) -> list[str]:
+        result = self._shown
+        if result is None:
+            return [""]
+        totals = result.totals
+        facts = (
+            f"{totals['brokers']} brokers, {totals['unreachable']} unreachable   "
+            f"in {shown('inTps', totals['inTps'])}/s, "
+            f"{shown('inBytesPerSecond', totals['inBytesPerSecond'])}/s   "
+            f"out {shown('outTps', totals['outTps'])}/s"
+        )
+        problems = [self._problem] if self._problem else result.failures
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return [facts, *(f"! {_plain(problem)}{more}" for problem in problems[:1])]
+
+    def _foot(self) -> str:
+        return f"filter: {self._pattern}_" if self._typing else _KEYS
+
+    def _table(self, result: Result, width: int) -> list[str]:
+        """The head and the rows; columns are as wide as what is in them, names are never cut."""
+        sorted_by = self._sort[0].removeprefix("-")
+        head = [
+            f"{column.title}{'*' if column.name == sorted_by else ''}" for column in result.columns
+        ]
+        rows = [
+            [shown(column.name, value) for column, value in zip(result.columns, row, strict=True)]
+            for row in result.rows
+        ]
+        widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
+        kept = _fitting(result.columns, widths, width, chosen=bool(self._call.view.columns))
+        return [_line(result.columns, cells, widths, kept) for cells in (head, *rows)]
+
+    def _marked_head(self, lines: list[str], result: Result | None) -> list[str]:
+        """The lines with that of the titles in reverse."""
+        place = lines.index("") + 1
+        if result is None or place >= len(lines):
+            return lines
+        return [
+            f"{_BRIGHT}{line}{_DULL}" if number == place else line
+            for number, line in enumerate(lines)
+        ]
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGTERM ends it, a new size of the terminal has it drawn anew."""
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            self._terminated = self._quit = True
+            self._changed.set()
+
+        try:
+            loop.add_signal_handler(signal.SIGTERM, end)
+            loop.add_signal_handler(signal.SIGWINCH, self._changed.set)
+        except (ValueError, RuntimeError, NotImplementedError):  # not in the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+
+@contextmanager
+def _own_screen(call: Call) -> Iterator[None]:
+    stdout = call.environment.stdout
+    stdout.write(_ENTER)
+    try:
+        yield
+    finally:
+        stdout.write(_LEAVE)
+        stdout.flush()
+
+
+@contextmanager
+def _keys(call: Call, pressed: Any) -> Iterator[None]:
+    """Have `pressed` called with what is typed; nothing where nobody can type."""
+    if not call.environment.input_terminal:
+        yield
+        return
+    import termios
+    import tty
+
+    try:
+        descriptor = call.environment.stdin.fileno()
+        before = termios.tcgetattr(descriptor)
+    except (OSError, termios.error):
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        typed = os.read(descriptor, 256)
+        if not typed:  # the terminal has gone
+            loop.remove_reader(descriptor)
+        pressed(typed.decode("utf-8", "ignore"))
+
+    tty.setcbreak(descriptor, termios.TCSANOW)
+    try:
+        loop.add_reader(descriptor, read)
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+
+def _fitting(
+    columns: tuple[Column, ...], widths: list[int], room: int, *, chosen: bool
+) -> list[int]:
+    """The places of the columns that there is room for; of those that were asked for, all."""
+    kept = list(range(len(columns)))
+    for name in () if chosen else _SPARED:
+        if sum(widths[place] + 2 for place in kept) - 2 <= room:
+            break
+        kept = [place for place in kept if columns[place].name != name]
+    return kept
+
+
+def _line(columns: tuple[Column, ...], cells: list[str], widths: list[int], kept: list[int]) -> str:
+    return "  ".join(
+        f"{cells[place]:>{widths[place]}}"
+        if columns[place].kind is Kind.NUMBER
+        else f"{cells[place]:<{widths[place]}}"
+        for place in kept
+    ).rstrip()
+
+
+def _plain(text: str) -> str:
+    return text.translate(_UNSEEN)
+
+
+def shown(name: str, value: Any) -> str:
+    """A value as people read it: 1,234  12.3 MB  45 %."""
+    if value is None:
+        return "-"
+    if name == "diskRatio":
+        return f"{value * 100:.0f} %"
+    if name.endswith("BytesPerSecond"):
+        return _size(value)
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else _plain(str(value))
+
+
+def _size(value: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} GB"

@@ -1,0 +1,251 @@
+"""What two looks tell: rates from the differences of counters, as results."""
+
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from mq.cli.result import Result, Row
+from mq.cli.top.look import BrokerLook, Counters, GroupLook, Look, TopicLook
+from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
+
+# Consumers tell brokers every 5 s how far they have come: over less than two such spans what they
+# have consumed is nothing, or too much.
+_CONSUMING_SECONDS = 10.0
+_STEADY = 0.5  # messages a second by which a lag may grow or shrink and yet be the same
+_BUCKET = re.compile(r"\[([^\]]*)\]:(\d+)|(\S+):(\d+)")
+
+
+class History:
+    """The looks of the last while. `result` tells what they say."""
+
+    def __init__(self) -> None:
+        self._looks: deque[Look] = deque()
+
+    def add(self, look: Look) -> None:
+        self._looks.append(look)
+        # One look is kept that is old enough to measure consuming by.
+        while len(self._looks) > 2 and look.seconds - self._looks[1].seconds >= _CONSUMING_SECONDS:
+            self._looks.popleft()
+
+    def clear(self) -> None:
+        """Forget everything: what follows asks about something else."""
+        self._looks.clear()
+
+    def __len__(self) -> int:
+        return len(self._looks)
+
+    def result(self, subject: Subject, wanted: Callable[[str], bool] = lambda name: True) -> Result:
+        """What is known now; rates are None after a single look."""
+        now = self._looks[-1]
+        last = self._looks[-2] if len(self._looks) > 1 else None
+        oldest = self._looks[0] if last is not None else None
+        rows = {
+            Subject.BROKERS: lambda: _broker_rows(now, last),
+            Subject.TOPICS: lambda: _topic_rows(now, last, oldest),
+            Subject.GROUPS: lambda: _group_rows(now, oldest),
+        }[subject]()
+        result = Result(
+            COLUMNS[subject],
+            [row for row in rows if wanted(row[0])],
+            totals=_totals(now, last),
+            failures=list(now.failures),
+        )
+        if subject is Subject.BROKERS:
+            result.data = [_broker_document(row, now) for row in result.rows]
+        return result
+
+
+def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
+    for address, broker in now.brokers.items():
+        before = last.brokers.get(address) if last is not None else None
+        table = broker.runtime
+        answered = None if broker.problem else round(broker.response_seconds * 1000, 1)
+        yield (
+            broker.name,
+            broker.broker_id,
+            address,
+            broker.cluster,
+            broker.problem or "up",
+            table.get("brokerVersionDesc"),
+            _growth("msgPutTotalTodayNow", broker, before),
+            _growth("msgGetTotalTodayNow", broker, before),
+            _growth("putMessageSizeTotal", broker, before),
+            _number(table, "putLatency99"),
+            answered,
+            _disk(table),
+            *broker.connected,
+            _number(table, "dispatchBehindBytes"),
+        )
+
+
+def _broker_document(row: Row, now: Look) -> dict[str, Any]:
+    document = dict(zip((column.name for column in BROKERS), row, strict=True))
+    runtime = now.brokers[document["brokerAddr"]].runtime
+    return {**document, "putDistribution": _distribution(runtime)}
+
+
+def _topic_rows(now: Look, last: Look | None, oldest: Look | None) -> Iterable[Row]:
+    consumed: dict[str, float] = {}
+    waiting: dict[str, int] = {}
+    readers: dict[str, int] = {}
+    for name, group in now.groups.items():
+        before = _before(oldest, name)
+        for topic in _topics_of(group):
+            readers[topic] = readers.get(topic, 0) + 1
+            waiting[topic] = waiting.get(topic, 0) + _lag(group, topic)
+            rate = _rate_of_topic(group.places, before.places, topic)
+            if rate is not None:
+                consumed[topic] = consumed.get(topic, 0.0) + rate
+    for name, topic_look in sorted(now.topics.items()):
+        earlier = last.topics.get(name, TopicLook()) if last is not None else TopicLook()
+        incoming = _rate(topic_look.ends, earlier.ends)
+        yield (
+            name,
+            _rounded(incoming),
+            _rounded(consumed.get(name, None if oldest is None else 0.0)),
+            None if incoming is None else _rounded(now.bytes_in.get(name, 0.0)),
+            topic_look.stored,
+            readers.get(name, 0),
+            waiting.get(name, 0),
+        )
+
+
+def _group_rows(now: Look, oldest: Look | None) -> Iterable[Row]:
+    for name, group in sorted(now.groups.items()):
+        before = _before(oldest, name)
+        incoming = _rate(group.ends, before.ends)
+        outgoing = _rate(group.places, before.places)
+        growth = None if incoming is None or outgoing is None else incoming - outgoing
+        yield (
+            name,
+            _rounded(incoming),
+            _rounded(outgoing),
+            _lag(group),
+            _direction(growth),
+            _rounded(growth),
+            group.members,
+            len(_topics_of(group)),
+        )
+
+
+def _totals(now: Look, last: Look | None) -> dict[str, Any]:
+    def total(key: str, *, masters: bool) -> float | None:
+        rates = [
+            _growth(key, broker, last.brokers.get(address) if last is not None else None)
+            for address, broker in now.brokers.items()
+            # A replica counts what it is sent, too: that would be counted twice.
+            if not (masters and broker.broker_id)
+        ]
+        known = [rate for rate in rates if rate is not None]
+        return round(sum(known), 1) if known else None
+
+    return {
+        "brokers": len(now.brokers),
+        "unreachable": sum(bool(broker.problem) for broker in now.brokers.values()),
+        "inTps": total("msgPutTotalTodayNow", masters=True),
+        "outTps": total("msgGetTotalTodayNow", masters=False),
+        "inBytesPerSecond": total("putMessageSizeTotal", masters=True),
+    }
+
+
+def _growth(key: str, now: BrokerLook, before: BrokerLook | None) -> float | None:
+    """What a counter of a broker has grown by in a second; None where it cannot be known."""
+    if before is None:
+        return None
+    new, old = _number(now.runtime, key), _number(before.runtime, key)
+    passed = now.seconds - before.seconds
+    if new is None or old is None or new < old or passed <= 0:  # less: it has been restarted
+        return None
+    return round((new - old) / passed, 1)
+
+
+def _before(look: Look | None, group: str) -> GroupLook:
+    """A group in an earlier look; one that knows nothing where there is none."""
+    return GroupLook() if look is None else look.groups.get(group, GroupLook())
+
+
+def _rate(now: Mapping[str, Counters], before: Mapping[str, Counters]) -> float | None:
+    """The growth a second, summed over brokers, of the counters that both looks have."""
+    rates = []
+    for address, counters in now.items():
+        old = before.get(address)
+        if old is not None and (passed := counters.seconds - old.seconds) > 0:
+            common = counters.values.keys() & old.values.keys()
+            grown = sum(max(0, counters.values[key] - old.values[key]) for key in common)
+            rates.append(grown / passed)
+    return sum(rates) if rates else None
+
+
+def _rate_of_topic(
+    now: Mapping[str, Counters], before: Mapping[str, Counters], topic: str
+) -> float | None:
+    def only(counters: Mapping[str, Counters]) -> dict[str, Counters]:
+        return {
+            address: Counters(
+                one.seconds, {k: v for k, v in one.values.items() if _is_of(k, topic)}
+            )
+            for address, one in counters.items()
+        }
+
+    return _rate(only(now), only(before))
+
+
+def _is_of(key: Hashable, topic: str) -> bool:
+    return isinstance(key, tuple) and key[0] == topic
+
+
+def _topics_of(group: GroupLook) -> set[str]:
+    return {key[0] for one in group.ends.values() for key in one.values if isinstance(key, tuple)}
+
+
+def _lag(group: GroupLook, topic: str | None = None) -> int:
+    """Messages that wait: by brokers that answer, of one topic or of all."""
+    return sum(
+        max(0, end - group.places[address].values[key])
+        for address, one in group.ends.items()
+        for key, end in one.values.items()
+        if topic is None or _is_of(key, topic)
+    )
+
+
+def _direction(growth: float | None) -> str | None:
+    if growth is None:
+        return None
+    if abs(growth) < _STEADY:
+        return "steady"
+    return "growing" if growth > 0 else "shrinking"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _number(table: Mapping[str, str], key: str) -> float | None:
+    """A figure of a broker; None where it has none (Java says NaN of what it has not measured)."""
+    text = table.get(key, "")
+    try:
+        return int(text) if text.isdecimal() else _finite(float(text))
+    except ValueError:
+        return None
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _disk(table: Mapping[str, str]) -> float | None:
+    """How full the fullest disk is, 0 to 1."""
+    found = [_number(table, f"{part}DiskRatio") for part in ("commitLog", "consumeQueue")]
+    known = [ratio for ratio in found if ratio is not None and ratio >= 0]
+    return round(max(known), 4) if known else None
+
+
+def _distribution(table: Mapping[str, str]) -> dict[str, int] | None:
+    """How many puts of the last minute took how long: `[<=0ms]:12 [0~10ms]:3 …`."""
+    found = {
+        (one[1] or one[3]): int(one[2] or one[4])
+        for one in _BUCKET.finditer(table.get("putMessageDistributeTime", ""))
+    }
+    return found or None
