@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 FRESH = 10.0  # seconds that names are not asked for again
 USABLE = 3600.0  # seconds that old names are better than none, while the cluster does not answer
-PATIENCE = 0.3  # seconds that a name server or broker is waited for
+# Seconds that a name server or broker is waited for, unless MQ_COMPLETION_TIMEOUT says how many.
+PATIENCE = 0.3
 
 _FAILED = "failed"  # among the names kept: when the cluster last did not answer
 
@@ -69,7 +70,7 @@ def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
     from mq.cli.call import resolve
 
     call = resolve(environment, "complete", _shared_values(words))
-    call.timeout = PATIENCE
+    call.timeout = float(environment.variables.get("MQ_COMPLETION_TIMEOUT") or PATIENCE)
     del call.name_servers[2:]
     topic = _value(words, _TOPIC_FLAGS) if kind == "keys" else None
     if kind == "keys" and not topic:

@@ -68,6 +68,7 @@ VARIABLES = (
         "Where commands write bodies of messages; else /tmp/rocketmq, as mqadmin does.",
     ),
     ("MQ_TIMEOUT", "Seconds to wait for each answer, unless --timeout says otherwise."),
+    ("MQ_COMPLETION_TIMEOUT", "Seconds that the completion of a name may take; 0.3."),
     ("MQ_TLS_CONFIG", "File with the properties of TLS, unless --tls-config names one."),
     ("NAMESRV_ADDR", "Addresses of name servers: host:port, several with semicolons."),
     ("NO_COLOR", "If set, nothing is coloured."),

@@ -1,4 +1,7 @@
-"""Java clusters that the interop tests of one worker share."""
+"""Java clusters that the tests of a file share.
+
+Not those of a whole run: an idle Java broker of 5.5 takes a quarter of a core.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +24,7 @@ class JavaCluster:
     home: Path
 
 
-@pytest.fixture(scope="session", params=peers.SERVER_RELEASES)
+@pytest.fixture(scope="module", params=peers.SERVER_RELEASES)
 def java_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaCluster]:
@@ -36,7 +39,7 @@ def java_cluster(
         yield JavaCluster(release, namesrv.address, broker.address, broker.name, home)
 
 
-@pytest.fixture(scope="session", params=[*peers.SERVER_RELEASES, "ours"])
+@pytest.fixture(scope="module", params=[*peers.SERVER_RELEASES, "ours"])
 def both_tools(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:

@@ -1,7 +1,16 @@
 """What all commands share works with Java's name servers and brokers, too: both releases."""
 
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.client.producer import Producer
+from mq.protocol.message import Message
 from tests.cli.support import Mq
 from tests.interop.conftest import JavaCluster
 
@@ -33,7 +42,7 @@ def test_names_are_completed_and_a_dry_run_changes_nothing(
     assert sent.status == 0, sent.err
 
     def names(kind: str, *words: str) -> list[str]:
-        return mq("__complete", kind, "mq", *words).out.split()
+        return mq("__complete", kind, "mq", *words, MQ_COMPLETION_TIMEOUT="10").out.split()
 
     topics = names("topics", "-t", "Shared")
     assert topics == [TOPIC]  # and not the one of the dry run
@@ -49,3 +58,45 @@ def test_names_are_completed_and_a_dry_run_changes_nothing(
     deleted = mq("deleteTopic", "-c", "DefaultCluster", "-t", TOPIC, "--dry-run")
     assert "DELETE_TOPIC_IN_BROKER" in deleted.out
     assert TOPIC in mq("topicList").out.split()
+
+
+def test_top_shows_rates_and_lag_of_java_brokers(mq: Mq, java_cluster: JavaCluster) -> None:
+    topic, group = "TopJavaTopic", "TopJavaGroup"
+    address = java_cluster.broker
+    made = mq("updateTopic", "-b", address, "-t", topic, "-r", "1", "-w", "1")
+    assert made.status == 0, made.err
+    mq("updateSubGroup", "-b", address, "-g", group)
+
+    async def send(enough: threading.Event) -> int:
+        sent = 0
+        async with Producer(java_cluster.namesrv, "top") as producer:
+            while not enough.is_set():
+                await producer.send(Message(topic, b"body"))
+                sent += 1
+        return sent
+
+    def top(show: str) -> dict[str, Any]:
+        # The rates are of a second in which a thread sends.
+        enough = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(asyncio.run, send(enough))
+            try:
+                shown = mq("top", "--show", show, "--interval", "1", "--count", "1", "-o", "json")
+            finally:
+                enough.set()
+            assert sent.result(30) > 0
+        assert (shown.status, shown.err) == (0, "")
+        name = {"brokers": java_cluster.broker_name, "topics": topic, "groups": group}[show]
+        (row,) = (item for item in shown.json["data"] if name in item.values())
+        return dict(row)
+
+    broker = top("brokers")
+    assert broker["inTps"] > 0 and broker["inBytesPerSecond"] > 0
+    assert broker["putLatency99"] is not None and broker["diskRatio"] > 0
+    assert broker["producers"] >= 1
+    assert top("topics")["inTps"] > 0
+    with BlockingSession(java_cluster.namesrv) as session:
+        run(Admin(session).update_consumer_offset(address, group, topic, 0, 1))
+    lagging = top("groups")
+    assert (lagging["direction"], lagging["members"]) == ("growing", 0)
+    assert lagging["lag"] > 0 and lagging["inTps"] > 0

@@ -204,7 +204,10 @@ def test_accounts_change_by_request_and_by_editing_the_file(
             for path in ("/etc/passwd", f"{tmp_path}/conf/../../x.yml"):
                 refused = await ask(admin, addresses, globalWhiteAddrs="*", aclFileFullPath=path)
                 assert refused.code == ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
-            assert (await ask(admin, 54)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            accounts = await ask(admin, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+            assert b"administrator" in accounts.body and b"secret" not in accounts.body.lower()
+            refused = await ask(newcomer, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+            assert refused.code != 0
 
             home(tmp_path, ACCOUNTS + "  - {accessKey: new_account, secretKey: brand_new_secret}\n")
             async with asyncio.timeout(PATIENCE):

@@ -142,7 +142,9 @@ def test_entries_made_again_from_the_log_find_their_units(tmp_path: Path, units_
         assert (await pull(peer))[1] == ["0", "1", "2"]
 
     serve(tmp_path, first, **WITH_MAPS)
-    (tmp_path / "store/checkpoint").unlink()  # so that the whole log is read
+    # As after a crash that nothing is known of: the whole log is read.
+    (tmp_path / "store/checkpoint").unlink()
+    (tmp_path / "store/abort").touch()
     if units_lost:
         with (ext_folder(tmp_path) / ("0" * 20)).open("r+b") as file:
             file.write(bytes(4096))
