@@ -151,7 +151,11 @@ class MessageFinder:
             view, last - base
         ) != (last_size, _MAGIC, queue_id, offset + count - 1):
             return None
-        if last + last_size - start == size:
+        # A lost message has the entry of the next one. If that is as long as what was lost, the sum is
+        # right all the same.
+        if last + last_size - start == size and (
+            offset >= queue.trusted or len(set(physicals)) == count
+        ):
             return FOUND, offset + count, [(start, size)], count, size
         if offset < queue.trusted or physicals != tuple(sorted(physicals)):
             return None
