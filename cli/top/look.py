@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+UP = "up"
 _AT_ONCE = 32  # requests under way at a time: looking on must not be a load
 _LISTS_SECONDS = 10.0  # who is connected and which topics there are changes slowly and costs much
 
@@ -35,7 +36,7 @@ class Counters:
 
 @dataclass(slots=True)
 class BrokerLook:
-    """A broker. `problem` says why it did not answer; then `runtime` is empty.
+    """A broker. `state` is `up`, or says with `problem` that `runtime` is empty, and why.
 
     `connected` are the producers and the consumers that are connected, None where not asked yet.
     """
@@ -47,6 +48,7 @@ class BrokerLook:
     seconds: float = 0.0
     response_seconds: float = 0.0
     runtime: dict[str, str] = field(default_factory=dict)
+    state: str = UP
     problem: str = ""
     connected: tuple[int | None, int | None] = (None, None)
 
@@ -90,10 +92,10 @@ class Watcher:
         self._system = system
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._known: dict[str, BrokerLook] = {}
-        self._listed: dict[str, float] = {}  # when the lists of a subject were asked for
+        self._listed: dict[tuple[str, str], float] = {}  # when a broker was asked for a list
         self._topics: dict[str, list[str]] = {}  # by broker
         self._connected: dict[str, tuple[int | None, int | None]] = {}  # by broker
-        self._members: dict[str, set[str]] = {}  # by group
+        self._members: dict[tuple[str, str], set[str]] = {}  # by (broker, group)
         self._ends: dict[tuple[str, str], int] = {}  # by (topic, broker), at the last look
         self._hidden: frozenset[str] = frozenset()
 
@@ -110,7 +112,7 @@ class Watcher:
         look.failures += [
             f"{one.name} ({one.address}): {one.problem}"
             for one in look.brokers.values()
-            if one.problem
+            if one.state != UP
         ]
         masters = [one.address for one in _heads(look)]
         if subject is Subject.BROKERS:
@@ -119,10 +121,11 @@ class Watcher:
         await self._look_at_groups(look, masters)
         if subject is Subject.TOPICS:
             await self._look_at_topics(look, masters, wanted)
-        elif self._is_due("members"):
-            await self._find_members(look)
+        else:
+            await self._find_members(look, self._due("members", masters))
         for name, group in look.groups.items():
-            group.members = len(self._members[name]) if name in self._members else None
+            found = [self._members[at, name] for at in masters if (at, name) in self._members]
+            group.members = len(set().union(*found)) if found else None
         if not self._system:
             # Brokers make groups for tools that mostly nobody uses.
             look.groups = {
@@ -158,14 +161,12 @@ class Watcher:
         try:
             broker.runtime = await self._admin.broker_runtime_info(broker.address)
         except MQError as error:
-            broker.problem = _reason(error)
+            broker.state, broker.problem = _why(error)
         broker.seconds = time.monotonic()
         broker.response_seconds = broker.seconds - before
 
     async def _look_at_connections(self, look: Look, masters: list[str]) -> None:
-        if self._is_due("connections"):
-            self._connected = {}
-            await asyncio.gather(*map(self._count_connections, masters))
+        await asyncio.gather(*map(self._count_connections, self._due("connections", masters)))
         for address, broker in look.brokers.items():
             broker.connected = self._connected.get(address, (None, None))
 
@@ -197,16 +198,12 @@ class Watcher:
             return set()
         return {member.client_id for member in connection.connection_set}
 
-    async def _find_members(self, look: Look) -> None:
-        found: dict[str, set[str]] = {}
-
+    async def _find_members(self, look: Look, masters: list[str]) -> None:
         async def ask(where: tuple[str, str]) -> None:
-            members = await self._members_at(*where)
-            found.setdefault(where[1], set()).update(members)
+            self._members[where] = await self._members_at(*where)
 
-        pairs = [(at, name) for name, group in look.groups.items() for at in group.places]
+        pairs = [(at, name) for name in look.groups for at in masters]
         await self._each(pairs, ask)
-        self._members = found
 
     async def _look_at_groups(self, look: Look, masters: list[str]) -> None:
         async def ask(address: str) -> None:
@@ -224,8 +221,7 @@ class Watcher:
     async def _look_at_topics(
         self, look: Look, masters: list[str], wanted: Callable[[str], bool]
     ) -> None:
-        if self._is_due("topics"):
-            await self._each(masters, self._find_topics)
+        await self._each(self._due("topics", masters), self._find_topics)
 
         async def ask(where: tuple[str, str]) -> None:
             topic, address = where
@@ -258,12 +254,13 @@ class Watcher:
             if self._system or not (names.is_system_topic(topic) or topic in self._hidden)
         ]
 
-    def _is_due(self, what: str) -> bool:
+    def _due(self, what: str, addresses: list[str]) -> list[str]:
+        """The brokers that are to be asked for a list again."""
         now = time.monotonic()
-        if now - self._listed.get(what, -_LISTS_SECONDS) < _LISTS_SECONDS:
-            return False
-        self._listed[what] = now
-        return True
+        never = now - _LISTS_SECONDS
+        due = [a for a in addresses if now - self._listed.get((what, a), never) >= _LISTS_SECONDS]
+        self._listed.update(dict.fromkeys([(what, address) for address in due], now))
+        return due
 
     async def _each(
         self,
@@ -288,7 +285,7 @@ def _heads(look: Look) -> list[BrokerLook]:
     """The broker of each name that can be asked about topics and groups: the master, if it can."""
     found: dict[str, BrokerLook] = {}
     for broker in look.brokers.values():  # in the order of ids
-        if not broker.problem:
+        if broker.state == UP:
             found.setdefault(broker.name, broker)
     return list(found.values())
 
@@ -309,7 +306,10 @@ def _add_group(group: GroupLook, address: str, seconds: float, parts: list[Consu
     group.places[address] = Counters(seconds, places)
 
 
-def _reason(error: MQError) -> str:
+def _why(error: MQError) -> tuple[str, str]:
+    """The state of a broker in a word, and in more of them."""
     if isinstance(error, ConnectError):
-        return "unreachable"
-    return "silent" if isinstance(error, RequestTimeout) else str(error)
+        return "unreachable", "unreachable"
+    if isinstance(error, RequestTimeout):
+        return "silent", f"silent: {error}"
+    return "refusing", str(error)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from mq.cli.result import Result, Row
-from mq.cli.top.look import BrokerLook, Counters, GroupLook, Look, TopicLook
+from mq.cli.top.look import UP, BrokerLook, Counters, GroupLook, Look, TopicLook
 from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
 
 # Consumers tell brokers every 5 s how far they have come: over less than two such spans what they
@@ -61,13 +61,13 @@ def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
     for address, broker in now.brokers.items():
         before = last.brokers.get(address) if last is not None else None
         table = broker.runtime
-        answered = None if broker.problem else round(broker.response_seconds * 1000, 1)
+        answered = None if broker.state != UP else round(broker.response_seconds * 1000, 1)
         yield (
             broker.name,
             broker.broker_id,
             address,
             broker.cluster,
-            broker.problem or "up",
+            broker.state,
             table.get("brokerVersionDesc"),
             _growth("msgPutTotalTodayNow", broker, before),
             _growth("msgGetTotalTodayNow", broker, before),
@@ -143,7 +143,7 @@ def _totals(now: Look, last: Look | None) -> dict[str, Any]:
 
     return {
         "brokers": len(now.brokers),
-        "unreachable": sum(bool(broker.problem) for broker in now.brokers.values()),
+        "unreachable": sum(broker.state != UP for broker in now.brokers.values()),
         "inTps": total("msgPutTotalTodayNow", masters=True),
         "outTps": total("msgGetTotalTodayNow", masters=False),
         "inBytesPerSecond": total("putMessageSizeTotal", masters=True),

@@ -8,6 +8,8 @@ import pytest
 from mq import __version__
 from mq.cli import catalog
 from mq.cli.main import load
+from mq.daemons.standalone import Standalone
+from tests.cli.pairs import make_topic
 from tests.cli.support import Mq
 
 ALL_COMMANDS = [(group, name) for group, names in catalog.GROUPS.items() for name in names]
@@ -113,6 +115,87 @@ def test_a_simple_command_imports_only_its_module_and_no_event_loop() -> None:
     assert not modules & {"rich", "asyncio", "pydantic", "tabulate", "yaml"}
     mine = {name for name in modules if name.startswith("mq.cli.commands.")}
     assert mine == {"mq.cli.commands.topic"}
+
+
+# Each of these costs a command at least a tenth of its time. The bodies are loaded by subject, when
+# an answer is read: never all of them.
+HEAVY = {
+    "asyncio",
+    "concurrent.futures",
+    "csv",
+    "email",
+    "http",
+    "importlib.metadata",
+    "multiprocessing",
+    "pydantic",
+    "rich",
+    "ssl",
+    "tabulate",
+    "unittest",
+    "yaml",
+    "zstandard",
+}
+READS = (
+    "topicList",
+    "topicRoute -t T",
+    "topicStatus -t ImportedTopic",
+    "topicClusterList -t ImportedTopic",
+    "brokerStatus -b ADDRESS",
+    "brokerStatus -b ADDRESS -o json",
+    "brokerConsumeStats -b ADDRESS",
+    "getBrokerConfig -b ADDRESS",
+    "getNamesrvConfig",
+    "clusterList",
+    "consumerProgress",
+    "consumerProgress -g G",
+    "consumerConnection -g G",
+    "getConsumerConfig -g G",
+    "producer -b ADDRESS",
+    "producerConnection -g P -t ImportedTopic",
+    "queryCq -t ImportedTopic -q 0 -i 0 -b ADDRESS",
+    "queryMsgByOffset -t ImportedTopic -b broker-a -i 0 -o 0",
+    "queryMsgByKey -t ImportedTopic -k key",
+    "queryMsgByUniqueKey -t ImportedTopic -i 7F000001000018B4AAC2000000000000",
+    "printMsgByQueue -t ImportedTopic -a broker-a -i 0 -p true",
+    "statsAll -t ImportedTopic",
+    "haStatus -b ADDRESS",
+    "getAclConfig -b ADDRESS",
+    "context list",
+    "DecodeMessageId -i 7F000001000018B4AAC2000000000000",
+)
+
+
+@pytest.mark.parametrize("words", READS)
+def test_a_read_imports_nothing_heavy(words: str, standalone: Standalone) -> None:
+    make_topic(standalone, "ImportedTopic")
+    arguments = words.replace("ADDRESS", standalone.broker.address).split()
+    if words not in ("context list", "DecodeMessageId -i 7F000001000018B4AAC2000000000000"):
+        arguments += ["-n", standalone.name_server_address]
+    assert not imported_by(*arguments) & HEAVY
+
+
+HELP_OF_ALL = """
+import io, sys
+from mq.cli import catalog
+from mq.cli.env import Environment
+from mq.cli.main import run
+for names in catalog.GROUPS.values():
+    for name in names:
+        out = io.StringIO()
+        before = set(sys.modules)
+        environment = Environment(stdin=io.StringIO(), stdout=out, stderr=out, variables={})
+        assert run([*name.split(), "--help"], environment) == 0, name
+        print(name, *sorted(set(sys.modules) - before), sep="\\t")
+"""
+
+
+def test_no_help_imports_what_would_do_the_work() -> None:
+    ended = subprocess.run([sys.executable, "-c", HELP_OF_ALL], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    loaded = {line.split("\t")[0]: set(line.split("\t")[1:]) for line in ended.stdout.splitlines()}
+    assert len(loaded) == len(ALL_COMMANDS)
+    work = {"rich", "pydantic", "tabulate", "yaml", "mq.client.session", "mq.client.blocking"}
+    assert {name: found & work for name, found in loaded.items() if found & work} == {}
 
 
 def test_the_commands_of_a_group_are_shown_by_its_name(mq: Mq) -> None:
