@@ -151,8 +151,8 @@ class MessageFinder:
             view, last - base
         ) != (last_size, _MAGIC, queue_id, offset + count - 1):
             return None
-        # A lost message has the entry of the next one. If that is as long as what was lost, the sum is
-        # right all the same.
+        # A lost message has the entry of the next one. If that is as long as what was lost, the sum
+        # is right all the same.
         if last + last_size - start == size and (
             offset >= queue.trusted or len(set(physicals)) == count
         ):

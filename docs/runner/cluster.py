@@ -98,7 +98,9 @@ class Cluster:
     def __enter__(self) -> Self:
         for name in ("home", "bin", "etc", "var"):
             (self.folder / name).mkdir(parents=True)
-        for program, command in (("mq", "-m mq"), ("python", ""), ("pytest", "-m pytest")):
+        shop = shlex.quote(str(Path(__file__).with_name("shop.py")))
+        programs = {"mq": "-m mq", "python": "", "pytest": "-m pytest", "shop": shop}
+        for program, command in programs.items():
             path = self.folder / "bin" / program
             path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {command} "$@"\n')
             path.chmod(0o755)

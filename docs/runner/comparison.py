@@ -10,6 +10,7 @@ _COPIED = (
     ("ID", re.compile(r"\b[0-9A-F]{32,56}\b")),
     ("TIME", re.compile(r"\b\d{4}-\d\d-\d\d[T# ]\d\d:\d\d(?::\d\d(?:[.,:]\d+)?)?Z?")),
     ("MILLISECONDS", re.compile(r"\b1[6-9]\d{11}\b")),
+    ("FILE", re.compile(r"\b20\d{15}\b")),  # of the index, named by when it was made
 )
 _CANONICAL_PORTS = "9876|9557|10911|10921"
 _MOVING = (

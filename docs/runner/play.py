@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docs.runner.cluster import Cluster
-from docs.runner.comparison import copied, matched, shape
+from docs.runner.comparison import LEFT_OUT, copied, matched, shape
 from docs.runner.page import Page, Setup, Step
 
-_STEP_SECONDS = 60
+_STEP_SECONDS = 40
 HOW_TO_REWRITE = "is it right as it is now? `make docs` writes it into the page"
 
 
@@ -43,15 +43,20 @@ class Play:
                     self._step(part, following.pop(0))
 
     def rewritten(self) -> str:
-        """The page with what was printed now, where that is something else than it shows."""
-        lines = list(self._page.lines)
-        shown_again = {real: shown for shown, real in self._copied.items()}
+        """The page with what this run has printed, all of it, so that its ids and times agree.
+
+        Output of which lines are left out stays where it is right, with the ids of this run.
+        """
+        lines = [self._of_this_run(line) for line in self._page.lines]
         for played in reversed(self.played):
-            if not played.same:
-                first, count = played.step.first, len(played.step.shown)
-                new = [_replaced(line, shown_again) for line in played.printed]
-                lines[first : first + count] = new
+            shown = played.step.shown
+            first = played.step.first
+            if not played.same or LEFT_OUT not in shown:
+                lines[first : first + len(shown)] = played.printed
         return "\n".join(lines) + "\n"
+
+    def _of_this_run(self, line: str) -> str:
+        return self._cluster.to_show(_replaced(line, self._copied))
 
     def _write_files(self) -> None:
         for name, text in self._page.files.items():
@@ -103,7 +108,16 @@ class Play:
         if words[:1] == ["systemctl"]:
             self._cluster.systemctl(*words[1:])
             return 0, []
-        ended = subprocess.run(
+        try:
+            ended = self._bash(command)
+        except subprocess.TimeoutExpired as late:
+            said = (late.stdout or b"").decode(errors="replace")
+            return 124, [*said.splitlines(), f"(it has not ended after {_STEP_SECONDS} s)"]
+        shown = self._cluster.to_show(ended.stdout).splitlines()
+        return ended.returncode, [line.rstrip() for line in shown]
+
+    def _bash(self, command: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
             ["bash", "-c", self._cluster.to_run(command)],
             cwd=self._cluster.home,
             env=self._cluster.environment,
@@ -113,8 +127,6 @@ class Play:
             text=True,
             timeout=_STEP_SECONDS,
         )
-        shown = self._cluster.to_show(ended.stdout).splitlines()
-        return ended.returncode, [line.rstrip() for line in shown]
 
     def _problem(self, line: int, text: str) -> None:
         self.problems.append(f"{self._page.path.name}:{line + 1}: {text}")
