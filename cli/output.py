@@ -178,16 +178,20 @@ def _lines(result: Result, *, header: bool, utc: bool) -> str:
     shown = [index for index, column in enumerate(result.columns) if column.title]
     columns = [result.columns[index] for index in shown]
     lines = [_texts(columns, tuple(row[index] for index in shown), utc=utc) for row in result.rows]
+    at_right = [column.kind is Kind.NUMBER for column in columns]
     if header:
-        lines.insert(0, [f"#{column.title}" for column in columns])
+        # Titles stand a little apart, as tabulate did it, which these columns were laid out by.
+        lines.insert(0, [f"#{column.title}  " for column in columns])
     widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
+    if header:
+        lines[0] = [cell.rstrip() for cell in lines[0]]
     text = ""
     for cells in lines:
         padded = [
             f"{' ' * (width - _width(cell))}{cell}"
-            if column.kind is Kind.NUMBER
+            if right and result.rows
             else f"{cell}{' ' * (width - _width(cell))}"
-            for column, cell, width in zip(columns, cells, widths, strict=True)
+            for right, cell, width in zip(at_right, cells, widths, strict=True)
         ]
         text += "  ".join(padded).rstrip() + "\n"
     return text
