@@ -29,12 +29,12 @@ def main(arguments: list[str]) -> int:
     for path in chosen or pages():
         with tempfile.TemporaryDirectory(prefix="mq-docs-") as folder:
             play = Play(read(path), Path(folder))
+        if play.problems and not check:
+            path.write_text(play.rewritten(), encoding="utf-8")
         print(f"{path.relative_to(ROOT)}: {len(play.played)} commands, {len(play.problems)} differ")
         for problem in play.problems:
             print(problem)
         wrong += len(play.problems)
-        if play.problems and not check:
-            path.write_text(play.rewritten(), encoding="utf-8")
     return 1 if wrong and check else 0
 
 
