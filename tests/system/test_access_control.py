@@ -205,7 +205,9 @@ def test_accounts_change_by_request_and_by_editing_the_file(
                 refused = await ask(admin, addresses, globalWhiteAddrs="*", aclFileFullPath=path)
                 assert refused.code == ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
             accounts = await ask(admin, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
-            assert b"administrator" in accounts.body and b"secret" not in accounts.body.lower()
+            assert (
+                b"administrator" in accounts.body and b"secret" not in bytes(accounts.body).lower()
+            )
             refused = await ask(newcomer, RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
             assert refused.code != 0
 
