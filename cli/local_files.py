@@ -129,6 +129,10 @@ def cannot(act: str, path: Path | str, error: OSError) -> CommandError:
     hint = ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         hint = "nothing half-written was left: make room, or choose another place"
+    elif error.errno == errno.ENOENT and act != "read":
+        hint = f"there is no folder {Path(path).parent}: make it, or choose another place"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        hint = "run it as a user who may, or choose another place"
     status = Status.NOT_FOUND if act == "read" else Status.CANNOT_CREATE
     reason = os.strerror(error.errno) if error.errno else str(error)
     return CommandError(f"cannot {act} {path}: {reason}", hint=hint, status=status)

@@ -219,7 +219,10 @@ async def query_msg_by_key(
         names = {item.broker_name for item in brokers.values() if item.cluster == cluster}
         messages = [item for item in messages if item.broker_name in names]
     if not messages:
-        raise NotFound(f"no message of topic {topic} has the key {msg_key!r}")
+        raise NotFound(
+            f"no message of topic {topic} has the key {msg_key!r}",
+            hint="keys are compared whole; brokers delete messages after fileReservedTime",
+        )
     plain = f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40}\n"
     for item in messages:
         plain += f"{item.message_id:<50} {item.queue_id:>4} {item.queue_offset:>40}\n"
@@ -287,7 +290,8 @@ async def query_msg_by_offset(
                 f"no message at offset {offset} of {topic}:{broker_name}:{queue_id}, "
                 f"which holds {result.min_offset} to {result.max_offset - 1}"
                 if result.max_offset > result.min_offset
-                else f"{topic}:{broker_name}:{queue_id} is empty"
+                else f"{topic}:{broker_name}:{queue_id} is empty",
+                hint=f"what each queue holds: mq topicStatus -t {topic}",
             )
         extra = message_text.pulled_properties(result.min_offset, result.max_offset)
         found = result.messages[:1]

@@ -1,3 +1,4 @@
+import errno
 import os
 import threading
 from pathlib import Path
@@ -28,6 +29,17 @@ def test_a_folder_that_is_not_there_is_an_error_of_one_line(tmp_path: Path) -> N
     with pytest.raises(CommandError) as raised:
         local_files.replace(tmp_path / "none" / "file", b"")
     assert (raised.value.status, "No such file or directory" in raised.value.message) == (73, True)
+    assert raised.value.hint == (
+        f"there is no folder {tmp_path / 'none'}: make it, or choose another place"
+    )
+
+
+def test_who_may_not_write_is_told_what_to_do() -> None:
+    refused = local_files.cannot("write", "/x", PermissionError(errno.EACCES, "denied"))
+    assert (refused.status, refused.hint) == (
+        73,
+        "run it as a user who may, or choose another place",
+    )
 
 
 def test_only_one_holds_a_lock_and_its_file_goes_with_it(tmp_path: Path) -> None:

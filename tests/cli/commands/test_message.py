@@ -109,7 +109,7 @@ def test_a_message_that_is_not_there_is_not_found(cluster: Mq) -> None:
     for arguments in missing:
         finished = cluster(*arguments)
         assert (finished.status, finished.out) == (66, ""), arguments
-        assert finished.err
+        assert "\nhint: " in finished.err, arguments
 
 
 def test_an_id_that_is_none_says_what_one_looks_like(cluster: Mq) -> None:
