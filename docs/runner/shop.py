@@ -1,0 +1,93 @@
+"""An application for the documents: a shop that sends orders, and groups that consume them.
+
+    shop send TOPIC FIRST LAST [--tag TAG] [--trace]
+    shop consume GROUP TOPIC COUNT [--tags EXPRESSION] [--fail KEY]
+        [--retries N] [--trace]
+
+Order n is a message with the key order-n, in queue n modulo the number of queues. `consume` ends
+when so many messages were handled, one that fails included; with a COUNT of 0 it goes on until it
+is stopped.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from mq.client import Consumer, Producer
+from mq.protocol.bodies import ConsumeFromWhere, MessageQueue
+from mq.protocol.message import Message, StoredMessage
+
+NAME_SERVER = os.environ["NAMESRV_ADDR"]
+
+
+async def send(chosen: argparse.Namespace) -> None:
+    async with Producer(NAME_SERVER, "shop", trace=chosen.trace) as producer:
+        for number in range(chosen.first, chosen.last + 1):
+            message = Message(
+                chosen.topic,
+                f'{{"order": {number}, "total": {number * 10}}}'.encode(),
+                tags=chosen.tag,
+                keys=f"order-{number}",
+            )
+
+            def choose(queues: Sequence[MessageQueue], _: Message, n: int = number) -> MessageQueue:
+                return queues[n % len(queues)]
+
+            await producer.send(message, selector=choose)
+            # Each has a millisecond of its own, so that it can be told by its time.
+            await asyncio.to_thread(time.sleep, 0.005)
+
+
+async def consume(chosen: argparse.Namespace) -> None:
+    complete = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, complete.set)
+    handled = 0
+
+    async def handle(message: StoredMessage) -> None:
+        nonlocal handled
+        handled += 1
+        if handled == chosen.count:
+            complete.set()
+        if chosen.fail in message.keys:
+            raise ValueError("no such article")
+
+    async with Consumer(
+        NAME_SERVER,
+        chosen.group,
+        {chosen.topic: chosen.tags},
+        listener=handle,
+        consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        max_reconsume_times=chosen.retries,
+        trace=chosen.trace,
+    ):
+        await complete.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    jobs = parser.add_subparsers(required=True)
+    sends = jobs.add_parser("send")
+    sends.set_defaults(job=send)
+    sends.add_argument("topic")
+    sends.add_argument("first", type=int)
+    sends.add_argument("last", type=int)
+    sends.add_argument("--tag")
+    sends.add_argument("--trace", action="store_true")
+    consumes = jobs.add_parser("consume")
+    consumes.set_defaults(job=consume)
+    consumes.add_argument("group")
+    consumes.add_argument("topic")
+    consumes.add_argument("count", type=int)
+    consumes.add_argument("--tags", default="*")
+    consumes.add_argument("--fail")
+    consumes.add_argument("--retries", type=int, default=16)
+    consumes.add_argument("--trace", action="store_true")
+    chosen = parser.parse_args()
+    asyncio.run(chosen.job(chosen))
+
+
+if __name__ == "__main__":
+    main()
