@@ -116,7 +116,8 @@ async def at_each(
     """Do something at each broker, all side by side, so that a dead one delays no other.
 
     Returns what came of it by address, in the order of `addresses`, and why others failed. Raises
-    the last one's error when none succeeded, unless `any_will_do`.
+    the last one's error, with those of the others as its notes, when none succeeded, unless
+    `any_will_do`.
     """
     from mq.client.errors import MQError
 
@@ -140,6 +141,8 @@ async def at_each(
         else:
             done[address] = outcome
     if last is not None and not done and not any_will_do:
+        for failure in failures[:-1]:
+            last.add_note(failure)
         raise last
     return done, failures
 

@@ -56,7 +56,9 @@ def run(arguments: list[str], environment: Environment) -> int:
         from mq.cli.explain import explain
 
         shown = error if isinstance(error, CommandError) else explain(error, environment)
-        environment.stderr.write(f"{command}: {shown.message}\n")
+        # Where none of several brokers did what it should, the notes are what the others said.
+        for line in (*getattr(error, "__notes__", ()), shown.message):
+            environment.stderr.write(f"{command}: {line}\n")
         if shown.hint:
             environment.stderr.write(f"hint: {shown.hint}\n")
         return shown.status
