@@ -90,6 +90,14 @@ def test_an_id_of_the_page_is_that_of_the_run_in_later_commands(tmp_path: Path) 
     assert play.rewritten() == path.read_text().replace("\nx\n", f"\n{new}\n").replace(old, new)
 
 
+def test_a_status_is_compared_where_other_figures_vary(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    commands = "$ echo 12\n34\n$ echo $?\n1\n"
+    path.write_text(f"<!-- cluster: -->\n<!-- figures vary -->\n```console\n{commands}```\n")
+    (said,) = Play(read(path), tmp_path / "run").problems
+    assert "`echo $?` prints something else" in said
+
+
 @pytest.mark.parametrize(
     ("shown", "printed", "options", "same"),
     [
