@@ -357,6 +357,14 @@ def near_misses(words: list[str]) -> list[str]:
     return [_BY_NAME[key][1] for key in dict.fromkeys(found)][:3]
 
 
+def near_groups(word: str) -> list[str]:
+    """Groups that a word may have been meant to be, where no command is as near."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(fold(word), [*GROUPS, *_BY_NAME], 1, 0.75)
+    return [name for name in found if name in GROUPS and name not in _BY_NAME]
+
+
 def kebab(name: str) -> str:
     """The name in kebab-case: `update-topic`; `clean-expired-cq` of `cleanExpiredCQ`."""
     words = ""

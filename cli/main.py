@@ -112,6 +112,9 @@ def _without_command(arguments: list[str], environment: Environment) -> int:
         if rest and catalog.find(rest) is None and rest[0].lower() in catalog.GROUPS:
             environment.stdout.write(overview(rest[0].lower()))
             return Status.DONE
+        if rest and catalog.find(rest) is None and (meant := catalog.near_groups(rest[0])):
+            hint = f"did you mean the group {' or '.join(meant)}? see: mq help {meant[0]}"
+            raise UsageError(f"no command or group {rest[0]!r}", hint=hint)
         if rest:
             return run([*rest, "--help"], environment)
         environment.stdout.write(overview())

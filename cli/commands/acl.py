@@ -148,7 +148,10 @@ async def update_global_white_addr(
     global_white_remote_addresses: Annotated[
         str,
         typer.Option(
-            "-g", "--globalWhiteRemoteAddresses", metavar="PATTERN,…", help="10.1.2.*,192.168.0.7"
+            "-g",
+            "--globalWhiteRemoteAddresses",
+            metavar="PATTERN,…",
+            help="Addresses with commas: 10.1.2.*,192.168.0.7.",
         ),
     ],
     broker_addr: where.BrokerAddr = None,

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 Group = Annotated[
     str | None,
-    typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Let this group consume it…"),
+    typer.Option(
+        "-g", "--consumerGroup", metavar="GROUP", help="With -d: let this group consume it."
+    ),
 ]
 ClientId = Annotated[
-    str | None, typer.Option("-d", "--clientId", metavar="ID", help="…at this consumer.")
+    str | None,
+    typer.Option("-d", "--clientId", metavar="ID", help="With -g: at this consumer of the group."),
 ]
 BodyFormat = Annotated[
     str | None,

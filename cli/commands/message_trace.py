@@ -40,10 +40,11 @@ async def query_msg_trace_by_id(
         str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Where traces are.")
     ] = TRACE_TOPIC,
     begin_timestamp: Annotated[
-        int, typer.Option("-b", "--beginTimestamp", metavar="MS", help="Traces stored then…")
+        int,
+        typer.Option("-b", "--beginTimestamp", metavar="MS", help="Traces stored from then on."),
     ] = 0,
     end_timestamp: Annotated[
-        int, typer.Option("-e", "--endTimestamp", metavar="MS", help="…to then.")
+        int, typer.Option("-e", "--endTimestamp", metavar="MS", help="Traces stored up to then.")
     ] = 2**63 - 1,
     max_num: Annotated[
         int, typer.Option("-c", "--maxNum", metavar="N", help="At most, of each broker.")

@@ -33,7 +33,12 @@ Subject = Annotated[
 ]
 Resources = Annotated[
     str,
-    typer.Option("-r", "--resources", metavar="KIND:NAME,…", help="Topic:Orders, Group:*, …"),
+    typer.Option(
+        "-r",
+        "--resources",
+        metavar="KIND:NAME,…",
+        help="Resources with commas: Topic:Orders,Group:*.",
+    ),
 ]
 Actions = Annotated[
     str, typer.Option("-a", "--actions", metavar="ACTION,…", help="Pub, Sub, Get, … or All.")

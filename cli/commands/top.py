@@ -47,9 +47,9 @@ def top(
     """Show what brokers, topics and consumer groups do now, again and again.
 
     Rates are what counters have grown by between two looks, so the first ones come after an
-    interval; what groups consume is measured over ten seconds, because consumers report that often
-    how far they are. Bytes of topics are those of a broker's last minute. Put p99 is what 99 % of
-    the puts took no longer than, by Java's brokers.
+    interval; what groups consume is measured over ten seconds, because consumers tell brokers only
+    every few seconds how far they are. Bytes of topics are those of a broker's last minute. Put p99
+    is what 99 % of the puts took no longer than, by Java's brokers.
 
     On a terminal it fills the screen. Keys: b, t and g show brokers, topics and groups, s sorts by
     the next column, r turns the order, / filters names, space pauses, q quits. Elsewhere there is

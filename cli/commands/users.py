@@ -96,7 +96,8 @@ async def update_user(
         typer.Option("-p", "--password", metavar="TEXT|-", help="-: read it from a line."),
     ] = None,
     user_type: Annotated[
-        UserType | None, typer.Option("-t", "--userType", help="super may do everything.")
+        UserType | None,
+        typer.Option("-t", "--userType", help="normal, or super, who may do everything."),
     ] = None,
     user_status: Annotated[
         UserStatus | None, typer.Option("-s", "--userStatus", help="Whether it may log in.")

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -226,6 +227,27 @@ def test_what_was_meant_is_suggested_first(words: str, meant: str, mq: Mq) -> No
     finished = mq(*words.split())
     assert finished.status == 64
     assert f"hint: did you mean {meant}" in finished.err
+
+
+def test_help_on_what_is_nearly_a_group_names_the_group(mq: Mq) -> None:
+    finished = mq("help", "topik")
+    assert (finished.status, finished.out) == (64, "")
+    assert "did you mean the group topic" in finished.err
+
+
+def test_help_of_every_command_fits_eighty_columns(mq: Mq) -> None:
+    for _, name in ALL_COMMANDS:
+        finished = mq("help", *name.split())
+        assert (finished.status, finished.err) == (0, ""), name
+        assert not [line for line in finished.out.splitlines() if len(line) > 80], name
+
+
+def test_every_option_says_what_it_is() -> None:
+    for group, name in ALL_COMMANDS:
+        declared = load(group, name)
+        for parameter in declared.own_names:
+            option = typing.get_args(declared.parameter(parameter).annotation)[1]
+            assert option.help and option.help.endswith((".", "?")), (name, parameter)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
