@@ -6,6 +6,7 @@ json    {"version": 1, "command": …, "status": …, "data": [{…}], "totals":
         a command that goes on prints one such object per line
 yaml    the same as json; a command that goes on prints one document each
 csv     a line of column names, then the rows
+markdown  a table for a report, an issue or a page
 Times are local in table and plain, unless UTC is asked for, and UTC in ISO 8601 elsewhere; null
 where not known.
 """
@@ -29,6 +30,7 @@ class Format(Enum):
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
+    MARKDOWN = "markdown"
 
 
 class Printer:
@@ -72,6 +74,8 @@ class Printer:
             write(_yaml(self._document(result), explicit=self._ongoing))
         elif self._format is Format.CSV:
             write(_csv(result, header=self._needs_header(result)))
+        elif self._format is Format.MARKDOWN:
+            write(_markdown(result, header=self._needs_header(result), utc=self._view.utc))
         else:
             self._table(result)
         self._environment.stdout.flush()
@@ -234,6 +238,33 @@ def _csv(result: Result, *, header: bool) -> str:
         writer.writerow([column.name for column in result.columns])
     writer.writerows(_cells(result.columns, result.rows))
     return buffer.getvalue()
+
+
+def _markdown(result: Result, *, header: bool, utc: bool) -> str:
+    """A table of GitHub's Markdown; a result without columns as preformatted text."""
+    if not result.columns:
+        return f"```\n{result.plain.rstrip()}\n```\n" if result.plain else ""
+    from tabulate import tabulate
+
+    shown = [index for index, column in enumerate(result.columns) if column.title]
+    columns = [result.columns[index] for index in shown]
+    rows = [
+        [
+            text.replace("\\", "\\\\").replace("|", "\\|")
+            for text in _texts(columns, tuple(row[index] for index in shown), utc=utc)
+        ]
+        for row in result.rows
+    ]
+    text = tabulate(
+        rows,
+        headers=[column.title for column in columns] if header else (),
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["right" if column.kind is Kind.NUMBER else "left" for column in columns]
+        if rows
+        else None,
+    )
+    return f"{text}\n"
 
 
 def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> Iterable[list[Any]]:

@@ -162,7 +162,7 @@ end
 # An option is a line: flags|1 if it takes a value|kind|help.
 function __mq_shared_0
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -175,7 +175,7 @@ end
 
 function __mq_shared_1
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '-o,--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -189,7 +189,7 @@ end
 
 function __mq_shared_2
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '-o,--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -202,7 +202,7 @@ end
 
 function __mq_shared_3
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '-o,--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -215,7 +215,7 @@ end
 
 function __mq_shared_4
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -228,7 +228,7 @@ end
 
 function __mq_shared_5
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '-o,--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -240,7 +240,7 @@ end
 
 function __mq_shared_6
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -255,7 +255,7 @@ end
 
 function __mq_shared_7
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '-o,--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -270,7 +270,7 @@ end
 
 function __mq_shared_8
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '-o,--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -285,7 +285,7 @@ end
 
 function __mq_shared_9
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '-o,--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '-o,--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'
@@ -299,7 +299,7 @@ end
 
 function __mq_shared_10
     echo '-n,--namesrvAddr|1|nameServers|Name servers. Default: NAMESRV_ADDR, the context, 127.0.0.1:9876.'
-    echo '--output|1|one:table;plain;json;yaml;csv|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
+    echo '--output|1|one:table;plain;json;yaml;csv;markdown|Format. Default: MQ_OUTPUT, table on a terminal, plain elsewhere.'
     echo '--context|1|contexts|Context to use. Default: MQ_CONTEXT.'
     echo '--acl-file|1|files|YAML with accessKey and secretKey. Default: MQ_ACL_FILE, the context, $ROCKETMQ_HOME/conf/tools.yml.'
     echo '--tls-config|1|files|Use TLS, as this tls.properties says. Default: MQ_TLS_CONFIG, the context.'

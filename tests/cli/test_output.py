@@ -94,6 +94,18 @@ def test_a_table_folds_long_names_and_loses_no_letter() -> None:
     assert "…" not in shown
 
 
+def test_markdown_is_a_table_whose_bars_are_escaped() -> None:
+    columns = (text("topic", "Topic"), number("queues", "Queues"), text("hidden", ""))
+    shown = printed(Format.MARKDOWN, Result(columns, [("a|b", 8, "x"), ("c", 16, "y")]))
+    assert [line.replace(" ", "") for line in shown.splitlines()] == [
+        "|Topic|Queues|",
+        "|:--------|---------:|",
+        "|a\\|b|8|",
+        "|c|16|",
+    ]
+    assert printed(Format.MARKDOWN, Result(plain="as it is\n")) == "```\nas it is\n```\n"
+
+
 def test_failures_go_to_stderr_and_make_the_status_partly() -> None:
     out, err = io.StringIO(), io.StringIO()
     environment = Environment(stdin=io.StringIO(), stdout=out, stderr=err, variables={})
