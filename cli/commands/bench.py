@@ -69,7 +69,7 @@ async def bench_produce(
     warm: Warm = 1,
     connections: Connections = 8,
     window: Window = 128,
-    processes: Processes = 1,
+    processes: Processes = 2,
     svg: Picture = None,
 ) -> Result:
     """Send messages as fast as it goes, or at a rate, and measure.
