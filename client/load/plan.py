@@ -22,7 +22,7 @@ class Plan:
         warm: seconds before the measured `seconds`.
         window: sends in flight on a connection, or messages that a pull asks for.
         stamped: bodies say when they were due, and consumers measure from there.
-        count: a consumer ends with so many messages, 0 never.
+        to_the_end: a consumer ends when it has come to the ends of its queues.
     """
 
     role: str

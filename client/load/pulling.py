@@ -1,19 +1,16 @@
 """Pulls, one in flight for each queue: from given offsets to the end, or on and on."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 
 from mq.client.load.connection import FIRST_OPAQUE, LoadConnection, failure
 from mq.client.load.measuring import Measuring, clock
 from mq.client.load.plan import STAMP_DIGITS, Plan
-from mq.client.load.sending import access_key
+from mq.client.load.sending import Connect, access_key
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.frame import INT, encode
 from mq.protocol.headers.pull import PullMessageRequestHeader
-
-Connect = Callable[[str, LoadConnection], Coroutine[None, None, None]]
 
 _NEXT = b'"nextBeginOffset":"'
 _WAIT_MILLISECONDS = 1000  # that a broker holds a pull at the end of a queue

@@ -24,6 +24,7 @@ RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
 
 _ENTRY_SIZE = layout.ENTRY_SIZE
+_FILLER_SIZE = layout.FILLER_SIZE
 _iterate = layout.ENTRY.iter_unpack
 _identity = layout.RECORD_IDENTITY.unpack_from
 _identity_size = layout.RECORD_IDENTITY.size
@@ -86,7 +87,7 @@ class MessageFinder:
             index += 1
             if codes and code not in codes and entry_size > 0:
                 continue
-            if physical < minimum or entry_size == 0x7FFFFFFF:
+            if physical < minimum or entry_size == _FILLER_SIZE:
                 # Its log file has been deleted; but what is no entry at all is mended below.
                 if physical >= 0 and entry_size > 0:
                     continue

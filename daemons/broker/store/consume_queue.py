@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 MOST_FILLED = 1_000_000
 
 _ENTRY_SIZE = layout.ENTRY_SIZE
-_FILLER_SIZE = 0x7FFFFFFF  # the size in a filler entry (layout.FILLER_ENTRY)
+_FILLER_SIZE = layout.FILLER_SIZE
 _FIRST_ENTRIES = 200  # 4 kB, a page
 _SKIPPED_AT_ONCE = 4096  # entries read in one go while a gap is passed over
 

@@ -116,7 +116,8 @@ ENTRY = struct.Struct(
 )
 ENTRY_SIZE = ENTRY.size  # 20
 # What stands before the first entry when a queue begins at an offset that is not 0.
-FILLER_ENTRY = ENTRY.pack(0, 0x7FFFFFFF, 0)
+FILLER_SIZE = 0x7FFFFFFF
+FILLER_ENTRY = ENTRY.pack(0, FILLER_SIZE, 0)
 
 # Extensions of consume queues ---------------------------------------------------------------
 

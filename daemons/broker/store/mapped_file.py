@@ -13,6 +13,20 @@ from pathlib import Path
 _CREATED_MODE = 0o644
 
 
+def extent_end(descriptor: int, position: int = 0) -> int:
+    """One past the last byte of a file, from a position on, that is not in a hole.
+
+    A file of the log is as long as its room from the start.
+    """
+    end = position
+    try:
+        while True:
+            data = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = os.lseek(descriptor, data, os.SEEK_HOLE)
+    except OSError:  # ENXIO: only a hole is left
+        return end
+
+
 class MappedFile:
     """One file of a log. Its full length is there, as a hole, from its creation."""
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
 
 _MAGICS = tuple(struct.pack(">i", magic) for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
@@ -49,7 +50,7 @@ class ReadOnlyFile:
     @cached_property
     def data_end(self) -> int:
         """The position behind the last byte that is not zero."""
-        end = last_extent_end(self.descriptor)
+        end = extent_end(self.descriptor)
         while end > 0:
             start = max(0, end - _PIECE)
             piece = bytes(self.view[start:end]).rstrip(b"\0")
@@ -202,17 +203,6 @@ def _next_record(file: ReadOnlyFile, position: int) -> int | None:
                 return start
         except (BadRecord, EndOfLog):
             continue
-
-
-def last_extent_end(descriptor: int) -> int:
-    """Behind it there is nothing but holes: a log file is as long as its room from the start."""
-    end = 0
-    try:
-        while True:
-            data = os.lseek(descriptor, end, os.SEEK_DATA)
-            end = os.lseek(descriptor, data, os.SEEK_HOLE)
-    except OSError:  # ENXIO: only a hole is left
-        return end
 
 
 def is_in_use(root: Path) -> bool:

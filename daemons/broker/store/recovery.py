@@ -30,6 +30,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage
 from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.queues import Queues, check_folder_name
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -270,7 +271,7 @@ class Recovery:
     def _report_rest(self, end: int) -> None:
         """Files behind the end hold nothing that can be reached: say so if they hold anything."""
         for file in self._log.files:
-            if file.start > end and _data_end(file.descriptor, 0) > 0:
+            if file.start > end and extent_end(file.descriptor, 0) > 0:
                 self._damaged(file.path, file.start, file.size, "the log ends before this file")
                 self._keep_file(file.path)
 
@@ -287,7 +288,7 @@ class Recovery:
         if file is None:
             return
         within = offset - file.start
-        data_end = _data_end(file.descriptor, within)
+        data_end = extent_end(file.descriptor, within)
         self._damaged(file.path, offset, data_end - within, why)
         folder = self._root / "damaged"
         try:
@@ -337,14 +338,3 @@ def boot_id() -> bytes:
         return BOOT_ID.read_bytes().strip()
     except OSError:
         return b""
-
-
-def _data_end(descriptor: int, position: int) -> int:
-    """One past the last byte of a file, from a position on, that is not in a hole."""
-    end = position
-    try:
-        while True:
-            data = os.lseek(descriptor, end, os.SEEK_DATA)
-            end = os.lseek(descriptor, data, os.SEEK_HOLE)
-    except OSError:  # ENXIO: only a hole is left
-        return end

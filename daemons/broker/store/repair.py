@@ -16,8 +16,9 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checksum import crc32
 from mq.daemons.broker.store.commit_log import sync_folder
 from mq.daemons.broker.store.deletions import Deletions
+from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.offline import Hole, OfflineLog, last_extent_end
+from mq.daemons.broker.store.offline import Hole, OfflineLog
 from mq.daemons.broker.store.records import NOT_INDEXED_TRANSACTION, Record
 from mq.daemons.broker.store.verification import Verified, index_files, index_items_at
 from mq.daemons.broker.store_config import MessageStoreConfig
@@ -117,7 +118,7 @@ def _copy_file(source: Path, target: Path, step: Callable[[int], None]) -> None:
     with open(source, "rb") as old, open(target, "xb") as new:
         size = os.fstat(old.fileno()).st_size
         os.ftruncate(new.fileno(), size)
-        end = last_extent_end(old.fileno())
+        end = extent_end(old.fileno())
         position = 0
         while position < end:
             position = os.lseek(old.fileno(), position, os.SEEK_DATA)

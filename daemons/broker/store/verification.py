@@ -21,7 +21,6 @@ from mq.protocol.properties import decode
 
 Step = Callable[[int], None]
 
-_FILLER_SIZE = 0x7FFFFFFF
 # Java's slots and items of an index file are in this proportion unless both were set.
 _ITEMS_PER_SLOT = 4
 # What is wrong in the same way a thousand times is told so often and then counted.
@@ -82,7 +81,7 @@ class Queue:
             whole = file.data_end + layout.ENTRY_SIZE - 1
             whole = min(whole, file.size) // layout.ENTRY_SIZE * layout.ENTRY_SIZE
             for physical, size, _ in layout.ENTRY.iter_unpack(file.view[:whole]):
-                if 0 != size != _FILLER_SIZE and physical >= minimum:
+                if 0 != size != layout.FILLER_SIZE and physical >= minimum:
                     yield index, physical, size
                 index += 1
 
