@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mq.cli import cluster, dead_letters, java_text, message_text, wire
 from mq.cli.errors import NotFound
+from mq.cli.traces import entries
 from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel
@@ -126,18 +127,11 @@ def _size(message: "StoredMessage") -> str:
 
 
 async def _traces(admin: "Admin", message_id: str) -> list["Pub | SubAfter"]:
-    from mq.client.trace.records import MalformedTrace, Pub, SubAfter, decode
-
-    records: list[Pub | SubAfter] = []
-    with suppress(MQError):  # few clusters have traces
-        for trace in await admin.find_by_key(names.TRACE_TOPIC, message_id, _MOST_TRACES):
-            with suppress(MalformedTrace):
-                records += [
-                    record
-                    for record in decode(bytes(trace.body))
-                    if isinstance(record, Pub | SubAfter) and record.message_id == message_id
-                ]
-    return records
+    try:
+        traces = await admin.find_by_key(names.TRACE_TOPIC, message_id, _MOST_TRACES)
+    except MQError:  # few clusters have traces
+        return []
+    return [record for record, _ in entries(traces, message_id)[0]]
 
 
 def _traced(record: "Pub | SubAfter") -> Event:

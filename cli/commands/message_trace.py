@@ -9,6 +9,7 @@ from mq.cli.call import Call
 from mq.cli.effects import gives
 from mq.cli.errors import NotFound
 from mq.cli.result import Result, Row, flag, number, text, time
+from mq.cli.traces import Entry, entries
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ COLUMNS = (
     text("storeHost", ""),
 )
 _LINE = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}\n"
-
-Entry = tuple["Pub | SubAfter", "StoredMessage"]
 
 
 @gives(COLUMNS)
@@ -58,7 +57,7 @@ async def query_msg_trace_by_id(
         messages = await admin.find_by_key(
             trace_topic, msg_id, max_num, begin_timestamp, end_timestamp
         )
-    found, failures = _entries(messages, msg_id)
+    found, failures = entries(messages, msg_id)
     if not messages:
         raise NotFound(
             f"no trace of message {msg_id!r} in topic {trace_topic}",
@@ -66,22 +65,6 @@ async def query_msg_trace_by_id(
         )
     rows = [_row(record, message) for record, message in found]
     return Result(COLUMNS, rows, _plain(found), failures=failures)
-
-
-def _entries(messages: list["StoredMessage"], msg_id: str) -> tuple[list[Entry], list[str]]:
-    """What the traces say of this message; traces hold entries on others, too."""
-    from mq.client.trace.records import MalformedTrace, Pub, SubAfter, decode
-
-    found: list[Entry] = []
-    failures = []
-    for message in messages:
-        try:
-            for record in decode(bytes(message.body)):
-                if isinstance(record, Pub | SubAfter) and record.message_id == msg_id:
-                    found.append((record, message))
-        except MalformedTrace as error:
-            failures.append(f"trace {message.message_id}: {error}")
-    return found, failures
 
 
 def _row(record: "Pub | SubAfter", message: "StoredMessage") -> Row:
