@@ -64,6 +64,7 @@ class Import:
         self._earliest = earliest
         self._force = force
         self._limit = asyncio.Semaphore(IN_FLIGHT)
+        self._turns: dict[tuple[str, str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._queues: dict[str, set[tuple[str, int]]] = {}
         self._addresses: dict[tuple[str, str], str] = {}
         self._missing: dict[str, str] = {}
@@ -199,7 +200,9 @@ class Import:
         return record.offset
 
     async def _set(self, address: str, place: Place, offset: int) -> None:
-        async with self._limit:
+        # One by one: of several first offsets of a group at once a Java broker may keep one and
+        # confirm all (ConsumerOffsetManager.commitOffset puts a new table without a lock).
+        async with self._turns[address, place.topic, place.group], self._limit:
             await self._admin.update_consumer_offset(
                 address, place.group, place.topic, place.queue_id, offset
             )

@@ -17,6 +17,7 @@ class OffsetStore:
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._committed: dict[MessageQueue, int] = {}
+        self._begun: set[tuple[str, str]] = set()  # topic and broker with an offset of the group
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Ask the broker where the group goes on in `queue`; None if it never committed there."""
@@ -39,16 +40,24 @@ class OffsetStore:
         self._committed.pop(queue, None)
 
     async def commit(self, queues: Iterable[MessageQueue]) -> list[MQError]:
-        """Tell the brokers what has changed; returns what went wrong, to be tried again later."""
-        changed = [
-            (queue, self._offsets[queue])
+        """Tell the brokers what has changed; returns what went wrong, to be tried again later.
+
+        The first offset of a topic goes to a broker by itself, the others together after it: of
+        several first ones at once a Java broker may keep one and confirm all
+        (ConsumerOffsetManager.commitOffset puts a new table without a lock).
+        """
+        changed = {
+            queue: self._offsets[queue]
             for queue in queues
             if queue in self._offsets and self._committed.get(queue) != self._offsets[queue]
-        ]
-        results = await self._session.all(
-            [self._commit(queue, offset) for queue, offset in changed]
-        )
-        return [error for error in results if error is not None]
+        }
+        places = {(queue.topic, queue.broker_name): queue for queue in changed}
+        first = {queue for place, queue in places.items() if place not in self._begun}
+        errors: list[MQError] = []
+        for together in (first, changed.keys() - first):
+            commits = [self._commit(queue, changed[queue]) for queue in together]
+            errors += filter(None, await self._session.all(commits))
+        return errors
 
     async def _commit(self, queue: MessageQueue, offset: int) -> MQError | None:
         try:
@@ -59,4 +68,5 @@ class OffsetStore:
         except MQError as error:
             return error
         self._committed[queue] = offset
+        self._begun.add((queue.topic, queue.broker_name))
         return None

@@ -1,0 +1,62 @@
+import asyncio
+
+from mq.client.offsets import OffsetStore
+from mq.client.session import Session
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from tests.client.scripted import name_server, scripted
+
+QUEUES = [
+    MessageQueue(topic, broker, number)
+    for topic in ("one", "two")
+    for broker in ("a", "b")
+    for number in range(4)
+]
+
+
+class ForgetfulBroker:
+    """Keeps offsets as Java does: of first offsets that meet, the last one's table stays."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[str, str]] = {}
+        self.in_flight = 0
+        self.most_in_flight = 0
+
+    async def update(self, request: Command, channel: Channel) -> Command:
+        fields = request.fields
+        key = f"{fields['topic']}@{fields['consumerGroup']}"
+        table = self.tables.get(key)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(0)  # the others look for the table, too
+        await asyncio.sleep(0)
+        if table is None:
+            table = self.tables[key] = {}
+        table[fields["queueId"]] = fields["commitOffset"]
+        self.in_flight -= 1
+        return request.reply(ResponseCode.SUCCESS)
+
+
+def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together() -> None:
+    brokers = {"a": ForgetfulBroker(), "b": ForgetfulBroker()}
+
+    async def scenario() -> None:
+        update = RequestCode.UPDATE_CONSUMER_OFFSET
+        async with (
+            scripted({update: brokers["a"].update}) as a,
+            scripted({update: brokers["b"].update}) as b,
+            scripted(name_server({"a": a, "b": b})) as namesrv,
+            Session(namesrv) as session,
+        ):
+            offsets = OffsetStore(session, "g")
+            for queue in QUEUES:
+                offsets.update(queue, 7)
+            assert await offsets.commit(QUEUES) == []
+
+    asyncio.run(scenario())
+    expected = {str(number): "7" for number in range(4)}
+    for broker in brokers.values():
+        assert broker.tables == {"one@g": expected, "two@g": expected}
+        assert broker.most_in_flight > 1
