@@ -47,7 +47,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
     for folder in ("man", "completions"):
         shutil.copytree(ROOT / folder, tree / folder)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    modules = [f"{module}.py" for module in SETUPTOOLS["py-modules"]]
+    for name in ("pyproject.toml", "README.md", "LICENSE", *modules):
         shutil.copy(ROOT / name, tree)
     out = tmp_path_factory.mktemp("wheel")
     run(["-c", BUILD, out], tree)
@@ -94,9 +95,10 @@ def test_the_wheel_says_that_it_is_typed(wheel: Path) -> None:
     assert "mq/py.typed" in names_in(wheel)
 
 
-def test_the_wheel_has_nothing_beside_the_package(wheel: Path) -> None:
+def test_the_wheel_has_nothing_beside_the_package_and_what_spark_looks_for(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names_in(wheel)} == {
         "mq",
+        "pyspark_rocketmq.py",
         f"mq-{__version__}.data",
         f"mq-{__version__}.dist-info",
     }

@@ -1,0 +1,162 @@
+"""What the driver asks the cluster before anything is read: topics, queues and their offsets."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from mq.client.admin import Admin
+from mq.client.blocking import run
+from mq.client.errors import (
+    BadAnswer,
+    ConnectError,
+    MQError,
+    RequestTimeout,
+    RouteNotFound,
+    TopicNotExist,
+)
+from mq.client.routes import broker_address, read_queues
+from mq.pipeline.errors import BrokerDown, OptionError
+from mq.pipeline.offsets import Offsets, Queue
+from mq.pipeline.options import ReadOptions, example
+from mq.protocol.bodies import TopicRouteData
+from mq.protocol.names import is_system_topic
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Bounds(NamedTuple):
+    """The offsets of a queue: of its oldest message, and the one that the next will get."""
+
+    begin: int
+    end: int
+
+
+class Cluster:
+    """Asks; a context manager."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._session = options.session()
+        self._admin = Admin(self._session)
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._session.close()
+
+    def topics(self) -> list[str]:
+        """The topics that the options name, or that their pattern matches now.
+
+        A pattern does not choose the system's own topics. Raises OptionError for name servers that
+        do not answer.
+        """
+        if self._options.topic_pattern is None:
+            return list(self._options.topics)
+        try:
+            names = run(self._admin.topic_list()).topic_list
+        except MQError as error:
+            raise OptionError("nameServer", str(error), example("nameServer")) from None
+        matches = re.compile(self._options.topic_pattern).fullmatch
+        return sorted(name for name in names if matches(name) and not is_system_topic(name))
+
+    def bounds(self, topics: Iterable[str]) -> dict[Queue, Bounds]:
+        """The readable queues of the topics.
+
+        Raises OptionError for a topic that is not there or name servers that do not answer, and
+        BrokerDown for a broker that does not, after the retries of the options; if data may be lost
+        its queues are left out instead.
+        """
+        found: dict[Queue, Bounds] = {}
+        for topic in topics:
+            try:
+                route = self._route(topic)
+                for name in sorted({queues.broker_name for queues in route.queue_datas}):
+                    found.update(self._bounds_at(topic, name))
+            except (RouteNotFound, TopicNotExist) as error:
+                if self._options.topic_pattern is None:
+                    raise OptionError("topic", str(error), example("topic")) from None
+        return found
+
+    def at_time(self, queues: Iterable[Queue], timestamp: int) -> Offsets:
+        """The offset of the first message of each queue stored at `timestamp` (ms) or later.
+
+        Raises BrokerDown for a broker that does not answer.
+        """
+        found = {}
+        for queue in queues:
+            topic, broker_name, queue_id = queue
+            search = partial(
+                self._admin.search_offset, topic=topic, queue_id=queue_id, timestamp=timestamp
+            )
+            offset = self._again(topic, broker_name, search)
+            if offset is not None:
+                found[queue] = offset
+        return found
+
+    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+        """Set the offsets of a consumer group, best effort: what fails is logged."""
+        for queue, offset in offsets.items():
+            try:
+                address = self._address(queue.topic, queue.broker_name)
+                run(
+                    self._admin.update_consumer_offset(
+                        address, group, queue.topic, queue.queue_id, offset
+                    )
+                )
+            except MQError as error:
+                log.warning("%s: offset %d not committed for %s: %s", queue, offset, group, error)
+
+    def _route(self, topic: str) -> TopicRouteData:
+        try:
+            return run(self._session.route(topic))
+        except (ConnectError, RequestTimeout, BadAnswer) as error:
+            raise OptionError("nameServer", str(error), example("nameServer")) from None
+
+    def _bounds_at(self, topic: str, broker_name: str) -> dict[Queue, Bounds]:
+        stats = self._again(
+            topic, broker_name, lambda address: self._admin.topic_stats(address, topic)
+        )
+        if stats is None:
+            return {}
+        table = stats.offset_table
+        found = {}
+        for queue in read_queues(topic, self._route(topic)):
+            if queue.broker_name == broker_name and queue in table:
+                key = Queue(topic, broker_name, queue.queue_id)
+                found[key] = Bounds(table[queue].min_offset, table[queue].max_offset)
+        return found
+
+    def _again(
+        self, topic: str, broker_name: str, ask: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> T | None:
+        """Ask a broker, as often as the options say. None if it stays silent and may be left out.
+
+        Raises BrokerDown if it may not.
+        """
+        pause = self._options.retry_pause_ms / 1000
+        for tries_left in range(self._options.retries, -1, -1):
+            try:
+                return run(ask(self._address(topic, broker_name)))
+            except (ConnectError, RequestTimeout) as error:
+                self._session.outdate_route(topic)
+                if tries_left:
+                    log.warning("broker %s: again in %g s: %s", broker_name, pause, error)
+                    time.sleep(pause)
+                    pause *= 2
+                elif self._options.fail_on_data_loss:
+                    raise BrokerDown(broker_name, topic, str(error)) from None
+                else:
+                    log.warning("broker %s is left out of topic %s: %s", broker_name, topic, error)
+        return None
+
+    def _address(self, topic: str, broker_name: str) -> str:
+        address = broker_address(self._route(topic), broker_name, exact=False)
+        if address is None:
+            raise RouteNotFound(topic, f"no broker {broker_name} in its route")
+        return address

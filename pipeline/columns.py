@@ -1,0 +1,234 @@
+"""The columns of a message as a table, and how each is made of log records.
+
+A column is made only if the schema has it. Parts of a record become Arrow arrays without a Python
+object for each: Arrow gets the offsets of the wanted parts and of all that lies between them in the
+buffer of the replies, and copies every second one of these.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from mq.pipeline.errors import SchemaError
+from mq.pipeline.records import Integers, Records
+from mq.protocol import properties as property_text
+from mq.protocol.flags import SysFlag
+from mq.protocol.host import host_text
+from mq.protocol.message_id import encode_offset_id
+from mq.protocol.properties import PropertyKey
+
+_PROPERTY_END = property_text.PROPERTY_SEPARATOR.encode()
+
+
+class Context(NamedTuple):
+    """What the records themselves do not say, and bodies that had to be decompressed."""
+
+    broker_name: str
+    bodies: list[bytes] | None  # of all records, where any of them is compressed
+
+
+Maker = Callable[[Records, Context], pa.Array]
+
+
+def parts(records: Records, kind: pa.DataType, start: Integers, length: Integers) -> pa.Array:
+    """An array of the bytes that begin at each `start`, as binary or string.
+
+    Starts ascend and parts do not overlap; the array is a copy of them.
+    """
+    count = len(records)
+    if count == 0:
+        return pa.array([], kind)
+    edges: npt.NDArray[np.int32] = np.empty(2 * count, np.int32)
+    edges[0::2] = start
+    edges[1::2] = start + length
+    buffers = [None, pa.py_buffer(edges), pa.py_buffer(records.buffer)]
+    everything = pa.Array.from_buffers(kind, 2 * count - 1, buffers)
+    return everything.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+
+
+def find_property(records: Records, name: str) -> list[str | None]:
+    """The value of a property of each record; None where it has none. Of equal names the last."""
+    buffer = records.buffer
+    wanted = f"{name}{property_text.NAME_VALUE_SEPARATOR}".encode()
+    values: list[str | None] = []
+    begins = records.properties_at.tolist()
+    ends = (records.properties_at + records.properties_length).tolist()
+    for begin, end in zip(begins, ends, strict=True):
+        value = None
+        at = buffer.rfind(wanted, begin, end)
+        while at >= 0:
+            if at == begin or buffer[at - 1] == _PROPERTY_END[0]:
+                at += len(wanted)
+                stop = buffer.find(_PROPERTY_END, at, end)
+                value = buffer[at : end if stop < 0 else stop].decode("utf-8", "replace")
+                if value:
+                    break
+                at -= len(wanted)  # an empty value counts as none, an earlier one may have one
+                value = None
+            at = buffer.rfind(wanted, begin, at)
+        values.append(value)
+    return values
+
+
+def _properties(records: Records) -> Iterable[dict[str, str]]:
+    ends = records.properties_at + records.properties_length
+    for begin, end in zip(records.properties_at.tolist(), ends.tolist(), strict=True):
+        yield property_text.decode(records.buffer[begin:end].decode("utf-8", "replace"))
+
+
+def _body(records: Records, context: Context) -> pa.Array:
+    if context.bodies is not None:
+        return pa.array(context.bodies, pa.binary())
+    return parts(records, pa.binary(), records.body_at, records.body_length)
+
+
+def _topic(records: Records, context: Context) -> pa.Array:
+    return parts(records, pa.string(), records.topic_at, records.topic_length)
+
+
+def _properties_text(records: Records, context: Context) -> pa.Array:
+    return pa.array([orjson.dumps(each).decode() for each in _properties(records)], pa.string())
+
+
+def _properties_map(records: Records, context: Context) -> pa.Array:
+    names: list[str] = []
+    values: list[str] = []
+    offsets = [0]
+    for each in _properties(records):
+        names += each.keys()
+        values += each.values()
+        offsets.append(len(names))
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string())
+    )
+
+
+def _property(name: str) -> Maker:
+    def make(records: Records, context: Context) -> pa.Array:
+        return pa.array(find_property(records, name), pa.string())
+
+    return make
+
+
+def _broker_name(records: Records, context: Context) -> pa.Array:
+    return pa.repeat(pa.scalar(context.broker_name, pa.string()), len(records))
+
+
+def _queue_id(records: Records, context: Context) -> pa.Array:
+    return _int32(records.int32(records.positions + 12))
+
+
+def _flag(records: Records, context: Context) -> pa.Array:
+    return _int32(records.int32(records.positions + 16))
+
+
+def _queue_offset(records: Records, context: Context) -> pa.Array:
+    return pa.array(records.queue_offset())
+
+
+def _int32(values: Integers) -> pa.Array:
+    return pa.array(values.astype(np.int32))
+
+
+def _milliseconds(of: Callable[[Records], Integers]) -> Maker:
+    return lambda records, context: pa.array(of(records))
+
+
+def _time(of: Callable[[Records], Integers]) -> Maker:
+    """Spark's timestamps count microseconds."""
+    kind = pa.timestamp("us", "UTC")
+    return lambda records, context: pa.array(of(records) * 1000).cast(kind)
+
+
+def _born_host(records: Records, context: Context) -> pa.Array:
+    texts: dict[bytes, str] = {}
+    hosts = []
+    at = records.positions + 48
+    ends = at + 8 + records.born_v6
+    for begin, end in zip(at.tolist(), ends.tolist(), strict=True):
+        raw = bytes(records.buffer[begin:end])
+        text = texts.get(raw)
+        if text is None:
+            text = texts[raw] = _host_and_port(raw)
+        hosts.append(text)
+    return pa.array(hosts, pa.string())
+
+
+def _host_and_port(raw: bytes) -> str:
+    host, port = host_text(raw[:-4]), int.from_bytes(raw[-4:], "big")
+    return f"[{host}]:{port}" if len(raw) > 8 else f"{host}:{port}"
+
+
+def _message_id(records: Records, context: Context) -> pa.Array:
+    """Its producer's id; where it gave none, the one that says where the message is stored."""
+    ids = find_property(records, PropertyKey.UNIQUE_KEY)
+    for index, value in enumerate(ids):
+        if value is None:
+            at = int(records.positions[index])
+            host = at + 64 + int(records.born_v6[index])
+            raw = bytes(records.buffer[host : host + 8 + int(records.store_v6[index])])
+            physical = int.from_bytes(records.buffer[at + 28 : at + 36], "big")
+            port = int.from_bytes(raw[-4:], "big")
+            ids[index] = encode_offset_id(host_text(raw[:-4]), port, physical)
+    return pa.array(ids, pa.string())
+
+
+# By name, how it is made for each type (as Spark spells it) that it may have; the first is what it
+# has unless asked otherwise. Names and types are those of rocketmq-spark, as far as it has them.
+COLUMNS: Mapping[str, Mapping[str, Maker]] = {
+    "topic": {"string": _topic},
+    "flag": {"int": _flag},
+    "body": {"binary": _body},
+    "properties": {"string": _properties_text, "map<string,string>": _properties_map},
+    "tags": {"string": _property(PropertyKey.TAGS)},
+    "keys": {"string": _property(PropertyKey.KEYS)},
+    "brokerName": {"string": _broker_name},
+    "queueId": {"int": _queue_id},
+    "queueOffset": {"bigint": _queue_offset},
+    "bornTimestamp": {
+        "timestamp": _time(Records.born_timestamp),
+        "bigint": _milliseconds(Records.born_timestamp),
+    },
+    "storeTimestamp": {
+        "timestamp": _time(Records.store_timestamp),
+        "bigint": _milliseconds(Records.store_timestamp),
+    },
+    "bornHost": {"string": _born_host},
+    "msgId": {"string": _message_id},
+}
+
+
+def default_schema(*, properties_as_map: bool) -> str:
+    """All columns, as DDL; properties as JSON text, or as a map."""
+    types = {name: next(iter(makers)) for name, makers in COLUMNS.items()}
+    if properties_as_map:
+        types["properties"] = "map<string,string>"
+    return ", ".join(f"{name} {kind}" for name, kind in types.items())
+
+
+def makers_of(schema: StructType) -> list[Maker]:
+    """What makes the columns of a schema, in its order. Names match in any case, as in Spark.
+
+    Raises SchemaError for a column that messages have not, or not with that type.
+    """
+    known = {name.lower(): (name, makers) for name, makers in COLUMNS.items()}
+    found = []
+    for wanted in schema.fields:
+        if wanted.name.lower() not in known:
+            raise SchemaError(f"there is no column {wanted.name}; columns are {', '.join(COLUMNS)}")
+        name, makers = known[wanted.name.lower()]
+        kind = wanted.dataType.simpleString()
+        if kind not in makers:
+            raise SchemaError(f"column {name} cannot be {kind}; it is {' or '.join(makers)}")
+        found.append(makers[kind])
+    return found
+
+
+def is_compressed(records: Records) -> Any:
+    """For which of the records the body is compressed: an array of booleans."""
+    return (records.sys_flag & SysFlag.COMPRESSED != 0) & (records.body_length > 0)

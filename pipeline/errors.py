@@ -1,0 +1,57 @@
+"""What a Spark query on topics can fail with, beside what mq.client raises.
+
+PipelineError
+├── OptionError        an option is missing, unknown or malformed; names it and shows a right one
+├── SchemaError        a column that is not there, or of a type that it cannot have
+├── BrokerDown         a broker does not answer while a query is planned
+└── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
+"""
+
+import json
+
+from mq.client.errors import MQError
+
+
+class PipelineError(MQError):
+    """Anything that the data source raises by itself."""
+
+
+class OptionError(PipelineError):
+    """The option called `name` cannot be used."""
+
+    def __init__(self, name: str, reason: str, example: str, instead: str = "") -> None:
+        """`example` is a right value: of the option, or of the one to be used `instead`."""
+        shown = f'.option("{instead or name}", {json.dumps(example)})'
+        super().__init__(f"option {name}: {reason}; for example {shown}")
+        self.name = name
+        self.reason = reason
+        self.example = example
+
+
+class SchemaError(PipelineError):
+    """The schema asks for what a message does not have."""
+
+
+class DataLoss(PipelineError):
+    """Messages are gone that the query was to read."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. To go on without them, and only report them in the log: "
+            '.option("failOnDataLoss", "false")'
+        )
+        self.what = what
+
+
+class BrokerDown(PipelineError):
+    """A broker did not answer, however often it was asked."""
+
+    retriable = True
+
+    def __init__(self, broker_name: str, topic: str, reason: str) -> None:
+        super().__init__(
+            f"broker {broker_name} of topic {topic} does not answer: {reason}. Start it, or leave "
+            'its queues out: .option("failOnDataLoss", "false")'
+        )
+        self.broker_name = broker_name
+        self.topic = topic

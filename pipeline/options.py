@@ -1,0 +1,262 @@
+"""The options of reads: each is declared once, with how it is read, what it is by default and a
+right example for whoever got it wrong.
+
+Names are those of rocketmq-spark where it has the option; Spark ignores their case.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from mq.client.blocking import BlockingSession
+from mq.client.caller import parse_name_servers
+from mq.client.credentials import AccessKey, read_access_key
+from mq.client.errors import ClientError
+from mq.client.subscription import SQL92, TAG
+from mq.client.tls import client_context
+from mq.pipeline.errors import OptionError
+from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, from_nested
+from mq.pipeline.puller import PullSettings
+from mq.protocol.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
+from mq.protocol.tags import ALL_TAGS, TagExpression
+
+Position = int | Offsets  # EARLIEST, LATEST or an offset for each queue
+
+_TLS_NAMES = (
+    "tls.client.trustCertPath",
+    "tls.client.authServer",
+    "tls.client.certPath",
+    "tls.client.keyPath",
+    "tls.client.keyPassword",
+)
+
+
+def option(name: str, parse: Callable[[str], Any], example: str, default: Any = None) -> Any:
+    """A field of `ReadOptions`: `parse` raises ValueError or ClientError for text that is wrong."""
+    return field(default=default, metadata={"name": name, "parse": parse, "example": example})
+
+
+def _text(text: str) -> str:
+    return text.strip()
+
+
+def _name_servers(text: str) -> str:
+    return ";".join(parse_name_servers(text))
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ValueError("names no topic")
+    return tuple(check_topic(name) for name in names)
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+def _position(text: str) -> Position:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return EARLIEST if word == "earliest" else LATEST
+    try:
+        return from_nested(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"neither earliest nor latest nor JSON: {error}") from None
+
+
+def _time(text: str) -> int:
+    """In ms since 1970."""
+    if text.strip().isdecimal():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} is neither ms since 1970 nor a time as in ISO 8601") from None
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} does not say of which time zone it is")
+    return int(time.timestamp() * 1000)
+
+
+def _yes(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return word == "true"
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.strip().isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"{text!r} is not a number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time such as 30s or 15m")
+    return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+
+
+def _commit_offsets(text: str) -> bool:
+    if text.strip().lower() not in ("group", "none"):
+        raise ValueError(f"{text!r} is neither group nor none")
+    return text.strip().lower() == "group"
+
+
+def _expression_type(text: str) -> str:
+    if text.strip().upper() not in (TAG, SQL92):
+        raise ValueError(f"{text!r} is neither {TAG} nor {SQL92}")
+    return text.strip().upper()
+
+
+def _acl_file(text: str) -> AccessKey:
+    """Read on the driver; executors get the key with their tasks, and need no file."""
+    return read_access_key(Path(text))
+
+
+_OFFSETS_EXAMPLE = '{"Orders": {"broker-a": {"0": 23, "1": -2}}}'
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a query reads, and how."""
+
+    name_server: str = option("nameServer", _name_servers, "127.0.0.1:9876")
+    topics: tuple[str, ...] = option("topic", _topics, "Orders,Refunds", ())
+    topic_pattern: str | None = option("topicPattern", _pattern, "Orders-.*")
+    group: str = option("group", check_group, "spark-orders", TOOLS_CONSUMER_GROUP)
+    starting_offsets: Position | None = option("startingOffsets", _position, _OFFSETS_EXAMPLE)
+    ending_offsets: Position | None = option("endingOffsets", _position, _OFFSETS_EXAMPLE)
+    starting_timestamp: int | None = option("startingTimestamp", _time, "2026-01-31T08:00:00+01:00")
+    ending_timestamp: int | None = option("endingTimestamp", _time, "2026-01-31T09:00:00+01:00")
+    fail_on_data_loss: bool = option("failOnDataLoss", _yes, "false", True)
+    expression: str = option("subExpression", _text, "TagA || TagB", ALL_TAGS)
+    expression_type: str = option("subExpressionType", _expression_type, SQL92, TAG)
+    timeout_ms: int = option("pullTimeoutMs", _number(1, 600_000), "10000", 10_000)
+    batch: int = option("pullBatchSize", _number(1, 100_000), "1024", 1024)
+    retries: int = option("numRetries", _number(0, 1000), "3", 3)
+    retry_pause_ms: int = option("retryIntervalMs", _number(0, 600_000), "1000", 1000)
+    max_offsets: int | None = option("maxOffsetsPerTrigger", _number(1, 2**53), "100000")
+    min_offsets: int | None = option("minOffsetsPerTrigger", _number(1, 2**53), "1000")
+    max_delay: float = option("maxTriggerDelay", _seconds, "15m", 900.0)
+    commit_offsets: bool = option("commitOffsets", _commit_offsets, "group", False)
+    min_partitions: int | None = option("minPartitions", _number(1, 100_000), "16")
+    include_properties: bool = option("includeProperties", _yes, "true", False)
+    access_key: AccessKey | None = option("aclFile", _acl_file, "/etc/mq/tools.yml")
+    tls: bool = option("useTLS", _yes, "true", False)
+    tls_properties: tuple[tuple[str, str], ...] = ()
+
+    def session(self) -> BlockingSession:
+        """A session to the cluster. Raises ClientError for TLS files that cannot be used."""
+        context = client_context(dict(self.tls_properties)) if self.tls else None
+        return BlockingSession(
+            self.name_server,
+            timeout=self.timeout_ms / 1000,
+            credentials=self.access_key,
+            tls=context,
+        )
+
+    def pull_settings(self) -> PullSettings:
+        return PullSettings(
+            group=self.group,
+            expression=self.expression,
+            expression_type=self.expression_type,
+            batch=self.batch,
+            timeout=self.timeout_ms / 1000,
+            retries=self.retries,
+            retry_pause=self.retry_pause_ms / 1000,
+            fail_on_data_loss=self.fail_on_data_loss,
+        )
+
+    def tags(self) -> tuple[str, ...]:
+        """The tags that are wanted; none if all are."""
+        return TagExpression.parse(self.expression).tags if self.expression_type == TAG else ()
+
+
+def example(name: str) -> str:
+    """A right value of an option."""
+    text: str = _DECLARED[name.lower()].metadata["example"]
+    return text
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """Read the options of a query, whatever the case of their names.
+
+    Raises OptionError that names the option and shows a right one.
+    """
+    values: dict[str, Any] = {}
+    tls_properties = []
+    for key, text in given.items():
+        name = key.lower()
+        if name in _TLS_BY_LOWER:
+            tls_properties.append((_TLS_BY_LOWER[name], text))
+        elif name in _DECLARED:
+            declared = _DECLARED[name]
+            values[declared.name] = _read(declared.metadata, text)
+        else:
+            raise _unknown(key)
+    options = ReadOptions(**values, tls_properties=tuple(tls_properties))
+    _check_together(options)
+    return options
+
+
+def _read(declared: Mapping[str, Any], text: str) -> Any:
+    try:
+        return declared["parse"](text)
+    except (ValueError, ClientError) as error:
+        raise OptionError(declared["name"], str(error), declared["example"]) from None
+
+
+def _unknown(key: str) -> OptionError:
+    near = difflib.get_close_matches(key.lower(), _DECLARED, 1, 0.0)[0]
+    declared = _DECLARED[near].metadata
+    name, example = declared["name"], declared["example"]
+    return OptionError(key, f"there is none; did you mean {name}?", example, name)
+
+
+def _check_together(options: ReadOptions) -> None:
+    if not options.name_server:
+        raise _missing("nameServer", "it is needed: the address of a name server")
+    if bool(options.topics) == (options.topic_pattern is not None):
+        raise _missing("topic", "give either this or topicPattern")
+    if options.starting_offsets is not None and options.starting_timestamp is not None:
+        raise _missing("startingTimestamp", "give either this or startingOffsets")
+    if options.ending_offsets is not None and options.ending_timestamp is not None:
+        raise _missing("endingTimestamp", "give either this or endingOffsets")
+    if options.commit_offsets and options.group == TOOLS_CONSUMER_GROUP:
+        raise _missing("group", "commitOffsets needs one")
+    if options.expression_type == TAG:
+        try:
+            options.tags()
+        except ValueError as error:
+            raise _missing("subExpression", str(error)) from None
+    if options.tls:
+        try:
+            client_context(dict(options.tls_properties))
+        except ClientError as error:
+            raise OptionError("useTLS", str(error), "true") from None
+
+
+def _missing(name: str, reason: str) -> OptionError:
+    return OptionError(name, reason, example(name))
+
+
+_DECLARED = {
+    declared.metadata["name"].lower(): declared
+    for declared in fields(ReadOptions)
+    if "name" in declared.metadata
+}
+_TLS_BY_LOWER = {name.lower(): name for name in _TLS_NAMES}

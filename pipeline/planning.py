@@ -1,0 +1,116 @@
+"""From what a query wants and what there is to the ranges that its tasks pull."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from mq.pipeline.cluster import Bounds, Cluster
+from mq.pipeline.errors import DataLoss, OptionError
+from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue
+from mq.pipeline.options import Position, ReadOptions, example
+from mq.pipeline.puller import QueueRange
+
+log = logging.getLogger(__name__)
+
+
+def starting_offsets(
+    options: ReadOptions, cluster: Cluster, bounds: Mapping[Queue, Bounds], default: int
+) -> Offsets:
+    """Where each queue begins. `default` is EARLIEST or LATEST.
+
+    Raises OptionError for offsets that are not in the queue, DataLoss for those that were deleted.
+    """
+    if options.starting_timestamp is not None:
+        found = cluster.at_time(bounds, options.starting_timestamp)
+        return {queue: found.get(queue, at.end) for queue, at in bounds.items()}
+    position = options.starting_offsets
+    asked = _resolve("startingOffsets", default if position is None else position, default, bounds)
+    for queue, offset in asked.items():
+        if offset < bounds[queue].begin:
+            report_loss(options, queue, offset, bounds[queue].begin)
+            asked[queue] = bounds[queue].begin
+    return asked
+
+
+def ending_offsets(
+    options: ReadOptions, cluster: Cluster, bounds: Mapping[Queue, Bounds]
+) -> Offsets:
+    """Where each queue ends, without that offset. Raises OptionError for those not in the queue."""
+    if options.ending_timestamp is not None:
+        # The first message that is too late ends the range.
+        found = cluster.at_time(bounds, options.ending_timestamp)
+        return {queue: found.get(queue, at.end) for queue, at in bounds.items()}
+    position = LATEST if options.ending_offsets is None else options.ending_offsets
+    return _resolve("endingOffsets", position, LATEST, bounds)
+
+
+def _resolve(
+    name: str, position: Position, default: int, bounds: Mapping[Queue, Bounds]
+) -> Offsets:
+    """Offsets for all queues: those that `position` does not name get the default."""
+    asked = position if isinstance(position, dict) else {}
+    unknown = sorted(asked.keys() - bounds.keys())
+    if unknown:
+        raise OptionError(name, f"there is no {unknown[0]} to be read", example(name))
+    otherwise = default if isinstance(position, dict) else position
+    found = {}
+    for queue, at in bounds.items():
+        offset = asked.get(queue, otherwise)
+        if offset > at.end:
+            raise OptionError(
+                name, f"{offset} is beyond the end of {queue}, which is {at.end}", example(name)
+            )
+        found[queue] = at.begin if offset == EARLIEST else at.end if offset == LATEST else offset
+    return found
+
+
+def ranges(start: Mapping[Queue, int], end: Mapping[Queue, int]) -> list[QueueRange]:
+    """What lies between, queue by queue; empty ranges are left out."""
+    return [
+        QueueRange(*queue, start[queue], end[queue])
+        for queue in sorted(end)
+        if start.get(queue, end[queue]) < end[queue]
+    ]
+
+
+def split(whole: Sequence[QueueRange], least: int | None) -> list[QueueRange]:
+    """At least `least` ranges, as far as there are messages: large ones are cut into equal parts.
+
+    Each gets parts by its share of all messages, one at least, as Kafka's source does.
+    """
+    if least is None or len(whole) >= least:
+        return list(whole)
+    total = sum(each.end - each.begin for each in whole)
+    parts = []
+    for each in whole:
+        size = each.end - each.begin
+        count = min(size, max(1, -(-least * size // total)))
+        edges = [each.begin + size * part // count for part in range(count + 1)]
+        parts += [each._replace(begin=begin, end=end) for begin, end in pairwise(edges)]
+    return parts
+
+
+def limited(start: Mapping[Queue, int], end: Mapping[Queue, int], most: int) -> Offsets:
+    """An end that is at most `most` messages from `start`, by each queue's share of all of them.
+
+    What rounding leaves goes to the first queues that have messages left.
+    """
+    sizes = {queue: max(0, end[queue] - start.get(queue, end[queue])) for queue in end}
+    total = sum(sizes.values())
+    if total <= most:
+        return dict(end)
+    taken = {queue: size * most // total for queue, size in sizes.items()}
+    left = most - sum(taken.values())
+    for queue in sorted(sizes):
+        more = min(left, sizes[queue] - taken[queue], 1)
+        taken[queue] += more
+        left -= more
+    return {queue: start.get(queue, end[queue]) + taken[queue] for queue in end}
+
+
+def report_loss(options: ReadOptions, queue: Queue, begin: int, end: int) -> None:
+    """Raise DataLoss, or log it, as failOnDataLoss says."""
+    what = f"{queue}: the messages from offset {begin} to {end} are gone: they were deleted"
+    if options.fail_on_data_loss:
+        raise DataLoss(what)
+    log.warning("%s", what)

@@ -1,0 +1,38 @@
+"""What a task does: pull its ranges and make record batches of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from mq.pipeline.decoder import Decoder
+from mq.pipeline.options import ReadOptions
+from mq.pipeline.puller import QueuePuller, QueueRange
+
+
+@dataclass
+class Partition(InputPartition):
+    """What one task reads. No ranges at all is what an empty topic has."""
+
+    ranges: tuple[QueueRange, ...]
+
+
+def read(
+    options: ReadOptions, schema: StructType, partition: Partition
+) -> Iterator[pa.RecordBatch]:
+    """Pull the ranges of a partition, one after the other, and decode them."""
+    decoder = Decoder(schema, options.tags())
+    with options.session() as session:
+        for pulled in partition.ranges:
+            puller = QueuePuller(session, pulled, options.pull_settings())
+            buffer = bytearray()
+            positions: list[int] = []
+            for segment in puller.segments():
+                # A late reply to an early request lies behind others: Arrow wants them ascending.
+                if segment.buffer is not buffer or segment.positions[0] < positions[-1]:
+                    yield from decoder.batches(buffer, positions, pulled.broker_name)
+                    buffer, positions = segment.buffer, []
+                positions += segment.positions
+            yield from decoder.batches(buffer, positions, pulled.broker_name)

@@ -1,0 +1,129 @@
+"""From log records to their fields, for many records at once.
+
+A pull reply's body is records as the commit log has them (mq.protocol.message documents the
+layout). Replies lie in one large buffer, with the headers of their frames between them. Walking the
+records takes a step of Python per record, to find where each one begins; everything else is done by
+numpy for all of them: a view that has an integer at every byte of the buffer, aligned or not, is
+indexed with the places of a field.
+"""
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.flags import SysFlag
+from mq.protocol.message import MAGIC_V1, MAGIC_V2
+
+Integers = npt.NDArray[np.int64]
+
+_SIZE = struct.Struct(">i")
+_QUEUE_OFFSET = struct.Struct(">q")
+_QUEUE_OFFSET_AT = 20
+_SMALLEST = 91  # bytes of a record with neither topic nor body nor properties
+_V6_EXTRA = 12  # bytes that an IPv6 address is longer
+
+
+def walk(buffer: bytearray, start: int, end: int, before: int | None = None) -> list[int]:
+    """The positions of the records that fill the bytes from `start` to `end`.
+
+    With `before` only of those whose queue offset is less. Raises RemoteProtocolError if they are
+    not whole records.
+    """
+    positions = []
+    size_at = _SIZE.unpack_from
+    position = start
+    while position < end:
+        size = size_at(buffer, position)[0] if end - position >= _SMALLEST else 0
+        if not _SMALLEST <= size <= end - position:
+            raise RemoteProtocolError(
+                f"byte {position - start} of {end - start} does not begin a message record"
+            )
+        positions.append(position)
+        position += size
+    if before is None:
+        return positions
+    offset_at = _QUEUE_OFFSET.unpack_from
+    return [p for p in positions if offset_at(buffer, p + _QUEUE_OFFSET_AT)[0] < before]
+
+
+class Records:
+    """The records at ascending positions of a buffer, field by field.
+
+    Attributes are arrays with a number for each record: where a part begins (`body_at`) and how
+    long it is (`body_length`), in bytes.
+    """
+
+    def __init__(self, buffer: bytearray, positions: Integers) -> None:
+        """Raises RemoteProtocolError where the parts of a record do not make its size."""
+        self.buffer = buffer
+        self.positions = positions
+        self._bytes: npt.NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
+        self.sys_flag = self.int32(positions + 36)
+        self.born_v6 = self._extra(SysFlag.BORN_HOST_V6)
+        self.store_v6 = self._extra(SysFlag.STORE_HOST_V6)
+        end = positions + self.int32(positions)
+        body_length_at = positions + 84 + self.born_v6 + self.store_v6
+        self._check(body_length_at + 7 <= end)
+        self.body_length = self.int32(body_length_at)
+        self.body_at = body_length_at + 4
+        topic_length_at = self.body_at + self.body_length
+        self._check((self.body_length >= 0) & (topic_length_at + 3 <= end))
+        second_form = self.int32(positions + 4) == MAGIC_V2 - (1 << 32)
+        self._check(second_form | (self.int32(positions + 4) == MAGIC_V1 - (1 << 32)))
+        self.topic_length = self._bytes[topic_length_at].astype(np.int64)
+        if second_form.any():
+            long = self.int16(topic_length_at)
+            self.topic_length = np.where(second_form, long, self.topic_length)
+        self.topic_at = topic_length_at + 1 + second_form
+        self.properties_at = self.topic_at + self.topic_length + 2
+        self._check((self.topic_length >= 0) & (self.properties_at <= end))
+        self.properties_length = self.int16(self.properties_at - 2)
+        self._check(self.properties_at + self.properties_length == end)
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def only(self, wanted: npt.NDArray[np.bool_]) -> "Records":
+        """Those of the records for which `wanted` is true."""
+        return Records(self.buffer, self.positions[wanted])
+
+    def int16(self, places: Integers) -> Integers:
+        """The integers of 2 bytes at these places of the buffer."""
+        return self._integers(">i2", places)
+
+    def int32(self, places: Integers) -> Integers:
+        """The integers of 4 bytes at these places of the buffer."""
+        return self._integers(">i4", places)
+
+    def int64(self, places: Integers) -> Integers:
+        """The integers of 8 bytes at these places of the buffer."""
+        return self._integers(">i8", places)
+
+    def queue_offset(self) -> Integers:
+        return self.int64(self.positions + _QUEUE_OFFSET_AT)
+
+    def born_timestamp(self) -> Integers:
+        """In ms since 1970."""
+        return self.int64(self.positions + 40)
+
+    def store_timestamp(self) -> Integers:
+        """In ms since 1970."""
+        return self.int64(self.positions + 56 + self.born_v6)
+
+    def _integers(self, kind: str, places: Integers) -> Integers:
+        width = np.dtype(kind).itemsize
+        size = max(0, len(self.buffer) - width + 1)
+        everywhere: npt.NDArray[Any] = np.ndarray((size,), kind, self.buffer, 0, (1,))
+        return everywhere[places].astype(np.int64)
+
+    def _extra(self, bit: int) -> Integers:
+        return np.where(self.sys_flag & bit, _V6_EXTRA, 0)
+
+    def _check(self, good: npt.NDArray[np.bool_]) -> None:
+        if not good.all():
+            wrong = int(np.argmin(good))
+            offset = int(self.queue_offset()[wrong])
+            raise RemoteProtocolError(f"the record of queue offset {offset} is malformed")

@@ -1,0 +1,108 @@
+"""A connection to a broker for pulls: requests ahead, replies in large buffers.
+
+Replies stay where they were received: a frame names its place in a buffer that holds many of them,
+so that records are decoded for many replies at once.
+"""
+
+import socket
+import ssl
+import struct
+from typing import NamedTuple
+
+from mq.client.caller import parse_address
+from mq.client.errors import BadAnswer, ConnectError, RequestTimeout, reason_of
+from mq.protocol.codes import RequestCode
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.frame import MAX_FRAME, decode_header
+
+# What becomes one record batch at most: thousands of rows of a kilobyte.
+BUFFER_BYTES = 4 * 1024 * 1024
+
+_PREFIX = struct.Struct(">iI")  # length of what follows, serialization << 24 | header length
+
+
+class Frame(NamedTuple):
+    """A reply: its header, and the buffer in which its body lies."""
+
+    header: dict[str, object]
+    buffer: bytearray
+    body_start: int
+    body_end: int
+
+
+class Wire:
+    """One connection. Close it after any error: what is under way on it is lost."""
+
+    def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None) -> None:
+        """Connect. `timeout` in seconds is for that and for each reply. Raises ConnectError."""
+        self.address = address
+        self._timeout = timeout
+        endpoint = parse_address(address)
+        try:
+            plain = socket.create_connection(endpoint, timeout)
+        except OSError as error:
+            raise ConnectError(address, reason_of(error)) from None
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = plain
+        if tls is not None:
+            try:
+                self._socket = tls.wrap_socket(plain, server_hostname=endpoint.host)
+            except OSError as error:
+                plain.close()
+                raise ConnectError(address, reason_of(error)) from None
+        self._new_buffer(b"", 0)
+
+    def send(self, data: bytes) -> None:
+        """Send whole requests. Raises ConnectError."""
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ConnectError(self.address, reason_of(error)) from None
+
+    def receive(self) -> Frame:
+        """Wait for the next frame.
+
+        Raises ConnectError, RequestTimeout when nothing comes in time, BadAnswer for bytes that are
+        no frame.
+        """
+        self._need(_PREFIX.size)
+        length, word = _PREFIX.unpack_from(self._buffer, self._read)
+        header_length = word & 0xFFFFFF
+        if not 4 + header_length <= length <= MAX_FRAME:
+            raise BadAnswer(self.address, f"a frame of {length} bytes, its header {header_length}")
+        self._need(4 + length)
+        start = self._read + _PREFIX.size
+        body_start = start + header_length
+        self._read += 4 + length
+        try:
+            header = decode_header(bytes(self._buffer[start:body_start]), word >> 24)
+        except RemoteProtocolError as error:
+            raise BadAnswer(self.address, str(error)) from None
+        return Frame(header, self._buffer, body_start, self._read)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _need(self, count: int) -> None:
+        """Wait until there are so many bytes of the next frame, in one buffer."""
+        if self._read + count > len(self._buffer):
+            self._new_buffer(self._buffer[self._read : self._filled], count)
+        while self._filled - self._read < count:
+            try:
+                received = self._socket.recv_into(self._view[self._filled :])
+            except TimeoutError:
+                raise RequestTimeout(
+                    self.address, self._timeout, RequestCode.PULL_MESSAGE
+                ) from None
+            except OSError as error:
+                raise ConnectError(self.address, reason_of(error)) from None
+            if not received:
+                raise ConnectError(self.address, "the peer closed the connection")
+            self._filled += received
+
+    def _new_buffer(self, begun: bytes | bytearray, least: int) -> None:
+        """Go on in a new buffer with what has come of a frame; who has the old one may keep it."""
+        self._buffer = bytearray(max(BUFFER_BYTES, least))
+        self._buffer[: len(begun)] = begun
+        self._view = memoryview(self._buffer)
+        self._read, self._filled = 0, len(begun)

@@ -1,0 +1,66 @@
+"""A Spark session for all tests of a worker. Starting one takes ten seconds."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def require_spark() -> None:
+    """Skip the test when pyspark or a JDK is missing; with CI=true fail instead."""
+    reason = None
+    if shutil.which("java") is None:
+        reason = "java not found: apt-get install openjdk-17-jdk-headless"
+    try:
+        import pyspark.sql
+    except ImportError as error:
+        reason = f"{error}: pip install 'mq[spark]'"
+    if reason is None:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """local[2], with the data source registered."""
+    require_spark()
+    from pyspark.sql import SparkSession
+
+    import mq.pipeline
+
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        "spark.driver.memory": "512m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("mq tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    mq.pipeline.register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    """Where a streaming query keeps its checkpoint."""
+    return str(tmp_path / "checkpoint")
