@@ -17,12 +17,14 @@ from mq.client.errors import (
     RouteNotFound,
     TopicNotExist,
 )
+from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
 from mq.client.routes import broker_address, read_queues
 from mq.pipeline.errors import BrokerDown, OptionError
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions, example
-from mq.protocol.bodies import TopicRouteData
+from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.names import is_system_topic
+from mq.protocol.tags import ALL_TAGS
 
 T = TypeVar("T")
 
@@ -43,6 +45,7 @@ class Cluster:
         self._options = options
         self._session = options.session()
         self._admin = Admin(self._session)
+        self._puller = Puller(self._session, options.group)
 
     def __enter__(self) -> "Cluster":
         return self
@@ -83,21 +86,44 @@ class Cluster:
                     raise OptionError("topic", str(error), example("topic")) from None
         return found
 
-    def at_time(self, queues: Iterable[Queue], timestamp: int) -> Offsets:
+    def at_time(self, bounds: Mapping[Queue, Bounds], timestamp: int) -> Offsets:
         """The offset of the first message of each queue stored at `timestamp` (ms) or later.
 
-        Raises BrokerDown for a broker that does not answer.
+        Where there is none it is the end. Raises BrokerDown for a broker that does not answer.
         """
         found = {}
-        for queue in queues:
+        for queue, at in bounds.items():
             topic, broker_name, queue_id = queue
             search = partial(
                 self._admin.search_offset, topic=topic, queue_id=queue_id, timestamp=timestamp
             )
-            offset = self._again(topic, broker_name, search)
-            if offset is not None:
-                found[queue] = offset
+            near = self._again(topic, broker_name, search)
+            found[queue] = at.end if near is None else self._first_at(queue, at, near, timestamp)
         return found
+
+    def _first_at(self, queue: Queue, at: Bounds, near: int, timestamp: int) -> int:
+        """Look around `near`: brokers answer with the nearest message, which may be an earlier one,
+        and of several that were stored in the same millisecond with any (ConsumeQueue of 4.9.8,
+        getOffsetInQueueByTime)."""
+        begin = min(max(near, at.begin), at.end)
+        while begin > at.begin:
+            begin = max(at.begin, begin - DEFAULT_MAX_COUNT)
+            if self._store_times(queue, begin)[:1] < [(begin, timestamp)]:
+                break
+        while begin < at.end:
+            times = self._store_times(queue, begin)
+            if not times:
+                break
+            for offset, stored in times:
+                if stored >= timestamp:
+                    return offset
+            begin = times[-1][0] + 1
+        return at.end
+
+    def _store_times(self, queue: Queue, begin: int) -> list[tuple[int, int]]:
+        """Offset and time of some messages from an offset on; of none if that is the end."""
+        pulled = self._puller.pull(MessageQueue(*queue), begin, None, subscription=ALL_TAGS)
+        return [(each.queue_offset, each.store_timestamp) for each in run(pulled).messages]
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Set the offsets of a consumer group, best effort: what fails is logged."""

@@ -21,8 +21,7 @@ def starting_offsets(
     Raises OptionError for offsets that are not in the queue, DataLoss for those that were deleted.
     """
     if options.starting_timestamp is not None:
-        found = cluster.at_time(bounds, options.starting_timestamp)
-        return {queue: found.get(queue, at.end) for queue, at in bounds.items()}
+        return cluster.at_time(bounds, options.starting_timestamp)
     position = options.starting_offsets
     asked = _resolve("startingOffsets", default if position is None else position, default, bounds)
     for queue, offset in asked.items():
@@ -38,8 +37,7 @@ def ending_offsets(
     """Where each queue ends, without that offset. Raises OptionError for those not in the queue."""
     if options.ending_timestamp is not None:
         # The first message that is too late ends the range.
-        found = cluster.at_time(bounds, options.ending_timestamp)
-        return {queue: found.get(queue, at.end) for queue, at in bounds.items()}
+        return cluster.at_time(bounds, options.ending_timestamp)
     position = LATEST if options.ending_offsets is None else options.ending_offsets
     return _resolve("endingOffsets", position, LATEST, bounds)
 

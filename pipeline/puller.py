@@ -36,8 +36,12 @@ from mq.protocol.tags import ALL_TAGS
 
 log = logging.getLogger(__name__)
 
-WINDOW = 8  # pulls under way: hides the way to the broker and back, and bounds what is held back
-_GROW_AFTER = 2 * WINDOW  # full replies in a row before slots become larger
+WINDOW = 16  # pulls under way: hides the way to the broker and back, and bounds what is held back
+_REFILL_AT = WINDOW // 2  # so that several go out with one write: waking the broker is what costs
+# Full replies in a row before slots become larger; twice as many after each time that failed, for
+# then the rest of each slot comes late, and its records far from their neighbours.
+_GROW_AFTER = 2 * WINDOW
+_GROW_AFTER_MOST = 64 * WINDOW
 _EMPTY_PAUSE = 0.1  # seconds before an offset is asked for again that is not there yet
 
 _FOUND = int(ResponseCode.SUCCESS)
@@ -111,6 +115,7 @@ class QueuePuller:
         self._opaque = 0
         self._step = settings.batch
         self._full_replies = 0
+        self._grow_after = _GROW_AFTER
         self._window = 1  # until the first reply has told how much the broker gives
         self._failures = 0
         self._next_begin = pulled.begin
@@ -133,10 +138,9 @@ class QueuePuller:
                     if not self._try_again(error):
                         return
                 except BrokerError as error:
-                    if not error.retriable:
+                    if not error.retriable or self._failures >= self._settings.retries:
                         raise
-                    if not self._try_again(error):
-                        return
+                    self._try_again(error)
                 yield from self._complete()
         finally:
             self._disconnect()
@@ -146,7 +150,9 @@ class QueuePuller:
     def _ask(self) -> None:
         """Fill the window, with one write."""
         wire = self._connected()
-        requests = []
+        requests: list[bytes] = []
+        if _REFILL_AT < len(self._asked) < self._window:
+            return
         while len(self._asked) < self._window and self._next_begin < self._range.end:
             end = min(self._next_begin + self._step, self._range.end)
             slot = _Slot(self._next_begin, end)
@@ -225,11 +231,13 @@ class QueuePuller:
         """Fit the size of the slots to come to what the broker gives."""
         self._window = WINDOW
         if next_offset < slot.end:
+            if slot.end - slot.begin >= self._step:  # else it is one from before the last change
+                self._grow_after = min(2 * self._grow_after, _GROW_AFTER_MOST)
             self._step = next_offset - slot.begin
             self._full_replies = 0
         else:
             self._full_replies += 1
-            if self._full_replies >= _GROW_AFTER and self._step < self._settings.batch:
+            if self._full_replies >= self._grow_after and self._step < self._settings.batch:
                 self._step = min(2 * self._step, self._settings.batch)
                 self._full_replies = 0
 

@@ -82,6 +82,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_nested(self._latest) if self._latest else None
 
     def partitions(self, start: Nested, end: Nested) -> list[InputPartition]:
+        again, self._to_pin = self._to_pin, None
+        if again == start and again:
+            return []  # the first batch after a restart: it was empty, and is to be so again
         began, ended = from_nested(start), from_nested(end)
         moved_back = [queue for queue in ended if began.get(queue, 0) > ended[queue]]
         for queue in moved_back:
@@ -118,9 +121,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds()
         ends = {queue: at.end for queue, at in bounds.items()}
         if self._target is not None:
-            ends = {queue: at for queue, at in self._target.items() if queue in ends}
-            # A batch that was planned before a restart may have gone further already.
-            ends = {queue: max(at, began.get(queue, at)) for queue, at in ends.items()}
+            # A batch that was planned before a restart may have gone further than the target.
+            ends = {
+                queue: min(ends[queue], max(at, began.get(queue, at)))
+                for queue, at in self._target.items()
+                if queue in ends
+            }
         begins = {queue: began.get(queue, bounds[queue].begin) for queue in ends}
         return ends, begins
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ def require_spark() -> None:
     if shutil.which("java") is None:
         reason = "java not found: apt-get install openjdk-17-jdk-headless"
     try:
-        import pyspark.sql
+        import_module("pyspark.sql")
     except ImportError as error:
         reason = f"{error}: pip install 'mq[spark]'"
     if reason is None:

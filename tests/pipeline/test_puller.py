@@ -1,0 +1,115 @@
+import random
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mq.client.blocking import BlockingSession
+from mq.client.errors import RemoteSystemError
+from mq.pipeline.errors import DataLoss
+from mq.pipeline.puller import PullSettings, QueuePuller, QueueRange, Segment
+from mq.protocol.bodies import MessageQueue
+from mq.testing import RunningBroker
+from tests.pipeline.filling import fill
+
+QUICK = PullSettings("TOOLS_CONSUMER", timeout=5, retries=2, retry_pause=0.05)
+
+
+@pytest.fixture
+def session(mq_session_broker: RunningBroker) -> Iterator[BlockingSession]:
+    with BlockingSession(mq_session_broker.name_server) as made:
+        yield made
+
+
+def bodies_of(segments: Iterator[Segment]) -> list[tuple[int, bytes]]:
+    """Queue offset and body of each record."""
+    found = []
+    for buffer, positions in segments:
+        for at in positions:
+            (offset,) = struct.unpack_from(">q", buffer, at + 20)
+            (length,) = struct.unpack_from(">i", buffer, at + 84)
+            found.append((offset, bytes(buffer[at + 88 : at + 88 + length])))
+    return found
+
+
+def pull(
+    session: BlockingSession,
+    topic: str,
+    begin: int,
+    end: int,
+    settings: PullSettings = QUICK,
+) -> list[tuple[int, bytes]]:
+    pulled = QueueRange(topic, "broker-a", 0, begin, end)
+    return bodies_of(QueuePuller(session, pulled, settings).segments())
+
+
+def test_a_range_comes_whole_and_in_order_whatever_the_sizes(
+    mq_session_broker: RunningBroker, mq_topic: str, session: BlockingSession
+) -> None:
+    chance = random.Random(7)
+    bodies = [bytes([n % 256]) * chance.choice((1, 10, 1000, 30_000)) for n in range(1500)]
+    queue = MessageQueue(mq_topic, "broker-a", 0)
+    fill(mq_session_broker.name_server, mq_topic, bodies, queue)
+    for batch in (1, 7, 1024):
+        found = pull(session, mq_topic, 100, 1400, QUICK._replace(batch=batch))
+        assert found == list(enumerate(bodies))[100:1400]
+
+
+def test_a_filter_at_the_broker_leaves_gaps_but_loses_nothing(
+    mq_session_broker: RunningBroker, mq_topic: str, session: BlockingSession
+) -> None:
+    queue = MessageQueue(mq_topic, "broker-a", 0)
+    for n in range(20):
+        tag = "Wanted" if n % 5 == 3 else "Other"
+        fill(mq_session_broker.name_server, mq_topic, [b"%d" % n] * 60, queue, tag)
+    found = pull(session, mq_topic, 0, 1200, QUICK._replace(expression="Wanted"))
+    assert found == [(n, b"%d" % (n // 60)) for n in range(1200) if n // 60 % 5 == 3]
+
+
+def test_a_refusal_is_told_in_the_words_of_the_broker(
+    mq_topic: str, session: BlockingSession
+) -> None:
+    settings = QUICK._replace(expression="a > 1", expression_type="SQL92")
+    with pytest.raises(RemoteSystemError, match=r"does not support .* by SQL92"):
+        pull(session, mq_topic, 0, 10, settings)
+
+
+def test_messages_that_are_not_there_any_more_are_reported(
+    mq_session_broker: RunningBroker, mq_topic: str, session: BlockingSession
+) -> None:
+    fill(mq_session_broker.name_server, mq_topic, [b"x"] * 5, MessageQueue(mq_topic, "broker-a", 0))
+    short = QUICK._replace(timeout=0.3)
+    with pytest.raises(DataLoss, match="from offset 5 to 9 are gone: it ends at 5 now"):
+        pull(session, mq_topic, 0, 9, short)
+    found = pull(session, mq_topic, 0, 9, short._replace(fail_on_data_loss=False))
+    assert found == [(n, b"x") for n in range(5)]
+
+
+def test_a_broker_that_comes_back_is_pulled_on_and_one_that_does_not_is_an_error(
+    tmp_path: Path,
+) -> None:
+    topic, bodies = "T", [b"%d" % n * 3000 for n in range(2000)]
+    with RunningBroker(tmp_path / "store") as broker:
+        broker.create_topic(topic, 1)
+        fill(broker.name_server, topic, bodies)
+        with BlockingSession(broker.name_server) as session:
+            settings = PullSettings("TOOLS_CONSUMER", batch=8, retries=6, retry_pause=0.2)
+            pulled = QueueRange(topic, "broker-a", 0, 0, 2000)
+            segments = QueuePuller(session, pulled, settings).segments()
+            found = bodies_of(iter([next(segments)]))
+            broker.stop()
+            again = threading.Timer(0.5, broker.start)
+            again.start()
+            found += bodies_of(segments)
+            again.join()
+            assert found == list(enumerate(bodies))
+
+            segments = QueuePuller(session, pulled, QUICK).segments()
+            got = bodies_of(iter([next(segments)]))
+            broker.stop()
+            with pytest.raises(DataLoss, match=r"3 tries failed: .*the broker has to come back"):
+                bodies_of(segments)
+            broker.start()
+            assert got[0] == (0, bodies[0])
