@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mq import __version__
+from tests.pipeline.conftest import require_spark
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -140,3 +141,14 @@ def test_modules_are_imported_from_the_wheel_as_a_zip(wheel: Path, tmp_path: Pat
     assert frame == f"{wheel}/mq/protocol/frame.py"
     assert main == f"{wheel}/mq/cli/main.py"
     assert version == f"mq {__version__}"
+
+
+def test_spark_finds_the_data_source_in_the_wheel_as_a_zip(wheel: Path, tmp_path: Path) -> None:
+    require_spark()
+    script = (
+        "import io, sys; sys.path.insert(0, sys.argv[1]); "
+        "from pyspark.sql.worker.lookup_data_sources import _main; "
+        "found = io.BytesIO(); _main(None, found); import mq.pipeline.source as source; "
+        "print(b'rocketmq' in found.getvalue(), source.__file__)"
+    )
+    assert run(["-c", script, wheel], tmp_path) == f"True {wheel}/mq/pipeline/source.py\n"
