@@ -218,7 +218,9 @@ class FlowControl(BrokerError):
 
 def reason_of(error: OSError) -> str:
     """The system's words for what happened; asyncio puts its own in `strerror`."""
-    if isinstance(error, socket.gaierror) or not error.errno:
+    # The numbers of these are no errno: 1 of an SSLError is not "Operation not permitted".
+    own_numbers = isinstance(error, socket.gaierror) or type(error).__module__ == "ssl"
+    if own_numbers or not error.errno:
         return error.strerror or str(error)
     return os.strerror(error.errno)
 
