@@ -28,8 +28,9 @@ class BatchReader(DataSourceReader):
         with Cluster(options) as cluster:
             bounds = cluster.bounds(cluster.topics())
             start = starting_offsets(options, cluster, bounds, EARLIEST)
-            end = ending_offsets(options, cluster, bounds)
-        whole = split(ranges(start, end), options.min_partitions)
+            whole = ranges(start, ending_offsets(options, cluster, bounds))
+            cluster.try_pulls(whole)
+        whole = split(whole, options.min_partitions)
         return [Partition((each,)) for each in whole] or [Partition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

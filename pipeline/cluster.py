@@ -11,10 +11,13 @@ from mq.client.admin import Admin
 from mq.client.blocking import run
 from mq.client.errors import (
     BadAnswer,
+    BrokerError,
     ConnectError,
     MQError,
+    NoPermission,
     RequestTimeout,
     RouteNotFound,
+    SubscriptionGroupNotExist,
     TopicNotExist,
 )
 from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
@@ -22,7 +25,10 @@ from mq.client.routes import broker_address, read_queues
 from mq.pipeline.errors import BrokerDown, OptionError
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions, example
+from mq.pipeline.puller import WITHOUT_MESSAGES, QueueRange, pull_fields
 from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.names import is_system_topic
 from mq.protocol.tags import ALL_TAGS
 
@@ -84,7 +90,29 @@ class Cluster:
             except (RouteNotFound, TopicNotExist) as error:
                 if self._options.topic_pattern is None:
                     raise OptionError("topic", str(error), example("topic")) from None
+            except BrokerError as error:
+                raise _refused(error) from None
         return found
+
+    def try_pulls(self, ranges: Iterable[QueueRange]) -> None:
+        """Ask for a message of one range of each topic, to see now what a task would be refused.
+
+        Raises OptionError naming the option that is to blame.
+        """
+        settings = self._options.pull_settings()
+        for tried in {each.topic: each for each in ranges}.values():
+            fields = {
+                **pull_fields(tried, settings),
+                "queueOffset": str(tried.begin),
+                "maxMsgNums": "1",
+            }
+            accepted = (int(ResponseCode.SUCCESS), *WITHOUT_MESSAGES)
+            try:
+                command = Command(RequestCode.PULL_MESSAGE, fields)
+                ask = partial(self._session.call, command=command, accept=accepted)
+                self._again(tried.topic, tried.broker_name, ask)
+            except BrokerError as error:
+                raise _refused(error) from None
 
     def at_time(self, bounds: Mapping[Queue, Bounds], timestamp: int) -> Offsets:
         """The offset of the first message of each queue stored at `timestamp` (ms) or later.
@@ -186,3 +214,13 @@ class Cluster:
         if address is None:
             raise RouteNotFound(topic, f"no broker {broker_name} in its route")
         return address
+
+
+def _refused(error: BrokerError) -> OptionError:
+    """Which option is to blame for what a broker refuses."""
+    name = "subExpression"
+    if isinstance(error, NoPermission):
+        name = "aclFile"
+    elif isinstance(error, SubscriptionGroupNotExist):
+        name = "group"
+    return OptionError(name, str(error), example(name))

@@ -46,7 +46,7 @@ _EMPTY_PAUSE = 0.1  # seconds before an offset is asked for again that is not th
 
 _FOUND = int(ResponseCode.SUCCESS)
 # Nothing at that offset yet, nothing that matches, and an offset outside the queue.
-_WITHOUT_MESSAGES = (
+WITHOUT_MESSAGES = (
     int(ResponseCode.PULL_NOT_FOUND),
     int(ResponseCode.PULL_RETRY_IMMEDIATELY),
     int(ResponseCode.PULL_OFFSET_MOVED),
@@ -109,7 +109,7 @@ class QueuePuller:
         self._session = session
         self._range = pulled
         self._settings = settings
-        self._fields = _fields(pulled, settings)
+        self._fields = pull_fields(pulled, settings)
         self._wire: Wire | None = None
         self._asked: dict[int, _Slot] = {}
         self._opaque = 0
@@ -195,7 +195,7 @@ class QueuePuller:
         code = frame.header.get("code")
         remark = frame.header.get("remark")
         address = self._connected().address
-        if code != _FOUND and code not in _WITHOUT_MESSAGES:
+        if code != _FOUND and code not in WITHOUT_MESSAGES:
             number = code if isinstance(code, int) else -1
             raise for_code(number, remark if isinstance(remark, str) else None, address)
         fields = frame.header.get("extFields")
@@ -323,7 +323,7 @@ class QueuePuller:
         return True
 
 
-def _fields(pulled: QueueRange, settings: PullSettings) -> dict[str, str]:
+def pull_fields(pulled: QueueRange, settings: PullSettings) -> dict[str, str]:
     """What is the same in every pull (PullMessageRequestHeader)."""
     return {
         "consumerGroup": settings.group,

@@ -26,6 +26,7 @@ from mq.pipeline.decoder import Decoder
 from mq.pipeline.offsets import EARLIEST, LATEST, Nested, Offsets, Queue, from_nested, to_nested
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import limited, ranges, report_loss, split, starting_offsets
+from mq.pipeline.puller import QueueRange
 from mq.pipeline.reading import Partition, read
 
 
@@ -47,7 +48,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins; "latest" unless the options say otherwise."""
         with Cluster(self._options) as cluster:
             bounds = cluster.bounds(cluster.topics())
-            start = to_nested(starting_offsets(self._options, cluster, bounds, LATEST))
+            offsets = starting_offsets(self._options, cluster, bounds, LATEST)
+            cluster.try_pulls(QueueRange(*queue, at, at) for queue, at in offsets.items())
+        start = to_nested(offsets)
         if self._options.starting_timestamp is None and self._options.starting_offsets != EARLIEST:
             self._to_pin = start
         return start

@@ -1,3 +1,4 @@
+import os
 import random
 import struct
 import threading
@@ -6,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.client.blocking import BlockingSession
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
 from mq.client.errors import RemoteSystemError
 from mq.pipeline.errors import DataLoss
 from mq.pipeline.puller import PullSettings, QueuePuller, QueueRange, Segment
@@ -113,3 +115,24 @@ def test_a_broker_that_comes_back_is_pulled_on_and_one_that_does_not_is_an_error
                 bodies_of(segments)
             broker.start()
             assert got[0] == (0, bodies[0])
+
+
+def test_messages_deleted_by_age_are_a_loss_or_left_out(tmp_path: Path) -> None:
+    bodies = [b"%02d" % n * 10_000 for n in range(20)]  # three to a log file
+    store = tmp_path / "store"
+    with RunningBroker(store, {"mappedFileSizeCommitLog": "65536"}) as broker:
+        broker.create_topic("T", 1)
+        fill(broker.name_server, "T", bodies, per_batch=1)
+        broker.restart()  # all is flushed
+        for file in sorted(store.rglob("commitlog/*"))[:3]:
+            os.utime(file, (1_000_000_000, 1_000_000_000))
+        with BlockingSession(broker.name_server) as session:
+            run(Admin(session).delete_expired_commit_log(broker.address))
+            kept = run(Admin(session).min_offset(broker.address, "T", 0))
+            assert 0 < kept < 20
+            for batch in (1, 4, 1024):
+                settings = QUICK._replace(batch=batch)
+                with pytest.raises(DataLoss, match=r"the messages from offset 0 to .* are gone"):
+                    pull(session, "T", 0, 20, settings)
+                found = pull(session, "T", 0, 20, settings._replace(fail_on_data_loss=False))
+                assert found == list(enumerate(bodies))[kept:]
