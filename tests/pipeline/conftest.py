@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# Seconds: a JVM and its Python workers start slowly on a machine that is busy with other tests.
+PATIENCE = 200
+
+
 def require_spark() -> None:
     """Skip the test when pyspark or a JDK is missing; with CI=true fail instead."""
     reason = None

@@ -12,12 +12,13 @@ from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message
 from tests.interop import peers
+from tests.pipeline.conftest import PATIENCE
 from tests.pipeline.filling import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.timeout(2 * PATIENCE)]
 
 RELEASE = "4.9.7"
 TOPIC = "spark-reads"
@@ -88,6 +89,6 @@ def test_what_a_java_broker_stores_is_read_whole_filtered_and_as_a_stream(
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(PATIENCE)
     assert spark.table("java").count() == 1002
     assert [each["numInputRows"] for each in query.recentProgress][:2] == [400, 400]

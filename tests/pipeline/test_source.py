@@ -8,10 +8,13 @@ import pytest
 
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
+from tests.pipeline.conftest import PATIENCE
 from tests.pipeline.filling import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 
 def load(spark: "SparkSession", broker: RunningBroker, **options: str) -> "DataFrame":

@@ -9,11 +9,14 @@ import pytest
 
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
+from tests.pipeline.conftest import PATIENCE
 from tests.pipeline.filling import fill
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 Seen = list[tuple[int, list[bytes]]]
 
@@ -33,7 +36,7 @@ def start(
     return (writer.trigger(availableNow=True) if now else writer).start()
 
 
-def until(query: "StreamingQuery", condition: Callable[[], Any], seconds: float = 60) -> None:
+def until(query: "StreamingQuery", condition: Callable[[], Any], seconds: float = PATIENCE) -> None:
     """Wait for a query's work. Spark has no event for a batch that Python could wait for."""
     end = time.monotonic() + seconds
     while not condition():
@@ -55,14 +58,14 @@ def test_available_now_reads_all_in_batches_of_the_limit_and_ends(
     options = {"topic": mq_topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "10"}
     first: Seen = []
     query = start(spark, mq_session_broker, checkpoint, first, now="yes", **options)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
     assert [len(batch) for _, batch in first] == [10, 10, 5]
     assert bodies(first) == sent
 
     mq_session_broker.send(mq_topic, b"later")
     second: Seen = []
     query = start(spark, mq_session_broker, checkpoint, second, now="yes", **options)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
     assert bodies(second) == [b"later"]
 
 
@@ -102,12 +105,12 @@ def test_a_restarted_query_goes_on_where_it_ended_and_tells_a_group(
     for body in (b"while", b"it", b"was", b"away"):
         mq_session_broker.send(mq_topic, body)
     query = start(spark, mq_session_broker, checkpoint, seen, now="yes", **options)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
     assert bodies(seen) == [b"away", b"it", b"was", b"while"]
     # Spark tells of a batch when the next one is made: the group may be one batch behind.
     fill(mq_session_broker.name_server, mq_topic, [b"more"])
     query = start(spark, mq_session_broker, checkpoint, seen, now="yes", **options)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
     assert mq_session_broker.lag(f"G{mq_topic}", mq_topic) <= 1
 
 
@@ -120,7 +123,7 @@ def test_a_topic_made_anew_is_a_loss_unless_that_is_allowed(
     seen: Seen = []
     options = {"topic": mq_topic, "startingOffsets": beyond}
     query = start(spark, mq_session_broker, checkpoint, seen, now="yes", **options)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
 
     other = f"{mq_topic}-anew"
     mq_session_broker.create_topic(other, 1)
@@ -129,9 +132,9 @@ def test_a_topic_made_anew_is_a_loss_unless_that_is_allowed(
     options = {"topic": other, "now": "yes"}
     query = start(spark, mq_session_broker, checkpoint, seen, **options)
     with pytest.raises(Exception, match="messages from offset 5 to 1 are gone"):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE)
     query = start(spark, mq_session_broker, checkpoint, seen, failOnDataLoss="false", **options)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(PATIENCE)
     assert bodies(seen) == [b"new"]
 
 
