@@ -5,27 +5,22 @@ Names are those of rocketmq-spark where it has the option; Spark ignores their c
 """
 
 import difflib
-import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from mq.client.blocking import BlockingSession
-from mq.client.caller import parse_name_servers
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
 from mq.client.subscription import SQL92, TAG
 from mq.client.tls import client_context
+from mq.pipeline import parsing
 from mq.pipeline.errors import OptionError
-from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, from_nested
+from mq.pipeline.parsing import Position
 from mq.pipeline.puller import PullSettings
-from mq.protocol.names import TOOLS_CONSUMER_GROUP, check_group, check_topic
+from mq.protocol.names import TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import ALL_TAGS, TagExpression
-
-Position = int | Offsets  # EARLIEST, LATEST or an offset for each queue
 
 _TLS_NAMES = (
     "tls.client.trustCertPath",
@@ -39,75 +34,6 @@ _TLS_NAMES = (
 def option(name: str, parse: Callable[[str], Any], example: str, default: Any = None) -> Any:
     """A field of `ReadOptions`: `parse` raises ValueError or ClientError for text that is wrong."""
     return field(default=default, metadata={"name": name, "parse": parse, "example": example})
-
-
-def _text(text: str) -> str:
-    return text.strip()
-
-
-def _name_servers(text: str) -> str:
-    return ";".join(parse_name_servers(text))
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise ValueError("names no topic")
-    return tuple(check_topic(name) for name in names)
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-    return text
-
-
-def _position(text: str) -> Position:
-    word = text.strip().lower()
-    if word in ("earliest", "latest"):
-        return EARLIEST if word == "earliest" else LATEST
-    try:
-        return from_nested(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"neither earliest nor latest nor JSON: {error}") from None
-
-
-def _time(text: str) -> int:
-    """In ms since 1970."""
-    if text.strip().isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(f"{text!r} is neither ms since 1970 nor a time as in ISO 8601") from None
-    if time.tzinfo is None:
-        raise ValueError(f"{text!r} does not say of which time zone it is")
-    return int(time.timestamp() * 1000)
-
-
-def _yes(text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return word == "true"
-
-
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.strip().isdecimal() or not least <= int(text) <= most:
-            raise ValueError(f"{text!r} is not a number from {least} to {most}")
-        return int(text)
-
-    return parse
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a time such as 30s or 15m")
-    return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
 
 
 def _commit_offsets(text: str) -> bool:
@@ -134,29 +60,35 @@ _OFFSETS_EXAMPLE = '{"Orders": {"broker-a": {"0": 23, "1": -2}}}'
 class ReadOptions:
     """What a query reads, and how."""
 
-    name_server: str = option("nameServer", _name_servers, "127.0.0.1:9876")
-    topics: tuple[str, ...] = option("topic", _topics, "Orders,Refunds", ())
-    topic_pattern: str | None = option("topicPattern", _pattern, "Orders-.*")
+    name_server: str = option("nameServer", parsing.name_servers, "127.0.0.1:9876")
+    topics: tuple[str, ...] = option("topic", parsing.topics, "Orders,Refunds", ())
+    topic_pattern: str | None = option("topicPattern", parsing.pattern, "Orders-.*")
     group: str = option("group", check_group, "spark-orders", TOOLS_CONSUMER_GROUP)
-    starting_offsets: Position | None = option("startingOffsets", _position, _OFFSETS_EXAMPLE)
-    ending_offsets: Position | None = option("endingOffsets", _position, _OFFSETS_EXAMPLE)
-    starting_timestamp: int | None = option("startingTimestamp", _time, "2026-01-31T08:00:00+01:00")
-    ending_timestamp: int | None = option("endingTimestamp", _time, "2026-01-31T09:00:00+01:00")
-    fail_on_data_loss: bool = option("failOnDataLoss", _yes, "false", True)
-    expression: str = option("subExpression", _text, "TagA || TagB", ALL_TAGS)
+    starting_offsets: Position | None = option(
+        "startingOffsets", parsing.position, _OFFSETS_EXAMPLE
+    )
+    ending_offsets: Position | None = option("endingOffsets", parsing.position, _OFFSETS_EXAMPLE)
+    starting_timestamp: int | None = option(
+        "startingTimestamp", parsing.time, "2026-01-31T08:00:00+01:00"
+    )
+    ending_timestamp: int | None = option(
+        "endingTimestamp", parsing.time, "2026-01-31T09:00:00+01:00"
+    )
+    fail_on_data_loss: bool = option("failOnDataLoss", parsing.yes, "false", True)
+    expression: str = option("subExpression", parsing.text, "TagA || TagB", ALL_TAGS)
     expression_type: str = option("subExpressionType", _expression_type, SQL92, TAG)
-    timeout_ms: int = option("pullTimeoutMs", _number(1, 600_000), "10000", 10_000)
-    batch: int = option("pullBatchSize", _number(1, 100_000), "1024", 1024)
-    retries: int = option("numRetries", _number(0, 1000), "3", 3)
-    retry_pause_ms: int = option("retryIntervalMs", _number(0, 600_000), "1000", 1000)
-    max_offsets: int | None = option("maxOffsetsPerTrigger", _number(1, 2**53), "100000")
-    min_offsets: int | None = option("minOffsetsPerTrigger", _number(1, 2**53), "1000")
-    max_delay: float = option("maxTriggerDelay", _seconds, "15m", 900.0)
+    timeout_ms: int = option("pullTimeoutMs", parsing.number(1, 600_000), "10000", 10_000)
+    batch: int = option("pullBatchSize", parsing.number(1, 100_000), "1024", 1024)
+    retries: int = option("numRetries", parsing.number(0, 1000), "3", 3)
+    retry_pause_ms: int = option("retryIntervalMs", parsing.number(0, 600_000), "1000", 1000)
+    max_offsets: int | None = option("maxOffsetsPerTrigger", parsing.number(1, 2**53), "100000")
+    min_offsets: int | None = option("minOffsetsPerTrigger", parsing.number(1, 2**53), "1000")
+    max_delay: float = option("maxTriggerDelay", parsing.seconds, "15m", 900.0)
     commit_offsets: bool = option("commitOffsets", _commit_offsets, "group", False)
-    min_partitions: int | None = option("minPartitions", _number(1, 100_000), "16")
-    include_properties: bool = option("includeProperties", _yes, "true", False)
+    min_partitions: int | None = option("minPartitions", parsing.number(1, 100_000), "16")
+    include_properties: bool = option("includeProperties", parsing.yes, "true", False)
     access_key: AccessKey | None = option("aclFile", _acl_file, "/etc/mq/tools.yml")
-    tls: bool = option("useTLS", _yes, "true", False)
+    tls: bool = option("useTLS", parsing.yes, "true", False)
     tls_properties: tuple[tuple[str, str], ...] = ()
 
     def session(self) -> BlockingSession:

@@ -1,0 +1,96 @@
+"""How the texts of options are read: of `format("rocketmq")` and of jobs.
+
+Each function returns the value, or raises ValueError that says what is wrong with the text.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime
+
+from mq.client.caller import parse_name_servers
+from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, from_nested
+from mq.protocol.names import check_topic
+
+Position = int | Offsets  # EARLIEST, LATEST or an offset for each queue
+
+
+def text(text: str) -> str:
+    return text.strip()
+
+
+def name_servers(text: str) -> str:
+    return ";".join(parse_name_servers(text))
+
+
+def topics(text: str) -> tuple[str, ...]:
+    names = dict.fromkeys(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise ValueError("names no topic")
+    return tuple(check_topic(name) for name in names)
+
+
+def pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
+def position(text: str) -> Position:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return EARLIEST if word == "earliest" else LATEST
+    try:
+        return from_nested(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"neither earliest nor latest nor JSON: {error}") from None
+
+
+def time(text: str) -> int:
+    """In ms since 1970."""
+    if text.strip().isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"{text!r} is neither ms since 1970 nor a time as in ISO 8601") from None
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} does not say of which time zone it is")
+    return int(found.timestamp() * 1000)
+
+
+def yes(text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return word == "true"
+
+
+def number(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.strip().isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"{text!r} is not a number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    match = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h)\s*", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time such as 30s or 15m")
+    return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+
+
+def choice(*names: str) -> Callable[[str], str]:
+    """One of these names, in any case."""
+
+    def parse(text: str) -> str:
+        word = text.strip().lower()
+        if word not in names:
+            raise ValueError(f"{text!r} is none of {', '.join(names)}")
+        return word
+
+    return parse
