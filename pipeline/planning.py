@@ -7,7 +7,8 @@ from itertools import pairwise
 from mq.pipeline.cluster import Bounds, Cluster
 from mq.pipeline.errors import DataLoss, OptionError
 from mq.pipeline.offsets import EARLIEST, LATEST, Offsets, Queue
-from mq.pipeline.options import Position, ReadOptions, example
+from mq.pipeline.options import ReadOptions, example
+from mq.pipeline.parsing import Position
 from mq.pipeline.puller import QueueRange
 
 log = logging.getLogger(__name__)
