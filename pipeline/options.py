@@ -1,39 +1,20 @@
-"""The options of reads: each is declared once, with how it is read, what it is by default and a
-right example for whoever got it wrong.
+"""The options of reads, each declared once.
 
 Names are those of rocketmq-spark where it has the option; Spark ignores their case.
 """
 
-import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from mq.client.blocking import BlockingSession
-from mq.client.credentials import AccessKey, read_access_key
-from mq.client.errors import ClientError
 from mq.client.subscription import SQL92, TAG
-from mq.client.tls import client_context
 from mq.pipeline import parsing
+from mq.pipeline.declared import ClusterOptions, example_of, option, read_declared, wrong
 from mq.pipeline.errors import OptionError
 from mq.pipeline.parsing import Position
 from mq.pipeline.puller import PullSettings
 from mq.protocol.names import TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import ALL_TAGS, TagExpression
-
-_TLS_NAMES = (
-    "tls.client.trustCertPath",
-    "tls.client.authServer",
-    "tls.client.certPath",
-    "tls.client.keyPath",
-    "tls.client.keyPassword",
-)
-
-
-def option(name: str, parse: Callable[[str], Any], example: str, default: Any = None) -> Any:
-    """A field of `ReadOptions`: `parse` raises ValueError or ClientError for text that is wrong."""
-    return field(default=default, metadata={"name": name, "parse": parse, "example": example})
 
 
 def _commit_offsets(text: str) -> bool:
@@ -48,19 +29,13 @@ def _expression_type(text: str) -> str:
     return text.strip().upper()
 
 
-def _acl_file(text: str) -> AccessKey:
-    """Read on the driver; executors get the key with their tasks, and need no file."""
-    return read_access_key(Path(text))
-
-
 _OFFSETS_EXAMPLE = '{"Orders": {"broker-a": {"0": 23, "1": -2}}}'
 
 
 @dataclass(frozen=True)
-class ReadOptions:
+class ReadOptions(ClusterOptions):
     """What a query reads, and how."""
 
-    name_server: str = option("nameServer", parsing.name_servers, "127.0.0.1:9876")
     topics: tuple[str, ...] = option("topic", parsing.topics, "Orders,Refunds", ())
     topic_pattern: str | None = option("topicPattern", parsing.pattern, "Orders-.*")
     group: str = option("group", check_group, "spark-orders", TOOLS_CONSUMER_GROUP)
@@ -87,19 +62,10 @@ class ReadOptions:
     commit_offsets: bool = option("commitOffsets", _commit_offsets, "group", False)
     min_partitions: int | None = option("minPartitions", parsing.number(1, 100_000), "16")
     include_properties: bool = option("includeProperties", parsing.yes, "true", False)
-    access_key: AccessKey | None = option("aclFile", _acl_file, "/etc/mq/tools.yml")
-    tls: bool = option("useTLS", parsing.yes, "true", False)
-    tls_properties: tuple[tuple[str, str], ...] = ()
 
     def session(self) -> BlockingSession:
         """A session to the cluster. Raises ClientError for TLS files that cannot be used."""
-        context = client_context(dict(self.tls_properties)) if self.tls else None
-        return BlockingSession(
-            self.name_server,
-            timeout=self.timeout_ms / 1000,
-            credentials=self.access_key,
-            tls=context,
-        )
+        return self.open_session(self.timeout_ms / 1000)
 
     def pull_settings(self) -> PullSettings:
         return PullSettings(
@@ -120,8 +86,7 @@ class ReadOptions:
 
 def example(name: str) -> str:
     """A right value of an option."""
-    text: str = _DECLARED[name.lower()].metadata["example"]
-    return text
+    return example_of(ReadOptions, name)
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -129,39 +94,13 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 
     Raises OptionError that names the option and shows a right one.
     """
-    values: dict[str, Any] = {}
-    tls_properties = []
-    for key, text in given.items():
-        name = key.lower()
-        if name in _TLS_BY_LOWER:
-            tls_properties.append((_TLS_BY_LOWER[name], text))
-        elif name in _DECLARED:
-            declared = _DECLARED[name]
-            values[declared.name] = _read(declared.metadata, text)
-        else:
-            raise _unknown(key)
-    options = ReadOptions(**values, tls_properties=tuple(tls_properties))
+    options = read_declared(ReadOptions, given)
+    options.check_cluster()
     _check_together(options)
     return options
 
 
-def _read(declared: Mapping[str, Any], text: str) -> Any:
-    try:
-        return declared["parse"](text)
-    except (ValueError, ClientError) as error:
-        raise OptionError(declared["name"], str(error), declared["example"]) from None
-
-
-def _unknown(key: str) -> OptionError:
-    near = difflib.get_close_matches(key.lower(), _DECLARED, 1, 0.0)[0]
-    declared = _DECLARED[near].metadata
-    name, example = declared["name"], declared["example"]
-    return OptionError(key, f"there is none; did you mean {name}?", example, name)
-
-
 def _check_together(options: ReadOptions) -> None:
-    if not options.name_server:
-        raise _missing("nameServer", "it is needed: the address of a name server")
     if bool(options.topics) == (options.topic_pattern is not None):
         raise _missing("topic", "give either this or topicPattern")
     if options.starting_offsets is not None and options.starting_timestamp is not None:
@@ -175,20 +114,7 @@ def _check_together(options: ReadOptions) -> None:
             options.tags()
         except ValueError as error:
             raise _missing("subExpression", str(error)) from None
-    if options.tls:
-        try:
-            client_context(dict(options.tls_properties))
-        except ClientError as error:
-            raise OptionError("useTLS", str(error), "true") from None
 
 
 def _missing(name: str, reason: str) -> OptionError:
-    return OptionError(name, reason, example(name))
-
-
-_DECLARED = {
-    declared.metadata["name"].lower(): declared
-    for declared in fields(ReadOptions)
-    if "name" in declared.metadata
-}
-_TLS_BY_LOWER = {name.lower(): name for name in _TLS_NAMES}
+    return wrong(ReadOptions, name, reason)
