@@ -1,0 +1,143 @@
+"""The page of a report: one file of HTML that needs nothing else, not even a network.
+
+Pictures are SVG in the page, and the figures stand beside each in a table. Whatever text comes from
+a cluster is escaped, and the page forbids itself scripts and anything from elsewhere, so that a
+message whose key is a script is shown, not run.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+Cell = str | int | float | bool | datetime | None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    `picture` is SVG of mq.pipeline.jobs.pictures or empty. Without `columns` there is no table.
+    """
+
+    title: str
+    text: str = ""
+    picture: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+
+
+_LIGHT = ("#1b62a5", "#b5420c", "#2b7a2b", "#8a2be2", "#a3261f", "#6b4c3b", "#b0247e", "#4d5358")
+_DARK = ("#7ab8f5", "#f2a65a", "#7ddc7d", "#c9a0ff", "#ff8f88", "#d3b09c", "#f78fd0", "#c3c9ce")
+
+_STYLE = """\
+:root { color-scheme: light dark; --text: #1a1a1a; --ground: #ffffff; --weak: #5c5c5c;
+  --grid: #d9d9d9; --stripe: #f4f4f4; LIGHT }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e6e6e6; --ground: #161616; --weak: #a8a8a8; --grid: #3d3d3d;
+    --stripe: #202020; DARK }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--ground);
+  max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+p.made { color: var(--weak); }
+div.table { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .75rem; text-align: left; border-bottom: 1px solid var(--grid);
+  vertical-align: top; overflow-wrap: anywhere; }
+td.number, th.number { text-align: right; overflow-wrap: normal; white-space: nowrap; }
+tbody tr:nth-child(even) { background: var(--stripe); }
+svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+svg text { fill: var(--text); } svg .grid { stroke: var(--grid); } svg .bar { fill: var(--c0); }
+SERIES
+"""
+
+
+def page(title: str, sections: Iterable[Section], made: datetime, summary: str = "") -> str:
+    """The whole page; `made` is when the report was."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        '<meta http-equiv="Content-Security-Policy"'
+        " content=\"default-src 'none'; style-src 'unsafe-inline'\">",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(title)}</title>",
+        f"<style>\n{_style()}</style>",
+        "</head>",
+        "<body>",
+        f"<h1>{escape(title)}</h1>",
+        f'<p class="made">{shown(made)}</p>',
+    ]
+    if summary:
+        parts.append(f"<p>{escape(summary)}</p>")
+    for section in sections:
+        parts += _section(section)
+    return "\n".join([*parts, "</body>", "</html>", ""])
+
+
+def shown(value: Cell) -> str:
+    """A cell as people read it: times in UTC, large numbers in groups of three digits."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return aware.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return value
+
+
+def _section(section: Section) -> list[str]:
+    parts = ["<section>", f"<h2>{escape(section.title)}</h2>"]
+    if section.text:
+        parts += [f"<p>{escape(line)}</p>" for line in section.text.split("\n")]
+    if section.picture:
+        parts.append(section.picture)
+    if section.columns:
+        parts += _table(section.columns, section.rows)
+    return [*parts, "</section>"]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    numeric = [
+        bool(rows) and all(_is_number(row[index]) or row[index] is None for row in rows)
+        for index in range(len(columns))
+    ]
+    kinds = [' class="number"' if each else "" for each in numeric]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(name)}</th>'
+        for kind, name in zip(kinds, columns, strict=True)
+    )
+    parts = ['<div class="table"><table>', f"<thead><tr>{head}</tr></thead>", "<tbody>"]
+    for row in rows:
+        cells = "".join(
+            f"<td{kind}>{escape(shown(value))}</td>"
+            for kind, value in zip(kinds, row, strict=True)
+        )
+        parts.append(f"<tr>{cells}</tr>")
+    if not rows:
+        parts.append(f'<tr><td colspan="{len(columns)}">none</td></tr>')
+    return [*parts, "</tbody></table></div>"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _style() -> str:
+    series = "\n".join(
+        f"svg .fill{n} {{ fill: var(--c{n}); }} "
+        f"svg .line{n} {{ fill: none; stroke: var(--c{n}); stroke-width: 2; }}"
+        for n in range(len(_LIGHT))
+    )
+    style = _STYLE.replace("SERIES", series)
+    for word, colors in (("LIGHT", _LIGHT), ("DARK", _DARK)):
+        style = style.replace(word, " ".join(f"--c{n}: {c};" for n, c in enumerate(colors)))
+    return style
