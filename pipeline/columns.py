@@ -131,6 +131,14 @@ def _queue_offset(records: Records, context: Context) -> pa.Array:
     return pa.array(records.queue_offset())
 
 
+def _reconsume_times(records: Records, context: Context) -> pa.Array:
+    return _int32(records.int32(records.positions + 72 + records.born_v6 + records.store_v6))
+
+
+def _stored_size(records: Records, context: Context) -> pa.Array:
+    return _int32(records.int32(records.positions))
+
+
 def _int32(values: Integers) -> pa.Array:
     return pa.array(values.astype(np.int32))
 
@@ -202,6 +210,13 @@ COLUMNS: Mapping[str, Mapping[str, Maker]] = {
     "msgId": {"string": _message_id},
 }
 
+# What a table has if its schema asks for it: how often a message was given back to the broker
+# , and the bytes that it takes in the log, compressed as it is there.
+FURTHER_COLUMNS: Mapping[str, Mapping[str, Maker]] = {
+    "reconsumeTimes": {"int": _reconsume_times},
+    "storedSize": {"int": _stored_size},
+}
+
 
 def default_schema(*, properties_as_map: bool) -> str:
     """All columns, as DDL; properties as JSON text, or as a map."""
@@ -216,11 +231,13 @@ def makers_of(schema: StructType) -> list[Maker]:
 
     Raises SchemaError for a column that messages have not, or not with that type.
     """
-    known = {name.lower(): (name, makers) for name, makers in COLUMNS.items()}
+    all_columns = {**COLUMNS, **FURTHER_COLUMNS}
+    known = {name.lower(): (name, makers) for name, makers in all_columns.items()}
     found = []
     for wanted in schema.fields:
         if wanted.name.lower() not in known:
-            raise SchemaError(f"there is no column {wanted.name}; columns are {', '.join(COLUMNS)}")
+            columns = ", ".join(all_columns)
+            raise SchemaError(f"there is no column {wanted.name}; columns are {columns}")
         name, makers = known[wanted.name.lower()]
         kind = wanted.dataType.simpleString()
         if kind not in makers:

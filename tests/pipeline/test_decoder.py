@@ -212,3 +212,14 @@ def test_cut_records_are_refused() -> None:
     for length in (1, 90, len(record) - 1):
         with pytest.raises(RemoteProtocolError, match="does not begin a message record"):
             walk(bytearray(record), 0, length)
+
+
+def test_columns_that_a_schema_has_to_ask_for() -> None:
+    messages = [
+        message(0, b"four", reconsume_times=3),
+        message(1, b"", born_host=("::1", 1), store_host=("::1", 2), reconsume_times=16),
+    ]
+    rows = decode("reconsumeTimes int, storedSize int", *messages)
+    assert [row["reconsumeTimes"] for row in rows] == [3, 16]
+    assert [row["storedSize"] for row in rows] == [len(encode_record(each)) for each in messages]
+    assert "reconsumeTimes" not in default_schema(properties_as_map=False)
