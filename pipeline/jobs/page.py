@@ -81,7 +81,7 @@ def page(title: str, sections: Iterable[Section], made: datetime, summary: str =
 def shown(value: Cell) -> str:
     """A cell as people read it: times in UTC, large numbers in groups of three digits."""
     if value is None:
-        return "–"
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
@@ -118,8 +118,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     parts = ['<div class="table"><table>', f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     for row in rows:
         cells = "".join(
-            f"<td{kind}>{escape(shown(value))}</td>"
-            for kind, value in zip(kinds, row, strict=True)
+            f"<td{kind}>{escape(shown(value))}</td>" for kind, value in zip(kinds, row, strict=True)
         )
         parts.append(f"<tr>{cells}</tr>")
     if not rows:

@@ -45,7 +45,8 @@ def bars(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> str
         shapes += [
             f'<text x="{_LABEL - 8}" y="{y + 15}" text-anchor="end">'
             f"<title>{escape(name)}</title>{escape(shortened(name))}</text>",
-            f'<rect class="bar" x="{_LABEL}" y="{y + 3}" width="{length:.1f}" height="{_ROW - 7}"/>',
+            f'<rect class="bar" x="{_LABEL}" y="{y + 3}" width="{length:.1f}"'
+            f' height="{_ROW - 7}"/>',
             f'<text x="{_LABEL + length + 6:.1f}" y="{y + 15}">{short_number(value)}{unit}</text>',
         ]
     return _svg(title, _TOP + len(values) * _ROW + 8, shapes)

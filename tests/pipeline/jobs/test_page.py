@@ -36,7 +36,7 @@ class Reader(HTMLParser):
 
 
 def test_a_page_holds_its_tables_and_pictures_and_nothing_from_elsewhere() -> None:
-    rows = [("<script>alert(1)</script>", 1234567, 0.5), ('"&\'', None, 2000.0)]
+    rows = [("<script>alert(1)</script>", 1234567, 0.5), ("\"&'", None, 2000.0)]
     text = page(
         "Lag & more",
         [
@@ -54,7 +54,7 @@ def test_a_page_holds_its_tables_and_pictures_and_nothing_from_elsewhere() -> No
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "All &lt;is&gt; well" in text
     assert '<td class="number">1,234,567</td>' in text
-    assert '<td class="number">–</td>' in text
+    assert '<td class="number">-</td>' in text
     assert "2026-01-31 08:00:00 UTC" in text
     assert text.count("<svg") == 1 and text.count("<table>") == 2
 
@@ -71,5 +71,5 @@ def test_cells_are_shown_as_people_read_them() -> None:
     assert shown(datetime(2026, 1, 31, 8, 0, tzinfo=east)) == "2026-01-31 06:00:00 UTC"
     assert shown(datetime(2026, 1, 31, 8, 0)) == "2026-01-31 08:00:00 UTC"
     assert [shown(v) for v in (True, 12345, 0.12345, 123456.7, None, "x")] == [
-        *("yes", "12,345", "0.123", "123,457", "–", "x")
+        *("yes", "12,345", "0.123", "123,457", "-", "x")
     ]
