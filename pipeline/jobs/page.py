@@ -5,27 +5,23 @@ a cluster is escaped, and the page forbids itself scripts and anything from else
 message whose key is a script is shown, not run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-Cell = str | int | float | bool | datetime | None
+from mq.pipeline.jobs.outcome import Table
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report.
-
-    `picture` is SVG of mq.pipeline.jobs.pictures or empty. Without `columns` there is no table.
-    """
+    """A part of a report: `picture` is SVG of mq.pipeline.jobs.pictures, or empty."""
 
     title: str
     text: str = ""
     picture: str = ""
-    columns: Sequence[str] = ()
-    rows: Sequence[Sequence[Any]] = ()
+    table: Table | None = None
 
 
 _LIGHT = ("#1b62a5", "#b5420c", "#2b7a2b", "#8a2be2", "#a3261f", "#6b4c3b", "#b0247e", "#4d5358")
@@ -69,7 +65,7 @@ def page(title: str, sections: Iterable[Section], made: datetime, summary: str =
         "</head>",
         "<body>",
         f"<h1>{escape(title)}</h1>",
-        f'<p class="made">{shown(made)}</p>',
+        f'<p class="made">{when(made)}</p>',
     ]
     if summary:
         parts.append(f"<p>{escape(summary)}</p>")
@@ -78,20 +74,24 @@ def page(title: str, sections: Iterable[Section], made: datetime, summary: str =
     return "\n".join([*parts, "</body>", "</html>", ""])
 
 
-def shown(value: Cell) -> str:
-    """A cell as people read it: times in UTC, large numbers in groups of three digits."""
+def shown(value: Any, kind: str) -> str:
+    """A value of a column as people read it: times in UTC, digits in groups of three."""
     if value is None:
         return "-"
-    if isinstance(value, bool):
+    if kind == "time":
+        return when(datetime.fromtimestamp(value / 1000, UTC))
+    if kind == "flag":
         return "yes" if value else "no"
-    if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return aware.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return value
+    return str(value)
+
+
+def when(time: datetime) -> str:
+    """A point in time, to the second."""
+    return time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _section(section: Section) -> list[str]:
@@ -100,34 +100,28 @@ def _section(section: Section) -> list[str]:
         parts += [f"<p>{escape(line)}</p>" for line in section.text.split("\n")]
     if section.picture:
         parts.append(section.picture)
-    if section.columns:
-        parts += _table(section.columns, section.rows)
+    if section.table is not None:
+        parts += _table(section.table)
     return [*parts, "</section>"]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    numeric = [
-        bool(rows) and all(_is_number(row[index]) or row[index] is None for row in rows)
-        for index in range(len(columns))
-    ]
-    kinds = [' class="number"' if each else "" for each in numeric]
+def _table(table: Table) -> list[str]:
+    columns = table.shape.columns
+    marks = [' class="number"' if column.kind == "number" else "" for column in columns]
     head = "".join(
-        f'<th scope="col"{kind}>{escape(name)}</th>'
-        for kind, name in zip(kinds, columns, strict=True)
+        f'<th scope="col"{mark}>{escape(column.title)}</th>'
+        for mark, column in zip(marks, columns, strict=True)
     )
     parts = ['<div class="table"><table>', f"<thead><tr>{head}</tr></thead>", "<tbody>"]
-    for row in rows:
+    for row in table.rows:
         cells = "".join(
-            f"<td{kind}>{escape(shown(value))}</td>" for kind, value in zip(kinds, row, strict=True)
+            f"<td{mark}>{escape(shown(value, column.kind))}</td>"
+            for mark, column, value in zip(marks, columns, row, strict=True)
         )
         parts.append(f"<tr>{cells}</tr>")
-    if not rows:
+    if not table.rows:
         parts.append(f'<tr><td colspan="{len(columns)}">none</td></tr>')
     return [*parts, "</tbody></table></div>"]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _style() -> str:

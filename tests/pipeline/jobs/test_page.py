@@ -4,9 +4,13 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
 
-from mq.pipeline.jobs.page import Section, page, shown
+from mq.pipeline.jobs.outcome import Shape, number, text, time
+from mq.pipeline.jobs.page import Section, page, shown, when
 from mq.pipeline.jobs.pictures import COLORS, bars
 
+SHAPE = Shape(
+    "queues", "Queues", (text("name", "Name"), number("n", "N"), number("f", "F"), time("t", "T"))
+)
 MADE = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 _VOID = {"meta"}
 
@@ -36,40 +40,41 @@ class Reader(HTMLParser):
 
 
 def test_a_page_holds_its_tables_and_pictures_and_nothing_from_elsewhere() -> None:
-    rows = [("<script>alert(1)</script>", 1234567, 0.5), ("\"&'", None, 2000.0)]
-    text = page(
+    rows = [("<script>alert(1)</script>", 1234567, 0.5, 0), ("\"&'", None, 2000.0, None)]
+    html = page(
         "Lag & more",
         [
-            Section("Queues", "first\nsecond", bars("b", [("q", 1.0)]), ("name", "n", "f"), rows),
-            Section("Empty", columns=("name",)),
+            Section("Queues", "first\nsecond", bars("b", [("q", 1.0)]), SHAPE.of(rows)),
+            Section("Empty", table=SHAPE.of([])),
         ],
         MADE,
         "All <is> well",
     )
-    reader = Reader(text)
+    reader = Reader(html)
     assert reader.open == []
     assert not {"script", "link", "img", "iframe", "object", "base"} & set(reader.tags)
     assert not {"src", "href", "onload", "onclick"} & set(reader.attributes)
-    assert not re.search(r"url\(|@import|https?:", text)
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
-    assert "All &lt;is&gt; well" in text
-    assert '<td class="number">1,234,567</td>' in text
-    assert '<td class="number">-</td>' in text
-    assert "2026-01-31 08:00:00 UTC" in text
-    assert text.count("<svg") == 1 and text.count("<table>") == 2
+    assert not re.search(r"url\(|@import|https?:", html)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "All &lt;is&gt; well" in html
+    assert '<td class="number">1,234,567</td>' in html
+    assert '<td class="number">-</td>' in html
+    assert "2026-01-31 08:00:00 UTC" in html
+    assert html.count("<svg") == 1 and html.count("<table>") == 2
 
 
 def test_every_series_has_a_colour_for_light_and_for_dark() -> None:
-    text = page("t", [], MADE)
-    for number in range(COLORS):
-        assert len(re.findall(rf"--c{number}: #[0-9a-f]{{6}};", text)) == 2
-        assert f".line{number} " in text and f".fill{number} " in text
+    html = page("t", [], MADE)
+    for color in range(COLORS):
+        assert len(re.findall(rf"--c{color}: #[0-9a-f]{{6}};", html)) == 2
+        assert f".line{color} " in html and f".fill{color} " in html
 
 
 def test_cells_are_shown_as_people_read_them() -> None:
     east = timezone(timedelta(hours=2))
-    assert shown(datetime(2026, 1, 31, 8, 0, tzinfo=east)) == "2026-01-31 06:00:00 UTC"
-    assert shown(datetime(2026, 1, 31, 8, 0)) == "2026-01-31 08:00:00 UTC"
-    assert [shown(v) for v in (True, 12345, 0.12345, 123456.7, None, "x")] == [
-        *("yes", "12,345", "0.123", "123,457", "-", "x")
+    assert when(datetime(2026, 1, 31, 8, 0, tzinfo=east)) == "2026-01-31 06:00:00 UTC"
+    assert shown(1_769_846_400_999, "time") == "2026-01-31 08:00:00 UTC"
+    assert [shown(value, "number") for value in (12345, 0.12345, 123456.7, None)] == [
+        *("12,345", "0.123", "123,457", "-")
     ]
+    assert (shown(True, "flag"), shown("x", "text")) == ("yes", "x")
