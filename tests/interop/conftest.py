@@ -1,7 +1,4 @@
-"""Java clusters that the tests of a file share.
-
-Not those of a whole run: an idle Java broker of 5.5 takes a quarter of a core.
-"""
+"""Java clusters that tests share, for it takes ten seconds to start one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +21,9 @@ class JavaCluster:
     home: Path
 
 
-@pytest.fixture(scope="module", params=peers.SERVER_RELEASES)
+# The last one stays until the whole run ends, and an idle Java broker of 5.5 takes a quarter of a
+# core.
+@pytest.fixture(scope="session", params=peers.SERVER_RELEASES[::-1])
 def java_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaCluster]:
@@ -45,7 +44,7 @@ def both_tools(
 ) -> Iterator[Cluster]:
     """A filled cluster of each kind in turn, with the Java mqadmin and ours.
 
-    Tests share it: what they change is of their own.
+    The tests of a file share it: what they change is of their own, but others would find it.
     """
     release: str = request.param
     with cluster_with_both_tools(

@@ -1,0 +1,31 @@
+"""Which tests run in the same process: those of a file, and files that share what starts slowly."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
+ROOT = Path(__file__).resolve().parents[1]
+# Fixtures of a whole run that take ten seconds to start.
+SHARED = re.compile(r"\b(java_cluster|spark): ")
+
+
+@functools.cache
+def group(file: str) -> str:
+    """The fixture that a test file shares with others, or the file itself."""
+    used = sorted(set(SHARED.findall((ROOT / file).read_text(encoding="utf-8"))))
+    return "+".join(used) or file
+
+
+class BySharedFixture(LoadFileScheduling):
+    """As --dist=loadfile, but files with the same shared fixture go to the same process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(super()._split_scope(nodeid))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    return BySharedFixture(config, log) if config.getoption("dist") == "loadfile" else None
