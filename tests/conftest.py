@@ -20,7 +20,7 @@ def group(file: str) -> str:
     return "+".join(used) or file
 
 
-class BySharedFixture(LoadFileScheduling):
+class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no types
     """As --dist=loadfile, but files with the same shared fixture go to the same process."""
 
     def _split_scope(self, nodeid: str) -> str:
