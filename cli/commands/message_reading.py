@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
-Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
+TIMES = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
+CharsetName = Annotated[
+    str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
+]
+SubExpression = Annotated[
+    str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
+]
+BeginTimestamp = Annotated[
+    str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {TIMES}.")
+]
+EndTimestamp = Annotated[
+    str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {TIMES}.")
+]
 
 
 @gives(message_text.COLUMNS, data=message_text.DOCUMENT)
@@ -27,18 +39,10 @@ Begin = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
 async def print_msg(
     call: Call,
     topic: Topic,
-    charset_name: Annotated[
-        str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
-    ] = "UTF-8",
-    sub_expression: Annotated[
-        str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
-    ] = "*",
-    begin_timestamp: Annotated[
-        str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
-    ] = None,
-    end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
-    ] = None,
+    charset_name: CharsetName = "UTF-8",
+    sub_expression: SubExpression = "*",
+    begin_timestamp: BeginTimestamp = None,
+    end_timestamp: EndTimestamp = None,
     print_body: Annotated[
         Truth, typer.Option("-d", "--printBody", help="Whether to show the bodies.")
     ] = Truth.TRUE,
@@ -87,18 +91,10 @@ async def print_msg_by_queue(
         str, typer.Option("-a", "--brokerName", metavar="NAME", help="Broker name.")
     ],
     queue_id: Annotated[int, typer.Option("-i", "--queueId", metavar="ID", help="Queue.")],
-    charset_name: Annotated[
-        str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
-    ] = "UTF-8",
-    sub_expression: Annotated[
-        str, typer.Option("-s", "--subExpression", metavar="TAGS", help="TagA || TagB.")
-    ] = "*",
-    begin_timestamp: Annotated[
-        str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
-    ] = None,
-    end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
-    ] = None,
+    charset_name: CharsetName = "UTF-8",
+    sub_expression: SubExpression = "*",
+    begin_timestamp: BeginTimestamp = None,
+    end_timestamp: EndTimestamp = None,
     print_msg: Annotated[
         Truth, typer.Option("-p", "--printMsg", help="Print the messages.")
     ] = Truth.FALSE,
@@ -162,10 +158,10 @@ async def consume_message(
         str | None, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="As this group.")
     ] = None,
     begin_timestamp: Annotated[
-        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {Begin}.")
+        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {TIMES}.")
     ] = None,
     end_timestamp: Annotated[
-        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {Begin}.")
+        str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help=f"Until: {TIMES}.")
     ] = None,
     message_number: Annotated[
         int, typer.Option("-c", "--MessageNumber", metavar="N", help="At most this many.")
