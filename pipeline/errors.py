@@ -4,7 +4,10 @@ PipelineError
 ├── OptionError        an option is missing, unknown or malformed; names it and shows a right one
 ├── SchemaError        a column that is not there, or of a type that it cannot have
 ├── BrokerDown         a broker does not answer while a query is planned
-└── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
+├── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
+├── RowError           a row that no message can be made of
+├── WriteFailed        rows could not be sent, however often it was tried
+└── CommitFailed       messages that were prepared could not all be made visible
 """
 
 import json
@@ -55,3 +58,15 @@ class BrokerDown(PipelineError):
         )
         self.broker_name = broker_name
         self.topic = topic
+
+
+class RowError(PipelineError):
+    """A row that no message can be made of."""
+
+
+class WriteFailed(PipelineError):
+    """Rows could not be sent, however often it was tried."""
+
+
+class CommitFailed(PipelineError):
+    """Messages that were prepared could not all be made visible."""

@@ -1,12 +1,20 @@
 """The data source `rocketmq`: what Spark makes of `format("rocketmq")` and its options."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from mq.pipeline.batch import BatchReader
 from mq.pipeline.columns import default_schema
 from mq.pipeline.options import ReadOptions, parse_options
+from mq.pipeline.sink import BatchWriter, StreamWriter, check_target, refuse_overwrite
 from mq.pipeline.stream import StreamReader
+from mq.pipeline.write_options import parse_write_options
 
 
 class RocketMQDataSource(DataSource):
@@ -24,6 +32,21 @@ class RocketMQDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(self._options(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = parse_write_options(self.options)
+        if overwrite:
+            refuse_overwrite()
+        writer = BatchWriter(options, schema)
+        check_target(options)
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        # In the output mode "complete" each batch is the whole table: it is appended, too.
+        options = parse_write_options(self.options)
+        writer = StreamWriter(options, schema)
+        check_target(options, in_batches=True)
+        return writer
 
     def _options(self) -> ReadOptions:
         return parse_options(self.options)

@@ -1,0 +1,230 @@
+"""Which micro-batches are committed: a log in a topic of its own.
+
+A decision names a batch of a query, the messages that are to be made visible, and how far the
+topics they are for reached before. It is the point of commit: once it is stored the batch counts,
+whoever dies then. Of several decisions about a batch the first one is the one that counts.
+
+The log has one queue at one broker, so that there is one order. Its records, by tag:
+
+    P<query id>  a part: prepared messages (mq.pipeline.prepared)
+    D<query id>  a decision, JSON: batch, token, ends, and the offsets of its parts
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.outgoing import draft
+from mq.client.pull_consumer import Puller
+from mq.pipeline.declared import wrong
+from mq.pipeline.errors import CommitFailed
+from mq.pipeline.offsets import Offsets, from_nested, to_nested
+from mq.pipeline.prepared import Prepared, from_part, to_parts
+from mq.pipeline.write_options import WriteOptions
+from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.headers.send import SendMessageResponseHeader
+from mq.protocol.message import Message, StoredMessage
+from mq.protocol.message_id import UniqueIdMaker
+from mq.protocol.names import TOOLS_CONSUMER_GROUP
+from mq.protocol.tags import TagExpression
+
+_FIRST_STEP = 64  # offsets looked through first: a query's last decision is near the end
+_LARGEST_STEP = 1 << 20
+_PAUSE = 0.02  # seconds between two looks for what was just stored
+_START_SECONDS = 30.0  # until name servers know a topic that was just made
+_NO_COMPRESSION = 1 << 30
+
+
+class Decision(NamedTuple):
+    """That a batch is committed, and what belongs to it."""
+
+    token: str
+    ends: Offsets  # of the topics, before any of the messages was to be seen
+    prepared: list[Prepared]
+
+
+class _Found(NamedTuple):
+    batch: int
+    offset: int
+    record: dict[str, object]
+
+
+class DecisionLog:
+    """The log of a cluster."""
+
+    def __init__(self, session: BlockingSession, options: WriteOptions) -> None:
+        """Raises OptionError when the log's topic is not usable: see `open_log`."""
+        self._session = session
+        self._options = options
+        self._admin = Admin(session)
+        self._puller = Puller(session, TOOLS_CONSUMER_GROUP)
+        self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time)
+        self._queue = open_log(session, options)
+
+    def find(self, query: str, batch: int) -> Decision | None:
+        """The decision about a batch, if there is one."""
+        address = self._address()
+        topic = self._queue.topic
+        least = run(self._admin.min_offset(address, topic, 0))
+        high = run(self._admin.max_offset(address, topic, 0))
+        step = _FIRST_STEP
+        found: _Found | None = None
+        while high > least:
+            low = max(least, high - step)
+            seen = self._decisions(query, low, high)
+            found = next((each for each in seen if each.batch == batch), found)
+            if any(each.batch < batch for each in seen):
+                break  # those of a query come in the order of its batches
+            high, step = low, min(4 * step, _LARGEST_STEP)
+        return None if found is None else self._read(found)
+
+    def decide(
+        self, query: str, batch: int, ends: Offsets, prepared: Sequence[Prepared]
+    ) -> Decision:
+        """Commit a batch. Returns the decision that counts, which may be that of another driver."""
+        token = uuid.uuid4().hex
+        offsets = [self._put(f"P{query}", part) for part in to_parts(prepared)]
+        record = {
+            "query": query,
+            "batch": batch,
+            "token": token,
+            "ends": to_nested(ends),
+            "parts": offsets,
+        }
+        stored = self._put(f"D{query}", orjson.dumps(record))
+        self._wait_for(stored)
+        decision = self.find(query, batch)
+        if decision is None:
+            raise CommitFailed(f"the decision about batch {batch} is not in {self._queue.topic}")
+        return decision
+
+    # writing --------------------------------------------------------------------------------------
+
+    def _put(self, tag: str, body: bytes) -> int:
+        """Store a record; returns its offset. Tries again as the options say."""
+        message = Message(self._queue.topic, body, tag)
+        outgoing = draft(self._options.group, message, self._next_id, _NO_COMPRESSION)
+        pause = self._options.retry_pause
+        for tries_left in range(self._options.retries, -1, -1):
+            try:
+                response = run(self._session.call(self._address(), outgoing.command(self._queue)))
+                return SendMessageResponseHeader.decode(response.fields).queue_offset
+            except MQError as error:
+                if not tries_left or not error.retriable:
+                    raise
+                self._session.outdate_route(self._queue.topic)
+                time.sleep(pause)
+                pause *= 2
+        raise AssertionError("not reached")
+
+    def _wait_for(self, offset: int) -> None:
+        """Until a record can be read: brokers build their queues a moment after they store."""
+        deadline = time.monotonic() + self._options.timeout
+        while run(self._admin.max_offset(self._address(), self._queue.topic, 0)) <= offset:
+            if time.monotonic() > deadline:
+                raise CommitFailed(f"{self._queue}: offset {offset} was stored, but is not there")
+            time.sleep(_PAUSE)
+
+    # reading --------------------------------------------------------------------------------------
+
+    def _decisions(self, query: str, low: int, high: int) -> list[_Found]:
+        """Those of a query between two offsets, in their order."""
+        found = []
+        for message in self._messages(f"D{query}", low, high):
+            try:
+                record = orjson.loads(message.body)
+                if record["query"] == query:
+                    found.append(_Found(int(record["batch"]), message.queue_offset, record))
+            except (ValueError, KeyError, TypeError) as error:
+                raise self._damaged(message.queue_offset, error) from None
+        return found
+
+    def _read(self, found: _Found) -> Decision:
+        try:
+            record = found.record
+            parts = record["parts"]
+            assert isinstance(parts, list)
+            prepared = [each for offset in parts for each in self._part(int(offset))]
+            return Decision(str(record["token"]), from_nested(record["ends"]), prepared)
+        except (ValueError, KeyError, TypeError, AssertionError) as error:
+            raise self._damaged(found.offset, error) from None
+
+    def _part(self, offset: int) -> list[Prepared]:
+        (message,) = self._messages("*", offset, offset + 1)
+        return from_part(message.body)
+
+    def _messages(self, tag: str, low: int, high: int) -> list[StoredMessage]:
+        tags = TagExpression.parse(tag)
+        found: list[StoredMessage] = []
+        while low < high:
+            pulled = run(self._puller.pull(self._queue, low, tags, subscription=tag))
+            found += [each for each in pulled.messages if each.queue_offset < high]
+            if pulled.next_offset <= low:
+                break
+            low = pulled.next_offset
+        return found
+
+    def _damaged(self, offset: int, error: Exception) -> CommitFailed:
+        return CommitFailed(
+            f"offset {offset} of {self._queue.topic} is no record of a commit: {error!r}. Nobody "
+            "else may send to that topic"
+        )
+
+    def _address(self) -> str:
+        return run(self._session.master_address(self._queue.topic, self._queue.broker_name))
+
+
+def open_log(session: BlockingSession, options: WriteOptions) -> MessageQueue:
+    """The queue of the log. Its topic is made at a broker of the cluster if it is not there.
+
+    Raises OptionError if it cannot be made, or is at several brokers.
+    """
+    topic = options.commit_topic
+    deadline = time.monotonic() + _START_SECONDS
+    made = False
+    while True:
+        try:
+            route = run(session.route(topic))
+            break
+        except RouteNotFound:
+            if not made:
+                _make(session, options)
+                made = True
+            elif time.monotonic() > deadline:
+                raise wrong(WriteOptions, "commitTopic", f"no name server knows {topic}") from None
+            time.sleep(_PAUSE)
+        except (ConnectError, RequestTimeout) as error:
+            raise wrong(WriteOptions, "nameServer", str(error)) from None
+    brokers = sorted(queues.broker_name for queues in route.queue_datas)
+    if len(brokers) != 1:
+        raise wrong(
+            WriteOptions,
+            "commitTopic",
+            f"topic {topic} is at the brokers {', '.join(brokers)}: it has to be at one only, so "
+            "that there is one order of commits",
+        )
+    return MessageQueue(topic, brokers[0], 0)
+
+
+def _make(session: BlockingSession, options: WriteOptions) -> None:
+    topic = options.commit_topic
+    config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=6)
+    try:
+        info = run(Admin(session).cluster_info())
+        names = sorted(info.broker_addr_table)
+        addresses = info.broker_addr_table[names[0]].broker_addrs
+        run(Admin(session).create_topic(addresses[0], config))
+    except (MQError, LookupError) as error:
+        raise wrong(
+            WriteOptions,
+            "commitTopic",
+            f"topic {topic} is not there and cannot be made ({error}): make it with one queue at "
+            f"one broker: mq topic updateTopic -b BROKER:10911 -t {topic} -r 1 -w 1",
+        ) from None

@@ -1,0 +1,294 @@
+"""From record batches to requests that send their rows.
+
+Rows that may share a request become one batch (SEND_BATCH_MESSAGE): Arrow joins heads, bodies and
+properties of all of them to the bytes that go out, a row is no Python object. Delayed rows, rows
+for retry topics, very large ones and those of transactions are sent one by one: brokers take no
+batches of them. Requests come in the order of their rows, as far as they are for the same queue.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mq.client.outgoing import DEFAULT_QUEUES
+from mq.pipeline.sink_columns import Messages, SinkColumns, check_properties
+from mq.pipeline.sink_queues import QueueChoice
+from mq.pipeline.write_options import WriteOptions
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.compression import compress
+from mq.protocol.flags import SysFlag
+from mq.protocol.message_id import UniqueIdMaker
+from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX
+from mq.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PropertyKey
+
+_SLICE_BYTES = 32 * 1024 * 1024  # bodies that are worked on at a time: what a task holds twice
+_SLICE_ROWS = 16_384  # fewer than a unique id's counter counts
+_COMPRESSION_LEVEL = 5  # as Java's producers
+
+# How a row travels; rows next to each other that do so alike share a request.
+_IN_BATCH, _IN_COMPRESSED_BATCH, _SINGLE, _SINGLE_COMPRESSED = range(4)
+
+# One message of a batch up to its body (mq.protocol.batch).
+_HEAD = np.dtype(
+    [("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body", ">i4")]
+)
+_WAIT = f"{PropertyKey.WAIT_STORE}{NAME_VALUE_SEPARATOR}true"
+
+
+class Outgoing(NamedTuple):
+    """A request for some rows, but for the queue that it goes to."""
+
+    topic: str
+    queue: MessageQueue | None  # None: any
+    rows: int
+    code: RequestCode
+    fields: dict[str, str]
+    body: bytes | memoryview
+    unique_id: str  # of a single message, "" of a batch
+
+    def command(self, queue: MessageQueue, opaque: int) -> Command:
+        """The request that sends the rows to `queue`."""
+        fields = {**self.fields, "e": str(queue.queue_id), "n": queue.broker_name}
+        return Command(self.code, fields, bytes(self.body), opaque=opaque)
+
+
+class UniqueIds:
+    """Unique ids of messages, many at a time."""
+
+    def __init__(self, host: str) -> None:
+        """`host` is the address of this machine in figures, IPv4."""
+        first = UniqueIdMaker(host, os.getpid(), time.time)()
+        self._prefix = np.frombuffer(first[:-12].encode(), np.uint8)
+        self._started = time.monotonic()
+        self._elapsed = int(first[-12:-4], 16)  # ms since the month began, then
+        self._next = 0  # ms and counter as one number
+
+    def take(self, count: int) -> pa.Array:
+        """So many further ids, as strings."""
+        now = self._elapsed + int((time.monotonic() - self._started) * 1000)
+        begin = max(self._next, now << 16)
+        self._next = begin + count
+        numbers = np.arange(begin, begin + count, dtype=np.uint64).astype(">u8")
+        digits = _HEX[numbers.view(np.uint8).reshape(count, 8)[:, 2:]].reshape(count, 12)
+        texts = np.empty((count, len(self._prefix) + 12), np.uint8)
+        texts[:, :-12] = self._prefix
+        texts[:, -12:] = digits
+        fixed = pa.Array.from_buffers(
+            pa.binary(texts.shape[1]), count, [None, pa.py_buffer(texts.tobytes())]
+        )
+        return fixed.cast(pa.binary()).cast(pa.string())
+
+
+_HEX: npt.NDArray[np.uint8] = np.frombuffer(
+    b"".join(b"%02X" % value for value in range(256)), np.uint8
+).reshape(256, 2)
+
+
+class Encoder:
+    """Makes the requests of a task."""
+
+    def __init__(
+        self, columns: SinkColumns, options: WriteOptions, queues: QueueChoice, ids: UniqueIds
+    ) -> None:
+        self._columns = columns
+        self._options = options
+        self._queues = queues
+        self._ids = ids
+
+    def requests(self, batch: pa.RecordBatch) -> Iterator[Outgoing]:
+        """The requests that send the rows of a record batch. Raises RowError."""
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, self._length(batch, start))
+            start += part.num_rows
+            messages = self._columns.messages(part)
+            ids = self._ids.take(part.num_rows)
+            text = self._properties(messages, ids)
+            for topic, queue, rows in self._queues.groups(messages, part.num_rows):
+                yield from self._group(topic, queue, rows, messages, text, ids)
+
+    def _length(self, batch: pa.RecordBatch, start: int) -> int:
+        """How many rows to work on, so that memory stays flat however large bodies are."""
+        rows: int = min(_SLICE_ROWS, batch.num_rows - start)
+        if batch.nbytes <= _SLICE_BYTES:
+            return rows
+        ends = np.cumsum(self._columns.sizes(batch.slice(start, rows)))
+        return max(1, int(np.searchsorted(ends, _SLICE_BYTES, "right")))
+
+    def _properties(self, messages: Messages, ids: pa.Array) -> pa.Array:
+        last = pa.scalar(f"{PropertyKey.UNIQUE_KEY}{NAME_VALUE_SEPARATOR}")
+        parts = [*messages.properties]
+        if self._options.exactly_once:
+            prepared = {
+                PropertyKey.TRANSACTION_PREPARED: "true",
+                PropertyKey.PRODUCER_GROUP: self._options.group,
+            }
+            text = "".join(
+                f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
+                for name, value in prepared.items()
+            )
+            parts.append(pa.scalar(text))
+        joined = pc.binary_join_element_wise(*parts, last, ids, "")
+        check_properties(joined)
+        return joined
+
+    def _group(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        rows: pa.Array | None,
+        messages: Messages,
+        text: pa.Array,
+        ids: pa.Array,
+    ) -> Iterator[Outgoing]:
+        """The requests for the rows at some places (None: all of them) of one topic or queue."""
+        body, flag, delayed = messages.body, messages.flag, messages.delayed
+        if rows is not None:
+            body, text, ids = body.take(rows), text.take(rows), ids.take(rows)
+            places = rows.to_numpy()
+            flag = None if flag is None else flag[places]
+            delayed = None if delayed is None else delayed[places]
+        body, how = self._how(topic, body, pc.binary_length(text).to_numpy(), delayed)
+        edges = [0, *(np.flatnonzero(np.diff(how)) + 1).tolist(), len(how)]
+        for begin, end in pairwise(edges):
+            count = end - begin
+            some = None if flag is None else flag[begin:end]
+            if how[begin] in (_IN_BATCH, _IN_COMPRESSED_BATCH):
+                sys_flag = self._sys_flag if how[begin] == _IN_COMPRESSED_BATCH else 0
+                yield from self._batches(
+                    topic, queue, body.slice(begin, count), text.slice(begin, count), some, sys_flag
+                )
+            else:
+                sys_flag = self._sys_flag if how[begin] == _SINGLE_COMPRESSED else 0
+                yield from self._singles(
+                    topic,
+                    queue,
+                    body.slice(begin, count),
+                    text.slice(begin, count).to_pylist(),
+                    ids.slice(begin, count).to_pylist(),
+                    [0] * count if some is None else some.tolist(),
+                    sys_flag,
+                )
+
+    def _how(
+        self,
+        topic: str,
+        body: pa.Array,
+        text_length: npt.NDArray[np.int32],
+        delayed: npt.NDArray[np.bool_] | None,
+    ) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """The bodies, compressed where they are to be, and how each row travels."""
+        lengths = pc.binary_length(body).to_numpy()
+        compressed = np.zeros(len(body), np.bool_)
+        kind = self._options.compression
+        if kind is not None:
+            compressed = lengths >= self._options.compress_over
+            if compressed.any():
+                body = pa.array(
+                    [
+                        compress(each, kind, _COMPRESSION_LEVEL) if wanted else each
+                        for each, wanted in zip(body.to_pylist(), compressed, strict=True)
+                    ],
+                    pa.binary(),
+                )
+                lengths = pc.binary_length(body).to_numpy()
+        single = lengths + text_length + _HEAD.itemsize + 2 > self._options.batch_bytes
+        if delayed is not None:
+            single = single | delayed
+        if topic.startswith(RETRY_PREFIX) or self._options.exactly_once:
+            single[:] = True
+        return body, compressed + 2 * single.astype(np.int64)
+
+    @property
+    def _sys_flag(self) -> int:
+        kind = self._options.compression
+        return 0 if kind is None else kind.sys_flag
+
+    # requests -------------------------------------------------------------------------------------
+
+    def _batches(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        body: pa.Array,
+        text: pa.Array,
+        flag: npt.NDArray[np.int32] | None,
+        sys_flag: int,
+    ) -> Iterator[Outgoing]:
+        count = len(body)
+        text_length = pc.binary_length(text).to_numpy()
+        heads = np.zeros(count, _HEAD)
+        heads["body"] = pc.binary_length(body).to_numpy()
+        heads["size"] = heads["body"] + text_length + _HEAD.itemsize + 2
+        if flag is not None:
+            heads["flag"] = flag
+        joined = pc.binary_join_element_wise(
+            _fixed(heads.tobytes(), count, _HEAD.itemsize),
+            body,
+            _fixed(text_length.astype(">i2").tobytes(), count, 2),
+            text.cast(pa.binary()),
+            b"",
+        )
+        offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1)
+        data = memoryview(joined.buffers()[2])
+        fields = self._fields(topic, sys_flag, 0, _WAIT)
+        fields["m"] = "true"
+        begin = 0
+        while begin < count:
+            most = int(offsets[begin]) + self._options.batch_bytes
+            end = max(begin + 1, int(np.searchsorted(offsets, most, "right")) - 1)
+            piece = data[offsets[begin] : offsets[end]]
+            yield Outgoing(
+                topic, queue, end - begin, RequestCode.SEND_BATCH_MESSAGE, fields, piece, ""
+            )
+            begin = end
+
+    def _singles(
+        self,
+        topic: str,
+        queue: MessageQueue | None,
+        body: pa.Array,
+        texts: list[str],
+        ids: list[str],
+        flags: list[int],
+        sys_flag: int,
+    ) -> Iterator[Outgoing]:
+        if self._options.exactly_once:
+            sys_flag |= SysFlag.TRANSACTION_PREPARED
+        for index, (text, unique, flag) in enumerate(zip(texts, ids, flags, strict=True)):
+            fields = self._fields(topic, sys_flag, flag, text)
+            piece = memoryview(body[index].as_buffer())
+            yield Outgoing(topic, queue, 1, RequestCode.SEND_MESSAGE_V2, fields, piece, unique)
+
+    def _fields(self, topic: str, sys_flag: int, flag: int, properties: str) -> dict[str, str]:
+        """Those of SendMessageRequestHeaderV2 but for the queue, as mq.client.outgoing has them."""
+        return {
+            "a": self._options.group,
+            "b": topic,
+            "c": DEFAULT_TOPIC,
+            "d": str(DEFAULT_QUEUES),
+            "f": str(sys_flag),
+            "g": str(int(time.time() * 1000)),
+            "h": str(flag),
+            "i": properties,
+            "j": "0",
+            "k": "false",
+            "m": "false",
+        }
+
+
+def _fixed(data: bytes, count: int, width: int) -> pa.Array:
+    """Pieces of equal width, as binary."""
+    offsets = np.arange(0, (count + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )

@@ -1,0 +1,217 @@
+"""Writes that are seen once, whoever dies: prepared by tasks, committed by the driver.
+
+Tasks send messages as halves of transactions, which no consumer sees. The driver makes those of the
+task attempts that Spark has accepted visible, and no others: what a killed executor, a second
+attempt or an aborted job has prepared is rolled back, or forgotten by its broker in time.
+
+The commit of a stream's batch is made of many small ones, and Spark repeats a batch if the driver
+dies before all of it is in the checkpoint. So the driver first writes down what it is about to
+commit (mq.pipeline.decisions); who finds such a decision finishes it, and rolls back what the
+repeated tasks have prepared. Which of the messages are visible already is seen in their topics:
+they are read from where they ended at the decision on. docs/decisions/0022 has the limits.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+
+from pyspark.sql.types import StringType, StructType
+
+from mq.client.blocking import run
+from mq.client.errors import BrokerError, MQError
+from mq.pipeline.cluster import Cluster
+from mq.pipeline.decisions import DecisionLog
+from mq.pipeline.errors import CommitFailed
+from mq.pipeline.offsets import Offsets
+from mq.pipeline.options import ReadOptions
+from mq.pipeline.planning import ranges
+from mq.pipeline.prepared import NO_QUEUE, Half, Prepared, are_same
+from mq.pipeline.reading import Partition, read
+from mq.pipeline.window import RequestWindow
+from mq.pipeline.write_options import WriteOptions
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import SysFlag
+from mq.protocol.headers.transaction import EndTransactionRequestHeader
+
+log = logging.getLogger(__name__)
+
+_IN_FLIGHT = 128
+# After the death of a driver its last requests may still be worked on, and their messages not be
+# readable at once.
+_SETTLE_SECONDS = 3.0
+
+_MESSAGE_ID = StructType().add("msgId", StringType())
+
+
+class Transactions:
+    """Ends what tasks have prepared; a context manager."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._session = options.open_session(options.timeout)
+
+    def __enter__(self) -> "Transactions":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._session.close()
+
+    def commit(self, prepared: Sequence[Prepared]) -> None:
+        """Make messages visible. Raises CommitFailed if that cannot be done for all of them."""
+        self._finish(prepared, self._ends(prepared), fresh=True)
+
+    def commit_once(self, query: str, batch: int, prepared: Sequence[Prepared]) -> None:
+        """Make the messages of a batch visible, unless those of an earlier try are: then what that
+        has begun is finished. Raises CommitFailed if it cannot be."""
+        decisions = DecisionLog(self._session, self._options)
+        decision = decisions.find(query, batch)
+        if decision is None:
+            if not any(prepared):
+                return
+            decision = decisions.decide(query, batch, self._ends(prepared), prepared)
+            fresh = are_same(decision.prepared, prepared)
+        else:
+            fresh = False
+        if not fresh:
+            log.warning("batch %d of query %s was committed before: finishing that", batch, query)
+            self.roll_back(prepared)
+        self._finish(decision.prepared, decision.ends, fresh=fresh)
+
+    def abort(self, query: str, batch: int, prepared: Sequence[Prepared]) -> None:
+        """Roll messages back, unless it was decided already that they are to be seen: then they
+        are committed when the query is started again."""
+        try:
+            decision = DecisionLog(self._session, self._options).find(query, batch)
+        except MQError as error:
+            log.warning("batch %d of query %s is left as it is: %s", batch, query, error)
+            return
+        if decision is None or not are_same(decision.prepared, prepared):
+            self.roll_back(prepared)
+
+    def roll_back(self, prepared: Iterable[Prepared]) -> None:
+        """Let nobody see messages. What fails is logged: brokers forget what nobody commits."""
+        failed, error = self._end(_halves(prepared), SysFlag.TRANSACTION_ROLLBACK)
+        if failed:
+            log.warning("%d messages are not rolled back: %s", len(failed), error)
+
+    # committing -----------------------------------------------------------------------------------
+
+    def _finish(self, prepared: Sequence[Prepared], ends: Offsets, *, fresh: bool) -> None:
+        missing = _halves(prepared)
+        pause = _SETTLE_SECONDS
+        if not fresh:
+            time.sleep(_SETTLE_SECONDS)
+            missing = self._missing(missing, ends)
+        for tries_left in range(self._options.retries, -1, -1):
+            failed, error = self._end(missing, SysFlag.TRANSACTION_COMMIT)
+            if not failed:
+                return
+            log.warning("%d messages are not committed yet: %s", len(failed), error)
+            time.sleep(pause)
+            missing = self._missing(failed, ends)
+            if not missing:
+                return
+            pause = max(pause, self._options.retry_pause)
+            if not tries_left or (isinstance(error, BrokerError) and not error.retriable):
+                break
+        raise CommitFailed(
+            f"{len(missing)} of {sum(map(len, prepared))} messages could not be made visible, the "
+            f"others are: {error}. A broker that lost or has given up prepared messages "
+            "(transactionCheckMax) cannot commit them"
+        )
+
+    def _ends(self, prepared: Iterable[Prepared]) -> Offsets:
+        """Where the topics end now."""
+        options = self._reading({each.topic for each in prepared})
+        with Cluster(options) as cluster:
+            bounds = cluster.bounds(options.topics)
+        return {queue: at.end for queue, at in bounds.items()}
+
+    def _missing(self, halves: Sequence[Half], ends: Offsets) -> list[Half]:
+        """Those that cannot be seen in their topics."""
+        options = self._reading({half.topic for half in halves})
+        with Cluster(options) as cluster:
+            bounds = cluster.bounds(options.topics)
+        now = {queue: at.end for queue, at in bounds.items()}
+        begins = {queue: max(ends.get(queue, 0), bounds[queue].begin) for queue in now}
+        seen = {
+            message_id
+            for each in ranges(begins, now)
+            for batch in read(options, _MESSAGE_ID, Partition((each,)))
+            for message_id in batch.column(0).to_pylist()
+        }
+        return [half for half in halves if half.unique_id not in seen]
+
+    def _reading(self, topics: Iterable[str]) -> ReadOptions:
+        """How topics are read, to see what is visible there."""
+        options = self._options
+        return ReadOptions(
+            name_server=options.name_server,
+            access_key=options.access_key,
+            tls=options.tls,
+            tls_properties=options.tls_properties,
+            topics=tuple(sorted(topics)),
+            timeout_ms=options.timeout_ms,
+            retries=options.retries,
+            retry_pause_ms=options.retry_pause_ms,
+        )
+
+    # requests -------------------------------------------------------------------------------------
+
+    def _end(self, halves: Sequence[Half], how: int) -> tuple[list[Half], MQError | None]:
+        """End transactions, those of a queue one after the other. Returns the halves of which it is
+        not known that they have ended, with the last error."""
+        failed: list[Half] = []
+        last: MQError | None = None
+        window: RequestWindow[_Line] = RequestWindow(self._session, self._options.timeout)
+        try:
+            waiting = deque(_lines(halves))
+            while waiting or len(window):
+                while waiting and len(window) < _IN_FLIGHT:
+                    self._send_next(window, waiting.popleft(), how)
+                outcome = window.outcome()
+                line = outcome.token
+                half = line.popleft()
+                if outcome.error is not None:
+                    last = outcome.error
+                    failed += [half, *line]  # those behind it may not overtake it
+                elif line:
+                    waiting.append(line)
+        finally:
+            window.close()
+        return failed, last
+
+    def _send_next(self, window: "RequestWindow[_Line]", line: "_Line", how: int) -> None:
+        half = line[0]
+        header = EndTransactionRequestHeader(
+            producer_group=self._options.group,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical,
+            commit_or_rollback=how,
+            msg_id=half.unique_id,
+            transaction_id=half.unique_id,
+            topic=half.topic,
+            broker=half.broker_name,
+        )
+        command = Command(RequestCode.END_TRANSACTION, header.encode(), opaque=window.next_opaque())
+        address = run(self._session.master_address(half.topic, half.broker_name))
+        window.send(address, command, line)
+
+
+_Line = deque[Half]
+
+
+def _halves(prepared: Iterable[Prepared]) -> list[Half]:
+    return [half for each in prepared for half in each.halves()]
+
+
+def _lines(halves: Iterable[Half]) -> Iterator[_Line]:
+    """Messages whose order counts, in a line for each queue; all others by themselves."""
+    for (_, _, queue_id), group in groupby(halves, lambda half: half[:3]):
+        if queue_id == NO_QUEUE:
+            yield from (deque([half]) for half in group)
+        else:
+            yield deque(group)

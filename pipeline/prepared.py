@@ -1,0 +1,141 @@
+"""Messages that tasks have prepared, and the form in which they are remembered.
+
+A prepared message ("half") is known by where its broker keeps it. A task of a million rows has a
+million of them: they stay packed, 32 bytes each.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import orjson
+
+from mq.pipeline.encoding import Outgoing
+from mq.pipeline.errors import CommitFailed
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message_id import decode_offset_id
+
+_HALF = struct.Struct(
+    ">q"  # position in the commit log
+    "q"  # offset in the queue of halves
+    "16s"  # the unique id of the message
+)
+_LENGTH = struct.Struct(">I")
+_HALVES_PER_PART = 64 * 1024  # 2 MB, half of what a message may have
+
+NO_QUEUE = -1  # the message may overtake others
+
+
+class Half(NamedTuple):
+    """One prepared message."""
+
+    topic: str
+    broker_name: str
+    queue_id: int  # where its order counts, or NO_QUEUE
+    physical: int
+    queue_offset: int  # in the queue of halves
+    unique_id: str
+
+
+class Prepared(NamedTuple):
+    """Messages for one queue, or for any of a broker, in their order."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    packed: bytes
+
+    def __len__(self) -> int:
+        return len(self.packed) // _HALF.size
+
+    def halves(self) -> Iterator[Half]:
+        for physical, queue_offset, unique in _HALF.iter_unpack(self.packed):
+            yield Half(
+                self.topic,
+                self.broker_name,
+                self.queue_id,
+                physical,
+                queue_offset,
+                unique.hex().upper(),
+            )
+
+
+class Halves:
+    """Gathers what a task prepares."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[MessageQueue, bytearray] = {}
+
+    def add(self, outgoing: Outgoing, queue: MessageQueue, fields: dict[str, object]) -> None:
+        """Note a message that was stored, by the fields of the reply. Raises CommitFailed."""
+        try:
+            physical = decode_offset_id(str(fields["msgId"])).offset
+            offset = int(str(fields["queueOffset"]))
+        except (KeyError, ValueError) as error:
+            raise CommitFailed(
+                f"{queue}: the broker does not say where it has a message: {error}"
+            ) from None
+        packed = self._by_queue.setdefault(queue, bytearray())
+        packed += _HALF.pack(physical, offset, bytes.fromhex(outgoing.unique_id))
+
+    def prepared(self, *, ordered: bool) -> list[Prepared]:
+        """All of them. With `ordered` those of a queue keep their order."""
+        return [
+            Prepared(q.topic, q.broker_name, q.queue_id if ordered else NO_QUEUE, bytes(packed))
+            for q, packed in self._by_queue.items()
+        ]
+
+
+def are_same(these: Iterable[Prepared], those: Iterable[Prepared]) -> bool:
+    """Whether both are the same messages, however they are cut."""
+    return _by_queue(these) == _by_queue(those)
+
+
+def _by_queue(prepared: Iterable[Prepared]) -> dict[tuple[str, str, int], bytes]:
+    found: dict[tuple[str, str, int], bytearray] = {}
+    for topic, broker_name, queue_id, packed in prepared:
+        found.setdefault((topic, broker_name, queue_id), bytearray()).extend(packed)
+    return {key: bytes(packed) for key, packed in found.items()}
+
+
+def to_parts(prepared: Iterable[Prepared]) -> Iterator[bytes]:
+    """The bodies of messages that remember them."""
+    heads: list[tuple[str, str, int, int]] = []
+    data = bytearray()
+    for each in prepared:
+        for start in range(0, len(each.packed), _HALVES_PER_PART * _HALF.size):
+            piece = each.packed[start : start + _HALVES_PER_PART * _HALF.size]
+            if data and len(data) + len(piece) > _HALVES_PER_PART * _HALF.size:
+                yield _part(heads, data)
+                heads, data = [], bytearray()
+            heads.append((each.topic, each.broker_name, each.queue_id, len(piece)))
+            data += piece
+    if heads:
+        yield _part(heads, data)
+
+
+def _part(heads: list[tuple[str, str, int, int]], data: bytearray) -> bytes:
+    head = orjson.dumps(heads)
+    return zlib.compress(_LENGTH.pack(len(head)) + head + data, 1)
+
+
+def from_part(body: bytes) -> list[Prepared]:
+    """Read what `to_parts` made. Raises ValueError for anything else."""
+    limit = 2 * _HALVES_PER_PART * _HALF.size
+    unpacker = zlib.decompressobj()
+    try:
+        data = unpacker.decompress(body, limit)
+        (length,) = _LENGTH.unpack_from(data)
+        heads = orjson.loads(data[_LENGTH.size : _LENGTH.size + length])
+        found = []
+        at = _LENGTH.size + length
+        for topic, broker_name, queue_id, size in heads:
+            packed = data[at : at + size]
+            if len(packed) != size or size % _HALF.size or type(queue_id) is not int:
+                raise ValueError("its lengths do not add up")
+            found.append(Prepared(str(topic), str(broker_name), queue_id, packed))
+            at += size
+    except (zlib.error, struct.error, TypeError) as error:
+        raise ValueError(str(error)) from None
+    return found

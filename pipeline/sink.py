@@ -1,0 +1,183 @@
+"""Tables and streams written to topics.
+
+Rows are sent as they come: once a task has ended all its messages are stored, and messages of a
+task that failed and was repeated are there twice. With exactlyOnce they are prepared instead (see
+mq.pipeline.exactly_once), and consumers see them when the whole job or micro-batch has ended.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+from pyspark.taskcontext import TaskContext
+
+from mq.client.blocking import BlockingSession, run
+from mq.client.errors import BrokerError, ClientError, MQError, RouteNotFound
+from mq.pipeline.decisions import open_log
+from mq.pipeline.declared import wrong
+from mq.pipeline.encoding import Encoder, UniqueIds
+from mq.pipeline.errors import PipelineError
+from mq.pipeline.exactly_once import Transactions
+from mq.pipeline.prepared import Halves, Prepared
+from mq.pipeline.sending import Sender
+from mq.pipeline.sink_columns import SinkColumns
+from mq.pipeline.sink_queues import QueueChoice, target_of
+from mq.pipeline.write_options import WriteOptions
+from mq.protocol.bodies import HeartbeatData, ProducerData
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.names import DEFAULT_TOPIC
+
+_QUERY_ID = "sql.streaming.queryId"  # a local property of Spark's, the same after a restart
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written."""
+
+    rows: int
+    query: str | None = None  # the id of the streaming query
+    prepared: list[Prepared] = field(default_factory=list)
+
+
+class _Writer:
+    """What the writers of tables and streams have in common."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """Raises SchemaError and OptionError for what could not be written."""
+        self._options = options
+        self._columns = SinkColumns(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """What a task does."""
+        options = self._options
+        halves = Halves() if options.exactly_once else None
+        rows = 0
+        with options.open_session(options.timeout) as session:
+            queues = QueueChoice(session, options.topic)
+            encoder = Encoder(self._columns, options, queues, UniqueIds(own_address()))
+            with Sender(session, options, queues, None if halves is None else halves.add) as sender:
+                for batch in iterator:
+                    rows += batch.num_rows
+                    for outgoing in encoder.requests(batch):
+                        sender.send(outgoing)
+                sender.finish()
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(_QUERY_ID)
+        prepared = [] if halves is None else halves.prepared(ordered=self._columns.ordered)
+        return Written(rows, query, prepared)
+
+    def _prepared(self, messages: list[WriterCommitMessage | None]) -> list[Prepared]:
+        """What the tasks have prepared; those that failed have left no message."""
+        return [
+            each
+            for message in messages
+            if isinstance(message, Written)
+            for each in message.prepared
+        ]
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes a table."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks have ended: let consumers see what they have prepared."""
+        if self._options.exactly_once:
+            with Transactions(self._options) as transactions:
+                transactions.commit(self._prepared(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task has failed for good: nobody is to see what the others have prepared."""
+        if self._options.exactly_once:
+            with Transactions(self._options) as transactions:
+                transactions.roll_back(self._prepared(messages))
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of a batch have ended. Spark commits a batch again after a restart if it does
+        not know how it ended."""
+        query = self._query(messages)
+        if query is not None:
+            with Transactions(self._options) as transactions:
+                transactions.commit_once(query, batchId, self._prepared(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task has failed for good, or `commit` has: what it had decided stays so."""
+        query = self._query(messages)
+        if query is not None:
+            with Transactions(self._options) as transactions:
+                transactions.abort(query, batchId, self._prepared(messages))
+
+    def _query(self, messages: list[WriterCommitMessage | None]) -> str | None:
+        """The query whose batch is to be committed; None if there is nothing to commit."""
+        if not self._options.exactly_once:
+            return None
+        for message in messages:
+            if isinstance(message, Written):
+                return message.query
+        return None
+
+
+def check_target(options: WriteOptions, *, in_batches: bool = False) -> None:
+    """Find out in the driver whether the topic can be written to, `in_batches` of a stream.
+
+    Raises OptionError for name servers that do not answer, topics that are not there and cannot be
+    made, and access keys that a broker refuses.
+    """
+    with options.open_session(options.timeout) as session:
+        topic = options.topic or DEFAULT_TOPIC
+        try:
+            target = target_of(session, topic)
+        except RouteNotFound as error:
+            if options.topic is not None:
+                raise wrong(WriteOptions, "topic", str(error)) from None
+            target = None  # rows may name topics that are there
+        except MQError as error:
+            raise wrong(WriteOptions, "nameServer", str(error)) from None
+        if target is not None:
+            _try_key(options, session, next(iter(target.addresses.values())))
+        if in_batches and options.exactly_once:
+            open_log(session, options)
+
+
+def _try_key(options: WriteOptions, session: BlockingSession, address: str) -> None:
+    """A heartbeat needs an access key that is right, and no permission of any kind."""
+    client = f"{own_address()}@{os.getpid()}#spark"
+    heartbeat = HeartbeatData(
+        client_id=client,
+        producer_data_set=[ProducerData(group_name=f"{options.group}_check")],
+        consumer_data_set=[],
+    )
+    try:
+        run(session.call(address, Command(RequestCode.HEART_BEAT, None, heartbeat.encode())))
+    except BrokerError as error:
+        raise wrong(WriteOptions, "aclFile", str(error)) from None
+    except (MQError, ClientError):
+        return  # a broker that is away is for the tasks, which try again
+
+
+def refuse_overwrite() -> None:
+    """A topic only grows. Raises PipelineError."""
+    raise PipelineError('a topic cannot be overwritten, only appended to: .mode("append")')
+
+
+def own_address() -> str:
+    """An IPv4 address of this machine, for the ids of messages; 127.0.0.1 if it has no other."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; a network of examples
+        except OSError:
+            return "127.0.0.1"
+        address: str = probe.getsockname()[0]
+        return address

@@ -1,0 +1,120 @@
+"""Requests in flight: several at a time, to several brokers, without an event loop."""
+
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from mq.client.blocking import BlockingSession
+from mq.client.errors import ConnectError, MQError, RequestTimeout, for_code
+from mq.pipeline.wire import Wire
+from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
+
+T = TypeVar("T")
+
+# The broker has the message; what it says besides is how safe (SendStatus).
+_STORED = frozenset(
+    int(code)
+    for code in (
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    )
+)
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """What became of a request: the fields of the reply, or what went wrong."""
+
+    token: T
+    fields: dict[str, object]
+    error: MQError | None
+
+
+class RequestWindow(Generic[T]):
+    """Sends requests and gathers their outcomes. Each has a token of its sender's."""
+
+    def __init__(self, session: BlockingSession, timeout: float) -> None:
+        """`timeout` in seconds is for connecting and for each reply."""
+        self._session = session
+        self._timeout = timeout
+        self._wires: dict[str, Wire] = {}
+        self._in_flight: dict[int, tuple[str, T, int]] = {}  # by opaque: address, token, code
+        self._opaque = 0
+        self._lost: list[Outcome[T]] = []
+
+    def __len__(self) -> int:
+        return len(self._in_flight) + len(self._lost)
+
+    def next_opaque(self) -> int:
+        """The number of the next request."""
+        self._opaque += 1
+        return self._opaque
+
+    def send(self, address: str, command: Command, token: T) -> None:
+        """Send a request, whose `opaque` is of `next_opaque`. What fails is told by `outcome`."""
+        if self._session.credentials is not None:
+            self._session.credentials.sign(command)
+        self._in_flight[command.opaque] = (address, token, command.code)
+        try:
+            wire = self._wires.get(address)
+            if wire is None:
+                wire = self._wires[address] = Wire(address, self._timeout, self._session.tls)
+            wire.send(encode(command))
+        except MQError as error:
+            self._lose(address, error)
+
+    def outcome(self) -> Outcome[T]:
+        """Wait for the outcome of a request, one of those at the broker of the oldest."""
+        while True:
+            if self._lost:
+                return self._lost.pop(0)
+            address, _, code = next(iter(self._in_flight.values()))
+            try:
+                frame = self._wires[address].receive()
+            except RequestTimeout:
+                self._lose(address, RequestTimeout(address, self._timeout, code))
+                continue
+            except MQError as error:
+                self._lose(address, error)
+                continue
+            opaque = frame.header.get("opaque")
+            entry = self._in_flight.pop(opaque, None) if isinstance(opaque, int) else None
+            if entry is None:
+                continue  # what a broker sends by itself
+            return _read(address, entry[1], frame.header)
+
+    def drain(self) -> Iterable[Outcome[T]]:
+        """The outcomes of all that is in flight; what is sent meanwhile is waited for, too."""
+        while len(self):
+            yield self.outcome()
+
+    def close(self) -> None:
+        """Close the connections. Safe to call again."""
+        for wire in self._wires.values():
+            wire.close()
+        self._wires.clear()
+
+    def _lose(self, address: str, error: MQError) -> None:
+        """The connection is no good any more, and nobody knows what became of its requests."""
+        wire = self._wires.pop(address, None)
+        if wire is not None:
+            wire.close()
+        if not isinstance(error, RequestTimeout | ConnectError):
+            error = ConnectError(address, str(error))
+        gone = [opaque for opaque, entry in self._in_flight.items() if entry[0] == address]
+        for opaque in gone:
+            _, token, _ = self._in_flight.pop(opaque)
+            self._lost.append(Outcome(token, {}, error))
+
+
+def _read(address: str, token: T, header: dict[str, object]) -> Outcome[T]:
+    code, remark, fields = header.get("code"), header.get("remark"), header.get("extFields")
+    found = fields if isinstance(fields, dict) else {}
+    if code in _STORED:
+        return Outcome(token, found, None)
+    number = code if isinstance(code, int) else -1
+    return Outcome(
+        token, found, for_code(number, remark if isinstance(remark, str) else None, address)
+    )

@@ -1,0 +1,59 @@
+"""The options of writes, each declared once. Spark ignores the case of their names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mq.client.outgoing import MAX_BODY
+from mq.client.producer import COMPRESS_OVER
+from mq.pipeline import parsing
+from mq.pipeline.declared import ClusterOptions, option, read_declared
+from mq.protocol.compression import CompressionType
+from mq.protocol.names import check_group, check_topic
+
+# Brokers hold a batch to the limit of a message with what they add to each part of it.
+_MOST = MAX_BODY // 2
+
+# What Spark itself puts among the options of a sink.
+_OF_SPARK = ("checkpointlocation",)
+
+_CODECS = {"none": None, **{kind.name.lower(): kind for kind in CompressionType}}
+
+
+def _codec(text: str) -> CompressionType | None:
+    return _CODECS[parsing.choice(*_CODECS)(text)]
+
+
+@dataclass(frozen=True)
+class WriteOptions(ClusterOptions):
+    """Where a query writes to, and how."""
+
+    topic: str | None = option("topic", check_topic, "Orders")
+    group: str = option("group", check_group, "spark-orders", "mq_spark_sink")
+    timeout_ms: int = option("sendTimeoutMs", parsing.number(1, 600_000), "10000", 10_000)
+    retries: int = option("numRetries", parsing.number(0, 1000), "3", 3)
+    retry_pause_ms: int = option("retryIntervalMs", parsing.number(0, 600_000), "1000", 1000)
+    batch_bytes: int = option("sendBatchBytes", parsing.number(1, _MOST), "262144", 256 * 1024)
+    compression: CompressionType | None = option("compression", _codec, "zlib")
+    compress_over: int = option(
+        "compressOverBytes", parsing.number(1, MAX_BODY), "4096", COMPRESS_OVER
+    )
+    exactly_once: bool = option("exactlyOnce", parsing.yes, "true", False)
+    commit_topic: str = option("commitTopic", check_topic, "spark-commits", "mq-spark-commits")
+
+    @property
+    def timeout(self) -> float:
+        """In seconds, for one request."""
+        return self.timeout_ms / 1000
+
+    @property
+    def retry_pause(self) -> float:
+        """In seconds, before the first further try."""
+        return self.retry_pause_ms / 1000
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a write. Raises OptionError that names the one that is wrong."""
+    own = {key: text for key, text in given.items() if key.lower() not in _OF_SPARK}
+    options = read_declared(WriteOptions, own)
+    options.check_cluster()
+    return options

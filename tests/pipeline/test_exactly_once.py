@@ -1,0 +1,190 @@
+"""Commits of what tasks have prepared, with drivers that die in the middle, without Spark."""
+
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mq.protocol.flags import SysFlag
+from mq.testing import RunningBroker
+from tests.pipeline.conftest import require_spark
+
+require_spark()
+
+from mq.pipeline import exactly_once  # noqa: E402
+from mq.pipeline.decisions import DecisionLog, open_log  # noqa: E402
+from mq.pipeline.errors import CommitFailed  # noqa: E402
+from mq.pipeline.exactly_once import Transactions  # noqa: E402
+from mq.pipeline.offsets import Queue  # noqa: E402
+from mq.pipeline.prepared import Half, Prepared, from_part, to_parts  # noqa: E402
+from mq.pipeline.sink import BatchWriter  # noqa: E402
+from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
+from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
+
+import pyarrow as pa  # noqa: E402  # isort: skip
+
+if TYPE_CHECKING:
+    pass
+
+COLUMNS = "body string, shardingKey string"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exactly_once, "_SETTLE_SECONDS", 0.2)
+
+
+def options_for(broker: RunningBroker, topic: str) -> WriteOptions:
+    return parse_write_options(
+        {"nameServer": broker.name_server, "topic": topic, "exactlyOnce": "true"}
+    )
+
+
+def prepare(options: WriteOptions, bodies: Sequence[str]) -> list[Prepared]:
+    """As a task does."""
+    schema, arrow = schema_of(COLUMNS)
+    keys = [f"key-{len(body)}" for body in bodies]
+    batch = pa.RecordBatch.from_arrays([pa.array(bodies), pa.array(keys)], schema=arrow)
+    return BatchWriter(options, schema).write(iter([batch])).prepared
+
+
+def bodies_of(broker: RunningBroker, topic: str) -> list[str]:
+    return sorted(message.body.decode() for message in broker.messages(topic))
+
+
+TEXTS = [f"{n}" for n in range(150)]
+
+
+def test_a_batch_is_seen_once_however_often_it_is_committed(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
+    with Transactions(options) as transactions:
+        for batch in range(3):
+            texts = [f"{batch}-{text}" for text in TEXTS]
+            prepared = prepare(options, texts)
+            assert texts[0] not in bodies_of(mq_session_broker, mq_topic)
+            transactions.commit_once(query, batch, prepared)
+        transactions.commit_once(query, 2, prepared)
+        transactions.commit_once(query, 2, prepare(options, texts))
+        transactions.abort(query, 2, prepared)
+    expected = sorted(f"{batch}-{text}" for batch in range(3) for text in TEXTS)
+    assert bodies_of(mq_session_broker, mq_topic) == expected
+
+
+@pytest.mark.parametrize("committed", [0, 1, 77, 150])
+def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
+    mq_session_broker: RunningBroker, mq_topic: str, committed: int
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
+    first = prepare(options, TEXTS)
+    with Transactions(options) as transactions:
+        ends = transactions._ends(first)
+        with options.open_session(5) as session:
+            DecisionLog(session, options).decide(query, 7, ends, first)
+        halves = [half for each in first for half in each.halves()]
+        transactions._end(halves[:committed], SysFlag.TRANSACTION_COMMIT)
+    assert len(bodies_of(mq_session_broker, mq_topic)) == committed
+
+    again = prepare(options, TEXTS)  # what Spark does when it is started again
+    with Transactions(options) as transactions:
+        transactions.commit_once(query, 7, again)
+        transactions.commit_once(query, 8, prepare(options, ["next"]))
+    assert bodies_of(mq_session_broker, mq_topic) == sorted([*TEXTS, "next"])
+    with Transactions(options) as transactions:
+        halves = [half for each in again for half in each.halves()]
+        failed, _ = transactions._end(halves, SysFlag.TRANSACTION_COMMIT)
+        assert len(failed) == len(halves)  # they were rolled back
+
+
+def test_of_two_drivers_the_first_decision_counts(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
+    one, other = prepare(options, ["same"]), prepare(options, ["same"])
+    ends = {Queue(mq_topic, "broker-a", n): 0 for n in range(4)}
+    with options.open_session(5) as session:
+        log = DecisionLog(session, options)
+        assert log.find(query, 0) is None
+        first = log.decide(query, 0, ends, one)
+        second = log.decide(query, 0, ends, other)  # it had looked before the first decided
+        assert second.token == first.token and second.prepared == one
+        assert second.ends == ends
+    with Transactions(options) as transactions:
+        transactions.abort(query, 0, one)
+        transactions.commit_once(query, 0, other)
+    assert bodies_of(mq_session_broker, mq_topic) == ["same"]
+
+
+def test_an_old_decision_is_found_behind_many_of_others(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
+    mq_session_broker.create_topic(mq_topic)
+    with options.open_session(5) as session:
+        log = DecisionLog(session, options)
+        kept = log.decide(query, 3, {}, prepare(options, ["x"]))
+        for _ in range(100):
+            log._put(f"D{uuid.uuid4()}", b'{"query": "other", "batch": 0}')
+        assert log.find(query, 3) == kept
+        assert log.find(query, 4) is None and log.find(query, 2) is None
+        assert log.find(str(uuid.uuid4()), 3) is None
+
+
+def test_order_is_kept_within_a_key(mq_session_broker: RunningBroker, mq_topic: str) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options = options_for(mq_session_broker, mq_topic)
+    texts = [f"{n:04}" for n in range(400)]
+    with Transactions(options) as transactions:
+        transactions.commit(prepare(options, texts))
+    messages = sorted(mq_session_broker.messages(mq_topic), key=lambda m: m.queue_offset)
+    assert [m.body.decode() for m in messages] == texts
+    assert {m.queue_id for m in messages} == {messages[0].queue_id}
+
+
+def test_what_a_broker_has_given_up_is_told(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
+    prepared = prepare(options, TEXTS)
+    with Transactions(options) as transactions:
+        transactions.roll_back(prepare(options, ["nobody sees this"]))
+        halves = [half for each in prepared for half in each.halves()]
+        transactions._end(halves[:3], SysFlag.TRANSACTION_ROLLBACK)
+        with pytest.raises(CommitFailed, match="messages could not be made visible"):
+            transactions.commit_once(query, 0, prepared)
+
+
+def test_prepared_messages_survive_being_written_down() -> None:
+    halves = [Half("T", "broker-a", 3, 2**40 + n, n, f"{n:032X}") for n in range(10)]
+    packed = b"".join(
+        half.physical.to_bytes(8, "big")
+        + half.queue_offset.to_bytes(8, "big")
+        + bytes.fromhex(half.unique_id)
+        for half in halves
+    )
+    prepared = Prepared("T", "broker-a", 3, packed)
+    assert list(prepared.halves()) == halves and len(prepared) == 10
+    (part,) = to_parts([prepared, prepared])
+    assert from_part(part) == [prepared, prepared]
+    many = Prepared("T", "b", -1, packed * 20_000)
+    parts = list(to_parts([prepared, many]))
+    assert len(parts) == 5 and all(len(each) < 4 << 20 for each in parts)
+    assert b"".join(p.packed for part in parts for p in from_part(part)) == packed * 20_001
+    for damaged in (b"", b"nonsense", part[:-9], part[:20]):
+        with pytest.raises(ValueError):
+            from_part(damaged)
+
+
+def test_the_log_is_at_one_broker_and_made_where_it_is_missing(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path / "store", {"autoCreateTopicEnable": "false"}) as broker:
+        options = options_for(broker, "T")
+        with options.open_session(5) as session:
+            assert open_log(session, options).topic == "mq-spark-commits"
+            assert open_log(session, options).broker_name == "broker-a"

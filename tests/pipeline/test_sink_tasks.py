@@ -1,0 +1,261 @@
+"""What a task of a write does, without Spark around it: rows become messages of a real broker."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.protocol.message import StoredMessage
+from mq.testing import RunningBroker
+from tests.pipeline.conftest import require_spark
+
+require_spark()
+
+import pyarrow as pa  # noqa: E402
+from pyspark.sql.types import (  # noqa: E402
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from mq.pipeline.errors import OptionError, RowError, SchemaError  # noqa: E402
+from mq.pipeline.sink import BatchWriter, check_target  # noqa: E402
+from mq.pipeline.write_options import parse_write_options  # noqa: E402
+from mq.protocol.flags import SysFlag  # noqa: E402
+from mq.protocol.tags import java_hash  # noqa: E402
+
+KINDS: dict[str, tuple[DataType, pa.DataType]] = {
+    "binary": (BinaryType(), pa.binary()),
+    "string": (StringType(), pa.string()),
+    "int": (IntegerType(), pa.int32()),
+    "bigint": (LongType(), pa.int64()),
+    "timestamp": (TimestampType(), pa.timestamp("us", "UTC")),
+    "array<string>": (ArrayType(StringType()), pa.list_(pa.string())),
+    "map<string,string>": (MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string())),
+}
+
+
+def schema_of(columns: str) -> tuple[StructType, pa.Schema]:
+    spark, arrow = StructType(), []
+    for column in columns.split(", "):
+        name, kind = column.split()
+        spark.add(name, KINDS[kind][0])
+        arrow.append((name, KINDS[kind][1]))
+    return spark, pa.schema(arrow)
+
+
+def write(
+    name_server: str,
+    columns: str,
+    rows: Sequence[Sequence[Any]],
+    per_batch: int = 100,
+    **options: str,
+) -> int:
+    """As a task does with all of the rows."""
+    spark, arrow = schema_of(columns)
+    writer = BatchWriter(parse_write_options({"nameServer": name_server, **options}), spark)
+    batches = [
+        pa.RecordBatch.from_arrays(
+            [
+                pa.array([row[place] for row in rows[start : start + per_batch]], field.type)
+                for place, field in enumerate(arrow)
+            ],
+            schema=arrow,
+        )
+        for start in range(0, len(rows), per_batch)
+    ]
+    return writer.write(iter(batches)).rows
+
+
+def test_every_column_becomes_what_it_says(mq_session_broker: RunningBroker, mq_topic: str) -> None:
+    columns = (
+        "body string, tags string, keys array<string>, properties map<string,string>, flag int"
+    )
+    rows: list[list[Any]] = [
+        ["first", "A", ["k1", "k2"], [("of", "mine"), ("UNIQ_KEY", "old"), ("WAIT", "false")], 7],
+        ["zweite ü", None, [], None, None],
+        ["third", "", None, [("of", ""), ("other", "x")], -1],
+    ]
+    assert write(mq_session_broker.name_server, columns, rows, topic=mq_topic) == 3
+    found = {m.body.decode(): m for m in mq_session_broker.messages(mq_topic)}
+    assert set(found) == {"first", "zweite ü", "third"}
+    first, second, third = found["first"], found["zweite ü"], found["third"]
+    assert (first.tags, first.keys, first.flag) == ("A", ("k1", "k2"), 7)
+    assert (second.tags, second.keys, second.flag, third.flag) == (None, (), 0, -1)
+    assert first.properties["of"] == "mine" and third.properties["other"] == "x"
+    assert "of" not in third.properties
+    ids = {m.properties["UNIQ_KEY"] for m in found.values()}
+    assert len(ids) == 3 and {len(each) for each in ids} == {32}
+
+
+def test_rows_that_were_read_can_be_written_again(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    columns = "body binary, properties string"
+    rows = [[b"x", '{"TAGS": "A", "KEYS": "k", "CLUSTER": "old", "UNIQ_KEY": "1", "mine": "2"}']]
+    write(mq_session_broker.name_server, columns, rows, topic=mq_topic)
+    (message,) = mq_session_broker.messages(mq_topic)
+    assert (message.tags, message.keys, message.properties["mine"]) == ("A", ("k",), "2")
+    assert message.properties["UNIQ_KEY"] != "1" and message.properties["CLUSTER"] != "old"
+
+
+def by_queue(messages: Sequence[StoredMessage]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for message in sorted(messages, key=lambda m: m.queue_offset):
+        found.setdefault(message.queue_id, []).append(message.body.decode())
+    return found
+
+
+def test_keys_and_queues_of_rows_choose_queues_and_keep_order(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic, 4)
+    keys = [f"customer-{n % 11}" for n in range(3000)]
+    rows = [[f"{n}", key] for n, key in enumerate(keys)]
+    columns = "body string, shardingKey string"
+    write(mq_session_broker.name_server, columns, rows, topic=mq_topic, sendBatchBytes="2000")
+    expected: dict[int, list[str]] = {}
+    for body, key in rows:
+        expected.setdefault(abs(java_hash(key)) % 4, []).append(body)
+    assert by_queue(mq_session_broker.messages(mq_topic)) == expected
+
+    other = f"{mq_topic}-ids"
+    mq_session_broker.create_topic(other, 4)
+    queues: list[list[Any]] = [[f"{n}", n * 7 % 4, "broker-a", other] for n in range(500)]
+    columns = "body string, queueId int, brokerName string, topic string"
+    write(mq_session_broker.name_server, columns, queues, sendBatchBytes="1000")
+    expected = {}
+    for body, queue_id, *_ in queues:
+        expected.setdefault(queue_id, []).append(body)
+    assert by_queue(mq_session_broker.messages(other)) == expected
+    with pytest.raises(RowError, match=r"there is no queue 4 of topic .*-ids to write to"):
+        write(mq_session_broker.name_server, "body string, queueId int", [["x", 4]], topic=other)
+
+
+def test_rows_of_several_topics_are_sorted_out(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    names = [f"{mq_topic}-{n}" for n in range(3)]
+    for name in (*names, mq_topic):
+        mq_session_broker.create_topic(name, 2)
+    rows = [[f"{n}", names[n % 3] if n % 4 else None] for n in range(60)]
+    write(
+        mq_session_broker.name_server,
+        "body string, topic string",
+        rows,
+        topic=mq_topic,
+        per_batch=7,
+    )
+    for name in (*names, mq_topic):
+        bodies = sorted(int(m.body) for m in mq_session_broker.messages(name))
+        assert bodies == [n for n in range(60) if (rows[n][1] or mq_topic) == name]
+    with pytest.raises(RowError, match="the topic of a row is null"):
+        write(mq_session_broker.name_server, "body string, topic string", rows)
+
+
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+def test_large_bodies_are_compressed_where_that_is_wanted(
+    mq_session_broker: RunningBroker, mq_topic: str, codec: str
+) -> None:
+    chance = random.Random(5)
+    rows = [[b"%d " % n * chance.choice((1, 2000, 300_000))] for n in range(40)]
+    write(mq_session_broker.name_server, "body binary", rows, topic=mq_topic, compression=codec)
+    messages = mq_session_broker.messages(mq_topic)
+    assert sorted(m.body for m in messages) == sorted(body for (body,) in rows)
+    for message in messages:
+        assert bool(message.sys_flag & SysFlag.COMPRESSED) == (len(message.body) >= 4096)
+
+
+def test_a_body_of_four_megabytes_fits_and_more_is_refused(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    most = 4 * 1024 * 1024
+    write(mq_session_broker.name_server, "body binary", [[b"x" * most]] * 2, topic=mq_topic)
+    assert [len(m.body) for m in mq_session_broker.messages(mq_topic)] == [most] * 2
+    with pytest.raises(RowError, match="has 4194305 bytes, the limit of a message is 4194304"):
+        write(mq_session_broker.name_server, "body binary", [[b"x" * (most + 1)]], topic=mq_topic)
+
+
+def test_delayed_rows_come_later(tmp_path: Path) -> None:
+    settings = {"messageDelayLevel": "1s 2s"}
+    with RunningBroker(tmp_path / "store", settings) as broker:
+        rows: list[list[Any]] = [["now", None], ["later", 1], ["too", 0]]
+        write(broker.name_server, "body string, delayLevel int", rows, topic="T")
+        assert sorted(m.body for m in broker.messages("T")) == [b"now", b"too"]
+        assert b"later" in {m.body for m in broker.wait_for_messages("T", 3)}
+        rows = [["at once", None], ["past", 1000]]
+        write(broker.name_server, "body string, deliverAt bigint", rows, topic="U")
+        broker.wait_for_messages("U", 2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "message"),
+    [
+        ("body string", [[None]], "the body of a row is null or empty"),
+        ("body string", [["x"], [""]], "the body of a row is null or empty"),
+        ("body string, tags string", [["x", "a\x02b"]], "the column tags of a row has a character"),
+        ("body string, properties string", [["x", "{oops"]], "are not JSON"),
+        ("body string, properties string", [["x", '{"a": 1}']], "are not an object of texts"),
+        ("body string, keys string", [["x", "k" * 40_000]], "have 40.* bytes, the limit is 32767"),
+        ("body string, delayLevel int", [["x", -1]], "a delayLevel is below 0"),
+        ("body string, topic string", [["x", "a b"]], "the topic of a row: .* illegal characters"),
+    ],
+)
+def test_a_row_that_is_no_message_is_told(
+    mq_session_broker: RunningBroker, mq_topic: str, columns: str, rows: Any, message: str
+) -> None:
+    with pytest.raises(RowError, match=message):
+        write(mq_session_broker.name_server, columns, rows, topic=mq_topic)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ("value string", {}, "a message has no column value to write"),
+        ("body string, BODY string", {}, "there are two columns body"),
+        ("body int", {}, r"column body cannot be int; it is binary or string: select\(col"),
+        ("tags string", {}, "there is no column body"),
+        ("body string", {"topic": ""}, "no topic: .*, or a column topic"),
+        ("body string, queueId int, shardingKey string", {}, "by queueId or by shardingKey, not"),
+        ("body string, brokerName string", {}, "brokerName needs the column queueId"),
+        ("body string, deliverAt timestamp", {"exactlyOnce": "true"}, "cannot be delayed"),
+    ],
+)
+def test_columns_that_make_no_message_are_told_before(
+    columns: str, options: dict[str, str], message: str
+) -> None:
+    given = {"nameServer": "127.0.0.1:1", "topic": "T", **options}
+    if not given["topic"]:
+        del given["topic"]
+    with pytest.raises(SchemaError, match=message):
+        BatchWriter(parse_write_options(given), schema_of(columns)[0])
+
+
+def test_a_target_that_is_not_there_is_told_before(tmp_path: Path) -> None:
+    def check(**options: str) -> None:
+        check_target(parse_write_options(options))
+
+    with pytest.raises(OptionError, match=r"option nameServer: 127\.0\.0\.1:1"):
+        check(nameServer="127.0.0.1:1", topic="T")
+    with RunningBroker(tmp_path / "store", {"autoCreateTopicEnable": "false"}) as broker:
+        with pytest.raises(OptionError, match="option topic: topic T: no name server knows it"):
+            check(nameServer=broker.name_server, topic="T")
+        broker.create_topic("T", 1)
+        check(nameServer=broker.name_server, topic="T")
+    for wrong, text in (
+        ({"compression": "gzip"}, "option compression: 'gzip' is none of none, lz4, zstd, zlib"),
+        ({"sendBatchByte": "1"}, "did you mean sendBatchBytes?"),
+        ({"topic": "a b"}, "option topic: "),
+        ({"exactlyOnce": "yes"}, "option exactlyOnce: 'yes' is neither true nor false"),
+    ):
+        with pytest.raises(OptionError) as raised:
+            parse_write_options({"nameServer": "a:1", **wrong})
+        assert text in str(raised.value)
