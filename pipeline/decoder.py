@@ -8,7 +8,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from mq.pipeline.columns import Context, find_property, is_compressed, makers_of
-from mq.pipeline.records import Records
+from mq.pipeline.records import Integers, Records
 from mq.protocol.compression import decompress
 from mq.protocol.properties import PropertyKey
 
@@ -30,13 +30,13 @@ class Decoder:
         self._tags = frozenset(tags)
 
     def batches(
-        self, buffer: bytearray, positions: Sequence[int], broker_name: str
+        self, buffer: bytearray, positions: Integers, broker_name: str
     ) -> Iterator[pa.RecordBatch]:
         """The messages whose records lie at these positions, which ascend. None makes no batch.
 
         Raises RemoteProtocolError for damaged records and bodies that cannot be decompressed.
         """
-        records = Records(buffer, np.array(positions, np.int64))
+        records = Records(buffer, positions)
         if self._tags:
             found = find_property(records, PropertyKey.TAGS)
             records = records.only(np.array([tag in self._tags for tag in found], np.bool_))

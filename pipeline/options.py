@@ -53,7 +53,7 @@ class ReadOptions(ClusterOptions):
     expression: str = option("subExpression", parsing.text, "TagA || TagB", ALL_TAGS)
     expression_type: str = option("subExpressionType", _expression_type, SQL92, TAG)
     timeout_ms: int = option("pullTimeoutMs", parsing.number(1, 600_000), "10000", 10_000)
-    batch: int = option("pullBatchSize", parsing.number(1, 100_000), "1024", 1024)
+    batch: int = option("pullBatchSize", parsing.number(1, 100_000), "1024", 8192)
     retries: int = option("numRetries", parsing.number(0, 1000), "3", 3)
     retry_pause_ms: int = option("retryIntervalMs", parsing.number(0, 600_000), "1000", 1000)
     max_offsets: int | None = option("maxOffsetsPerTrigger", parsing.number(1, 2**53), "100000")

@@ -6,12 +6,18 @@ a reply says up to which offset it goes, and what is left of its slot becomes a 
 asked for at once. Slots follow the size of the replies: one that came short makes the next slots
 smaller, a row of full ones makes them larger again. Records are handed on as soon as every slot
 before theirs is complete.
+
+Our own brokers give a megabyte at a time to whoever says that he takes it (maxMsgBytes, see
+docs/decisions/0025-large-pulls.md). Their replies are cut by bytes alone, so that the next slots
+are as large as, by the size of the last records, just fits.
 """
 
 import logging
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
+
+import numpy as np
 
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import (
@@ -25,7 +31,7 @@ from mq.client.errors import (
 )
 from mq.client.routes import broker_address
 from mq.pipeline.errors import DataLoss
-from mq.pipeline.records import walk
+from mq.pipeline.records import Integers, walk
 from mq.pipeline.wire import Frame, Wire
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -37,11 +43,15 @@ from mq.protocol.tags import ALL_TAGS
 log = logging.getLogger(__name__)
 
 WINDOW = 16  # pulls under way: hides the way to the broker and back, and bounds what is held back
-_REFILL_AT = WINDOW // 2  # so that several go out with one write: waking the broker is what costs
 # Full replies in a row before slots become larger; twice as many after each time that failed, for
 # then the rest of each slot comes late, and its records far from their neighbours.
 _GROW_AFTER = 2 * WINDOW
 _GROW_AFTER_MOST = 64 * WINDOW
+# Of replies that are larger fewer are under way: as many as come to so many bytes, two at least.
+_WINDOW_BYTES = 4 * 1024 * 1024
+# What a reply may hold, if the broker lets a pull say so. A reply of half of it did.
+_BULK_BYTES = 1024 * 1024
+_FILLED = 0.95  # of it, so that sizes that vary do not make every second reply come short
 _EMPTY_PAUSE = 0.1  # seconds before an offset is asked for again that is not there yet
 
 _FOUND = int(ResponseCode.SUCCESS)
@@ -73,7 +83,7 @@ class PullSettings(NamedTuple):
     group: str
     expression: str = ALL_TAGS
     expression_type: str = "TAG"
-    batch: int = 32  # messages asked for at a time, at most
+    batch: int = 8192  # messages asked for at a time, at most
     timeout: float = 10.0  # seconds for a reply
     retries: int = 3
     retry_pause: float = 1.0  # seconds; twice as long before each further one
@@ -84,7 +94,10 @@ class Segment(NamedTuple):
     """Records that were received: where they begin in a buffer, ascending."""
 
     buffer: bytearray
-    positions: list[int]
+    positions: Integers
+
+
+_NO_RECORDS = Segment(bytearray(), np.empty(0, np.int64))
 
 
 class _Slot:
@@ -125,9 +138,25 @@ class QueuePuller:
     def segments(self) -> Iterator[Segment]:
         """The records of the range in the order of their offsets.
 
-        Raises DataLoss for messages that are not there any more if that is to fail, BrokerError
-        when the broker refuses, and when no try succeeds what the last one met.
+        A segment is good until the next one is asked for: its buffer is used again. Raises DataLoss
+        for messages that are not there any more if that is to fail, BrokerError when the broker
+        refuses, and when no try succeeds what the last one met.
         """
+        buffer = _NO_RECORDS.buffer
+        begun: list[Integers] = []
+        for each in self._replies():
+            # A late reply to an early request lies behind others: positions are to ascend.
+            if each.buffer is not buffer or each.positions[0] < begun[-1][-1]:
+                if begun:
+                    yield Segment(buffer, np.concatenate(begun))
+                self._recycle(buffer)
+                buffer, begun = each.buffer, []
+            begun.append(each.positions)
+        if begun:
+            yield Segment(buffer, np.concatenate(begun))
+
+    def _replies(self) -> Iterator[Segment]:
+        """The records of each reply."""
         try:
             while self._first is not None or self._next_begin < self._range.end:
                 try:
@@ -145,14 +174,24 @@ class QueuePuller:
         finally:
             self._disconnect()
 
+    def _recycle(self, buffer: bytearray) -> None:
+        """Let a buffer be used again, unless it holds replies that wait for others."""
+        slot = self._first
+        while slot is not None:
+            if slot.records is not None and slot.records.buffer is buffer:
+                return
+            slot = slot.next
+        if self._wire is not None:
+            self._wire.recycle(buffer)
+
     # asking ---------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         """Fill the window, with one write."""
         wire = self._connected()
         requests: list[bytes] = []
-        if _REFILL_AT < len(self._asked) < self._window:
-            return
+        if self._window // 2 < len(self._asked) < self._window:
+            return  # several go out with one write: waking the broker is what costs
         while len(self._asked) < self._window and self._next_begin < self._range.end:
             end = min(self._next_begin + self._step, self._range.end)
             slot = _Slot(self._next_begin, end)
@@ -223,17 +262,21 @@ class QueuePuller:
             positions = walk(frame.buffer, frame.body_start, frame.body_end, before)
         except RemoteProtocolError as error:
             raise BadAnswer(address, f"{self._range.queue} at {slot.begin}: {error}") from None
-        self._learn(slot, next_offset)
+        self._learn(slot, next_offset, frame.body_end - frame.body_start)
         slot.records = Segment(frame.buffer, positions)
         self._finish(slot, next_offset)
 
-    def _learn(self, slot: _Slot, next_offset: int) -> None:
-        """Fit the size of the slots to come to what the broker gives."""
-        self._window = WINDOW
-        if next_offset < slot.end:
+    def _learn(self, slot: _Slot, next_offset: int, size: int) -> None:
+        """Fit the size of the slots to come to what the broker gives: so many bytes, this time."""
+        self._window = min(WINDOW, max(2, _WINDOW_BYTES // max(1, size)))
+        given = next_offset - slot.begin
+        if size > _BULK_BYTES // 2:
+            step = int(_FILLED * given * _BULK_BYTES / size)
+            self._step = min(max(1, step), self._settings.batch)
+        elif next_offset < slot.end:
             if slot.end - slot.begin >= self._step:  # else it is one from before the last change
                 self._grow_after = min(2 * self._grow_after, _GROW_AFTER_MOST)
-            self._step = next_offset - slot.begin
+            self._step = given
             self._full_replies = 0
         else:
             self._full_replies += 1
@@ -244,14 +287,14 @@ class QueuePuller:
     def _finish(self, slot: _Slot, next_offset: int) -> None:
         """The slot is complete up to `next_offset`: ask for the rest of it, if there is one."""
         if slot.records is None:
-            slot.records = Segment(bytearray(), [])
-        if next_offset < slot.end:
+            slot.records = _NO_RECORDS
+        if next_offset < slot.end and slot is self._last:
+            self._next_begin = slot.end = next_offset
+        elif next_offset < slot.end:
             rest = _Slot(next_offset, slot.end)
             slot.end = next_offset
             rest.next = slot.next
             slot.next = rest
-            if self._last is slot:
-                self._last = rest
             self._connected().send(self._request(rest))
 
     def _wait_for(self, slot: _Slot, most: int) -> None:
@@ -282,7 +325,7 @@ class QueuePuller:
             self._first = self._first.next
             if self._first is None:
                 self._last = None
-            if records.positions:
+            if len(records.positions):
                 yield records
 
     # connections ----------------------------------------------------------------------------------
@@ -335,4 +378,5 @@ def pull_fields(pulled: QueueRange, settings: PullSettings) -> dict[str, str]:
         "subscription": settings.expression,
         "subVersion": "0",
         "expressionType": settings.expression_type,
+        "maxMsgBytes": str(_BULK_BYTES),
     }

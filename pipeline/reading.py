@@ -27,12 +27,5 @@ def read(
     with options.session() as session:
         for pulled in partition.ranges:
             puller = QueuePuller(session, pulled, options.pull_settings())
-            buffer = bytearray()
-            positions: list[int] = []
-            for segment in puller.segments():
-                # A late reply to an early request lies behind others: Arrow wants them ascending.
-                if segment.buffer is not buffer or segment.positions[0] < positions[-1]:
-                    yield from decoder.batches(buffer, positions, pulled.broker_name)
-                    buffer, positions = segment.buffer, []
-                positions += segment.positions
-            yield from decoder.batches(buffer, positions, pulled.broker_name)
+            for buffer, positions in puller.segments():
+                yield from decoder.batches(buffer, positions, pulled.broker_name)

@@ -2,9 +2,9 @@
 
 A pull reply's body is records as the commit log has them (mq.protocol.message documents the
 layout). Replies lie in one large buffer, with the headers of their frames between them. Walking the
-records takes a step of Python per record, to find where each one begins; everything else is done by
-numpy for all of them: a view that has an integer at every byte of the buffer, aligned or not, is
-indexed with the places of a field.
+records takes a step of Python per record, to find where each one begins, unless all are as long as
+the first. Everything else is done by numpy for all of them: a view that has an integer at every
+byte of the buffer, aligned or not, is indexed with the places of a field.
 """
 
 import struct
@@ -26,27 +26,47 @@ _SMALLEST = 91  # bytes of a record with neither topic nor body nor properties
 _V6_EXTRA = 12  # bytes that an IPv6 address is longer
 
 
-def walk(buffer: bytearray, start: int, end: int, before: int | None = None) -> list[int]:
+def walk(buffer: bytearray, start: int, end: int, before: int | None = None) -> Integers:
     """The positions of the records that fill the bytes from `start` to `end`.
 
     With `before` only of those whose queue offset is less. Raises RemoteProtocolError if they are
     not whole records.
     """
+    positions = _equal_steps(buffer, start, end)
+    if positions is None:
+        positions = np.array(_steps(buffer, start, end), np.int64)
+    if before is None:
+        return positions
+    offset_at = _QUEUE_OFFSET.unpack_from
+    kept = [offset_at(buffer, p + _QUEUE_OFFSET_AT)[0] < before for p in positions.tolist()]
+    return positions[np.array(kept, np.bool_)]
+
+
+def _equal_steps(buffer: bytearray, start: int, end: int) -> Integers | None:
+    """The positions if all records are as long as the first; None if they are not."""
+    if end - start < _SMALLEST:
+        return None
+    size: int = _SIZE.unpack_from(buffer, start)[0]
+    count = (end - start) // size if size >= _SMALLEST else 0
+    if count * size != end - start:
+        return None
+    sizes: npt.NDArray[Any] = np.ndarray((count,), ">i4", buffer, start, (size,))
+    return np.arange(start, end, size) if (sizes == size).all() else None
+
+
+def _steps(buffer: bytearray, start: int, end: int) -> list[int]:
     positions = []
     size_at = _SIZE.unpack_from
     position = start
     while position < end:
-        size = size_at(buffer, position)[0] if end - position >= _SMALLEST else 0
+        (size,) = size_at(buffer, position) if end - position >= _SMALLEST else (0,)
         if not _SMALLEST <= size <= end - position:
             raise RemoteProtocolError(
                 f"byte {position - start} of {end - start} does not begin a message record"
             )
         positions.append(position)
         position += size
-    if before is None:
-        return positions
-    offset_at = _QUEUE_OFFSET.unpack_from
-    return [p for p in positions if offset_at(buffer, p + _QUEUE_OFFSET_AT)[0] < before]
+    return positions
 
 
 class Records:

@@ -17,6 +17,11 @@ from mq.protocol.frame import MAX_FRAME, decode_header
 
 # What becomes one record batch at most: thousands of rows of a kilobyte.
 BUFFER_BYTES = 4 * 1024 * 1024
+# Of a large frame no more is received than its own bytes and the start of the next: what has come
+# of a frame that does not fit into the rest of a buffer has to be copied to another.
+_LARGE = 128 * 1024
+_AHEAD = 4096
+_MOST_SPARE = 2  # buffers kept to be used again
 
 _PREFIX = struct.Struct(">iI")  # length of what follows, serialization << 24 | header length
 
@@ -50,6 +55,7 @@ class Wire:
             except OSError as error:
                 plain.close()
                 raise ConnectError(address, reason_of(error)) from None
+        self._spare: list[bytearray] = []
         self._new_buffer(b"", 0)
 
     def send(self, data: bytes) -> None:
@@ -80,6 +86,19 @@ class Wire:
             raise BadAnswer(self.address, str(error)) from None
         return Frame(header, self._buffer, body_start, self._read)
 
+    def recycle(self, buffer: bytearray) -> None:
+        """Receive into this buffer again: nothing that it holds is needed any more.
+
+        A new one would have to be zeroed, and mapped page by page.
+        """
+        if (
+            buffer is not self._buffer
+            and len(buffer) == BUFFER_BYTES
+            and len(self._spare) < _MOST_SPARE
+            and not any(buffer is other for other in self._spare)
+        ):
+            self._spare.append(buffer)
+
     def close(self) -> None:
         self._socket.close()
 
@@ -87,9 +106,10 @@ class Wire:
         """Wait until there are so many bytes of the next frame, in one buffer."""
         if self._read + count > len(self._buffer):
             self._new_buffer(self._buffer[self._read : self._filled], count)
+        end = len(self._buffer) if count < _LARGE else self._read + count + _AHEAD
         while self._filled - self._read < count:
             try:
-                received = self._socket.recv_into(self._view[self._filled :])
+                received = self._socket.recv_into(self._view[self._filled : end])
             except TimeoutError:
                 raise RequestTimeout(
                     self.address, self._timeout, RequestCode.PULL_MESSAGE
@@ -102,7 +122,8 @@ class Wire:
 
     def _new_buffer(self, begun: bytes | bytearray, least: int) -> None:
         """Go on in a new buffer with what has come of a frame; who has the old one may keep it."""
-        self._buffer = bytearray(max(BUFFER_BYTES, least))
+        fits = self._spare and least <= BUFFER_BYTES
+        self._buffer = self._spare.pop() if fits else bytearray(max(BUFFER_BYTES, least))
         self._buffer[: len(begun)] = begun
         self._view = memoryview(self._buffer)
         self._read, self._filled = 0, len(begun)

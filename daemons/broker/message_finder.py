@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from functools import cache
 
+from mq.daemons.broker import bulk
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
@@ -52,17 +53,30 @@ class MessageFinder:
         self._log = store.log
         self._warm_bytes = warm_bytes
 
-    def find(self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression) -> Found:
+    def find(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        maximum: int,
+        expression: Expression,
+        bulk_bytes: int = 0,
+    ) -> Found:
         """The records for a pull: code, next offset, (physical offset, size) ranges, count,
-        size."""
+        size.
+
+        With ``bulk_bytes`` up to so many bytes, of what is in memory (mq.daemons.broker.bulk).
+        """
         end = queue.readable
         if offset >= end or offset < queue.minimum:
             return self._out_of_range(queue, offset, end)
         config = self._store_config()
         wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
         most_bytes = config.max_transfer_bytes_on_message_in_memory
+        if bulk_bytes:
+            wanted, most_bytes = min(maximum, bulk_bytes // layout.RECORD_MINIMUM), bulk_bytes
         everything = isinstance(expression, TagExpression) and not expression.codes
-        scan = wanted if everything else max(_MOST_SCANNED, wanted)
+        # However large the reply may be, a filter does not hold up everybody else for longer.
+        scan = wanted if everything else max(_MOST_SCANNED, 0 if bulk_bytes else wanted)
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
             return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
@@ -72,7 +86,11 @@ class MessageFinder:
         if codes and queue.extension is not None:
             entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
         elif not codes and len(entries) <= wanted * _ENTRY_SIZE:
-            found = self._take_all(queue, entries, offset, most_bytes)
+            found = (
+                self._take_bulk(queue, entries, offset, most_bytes)
+                if bulk_bytes
+                else self._take_all(queue, entries, offset, most_bytes)
+            )
             if found is not None:
                 return found
         log = self._log
@@ -163,6 +181,20 @@ class MessageFinder:
         if min(sizes) < layout.RECORD_MINIMUM:
             return None
         return FOUND, offset + count, list(zip(physicals, sizes, strict=True)), count, size
+
+    def _take_bulk(
+        self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
+    ) -> Found | None:
+        """The answer to a pull that may get a large reply; None if entries are not as they should
+        be, or the disk would have to be waited for while they are looked at."""
+        (physical,) = layout.LONG.unpack_from(entries)
+        if self._log.written - physical > self._warm_bytes and offset < queue.trusted:
+            return None
+        taken = bulk.take(self._log, queue, entries, offset, most_bytes)
+        if taken is None:
+            return None
+        ranges, count, size = taken
+        return FOUND, offset + count, ranges, count, size
 
     def _select(
         self,

@@ -1,5 +1,5 @@
-"""Settings of the message store: every name and default of MessageStoreConfig in 4.9.8, and the
-few 5.x names that this store honours."""
+"""Settings of the message store: every name and default of MessageStoreConfig in 4.9.8, the
+few 5.x names that this store honours, and what is this broker's own."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,6 +8,7 @@ from pathlib import Path
 from mq.daemons.config import ConfigError, Section, setting
 
 MIB = 1024 * 1024
+_MOST_BULK = 8 * MIB  # half of the largest frame that peers read; a message may come on top
 CONSUME_QUEUE_UNIT = 20  # bytes of one consume queue entry
 
 
@@ -156,6 +157,12 @@ class MessageStoreConfig(Section):
     max_transfer_count_on_message_in_disk: int = setting(
         8, "messages of one pull from the disk", important=True, updatable=True
     )
+    max_transfer_bytes_on_bulk_pull: int = setting(
+        MIB,
+        "bytes of a pull that asks for more than the above (this broker's own); 0: none gets more",
+        unit="bytes",
+        updatable=True,
+    )
     access_message_in_memory_max_ratio: int = setting(
         40,
         "part of the memory in which the newest messages are taken to be",
@@ -289,6 +296,7 @@ class MessageStoreConfig(Section):
             "fileReservedTime": (self.file_reserved_time, 0),
             "flushIntervalCommitLog": (self.flush_interval_commit_log, 1),
             "flushIntervalConsumeQueue": (self.flush_interval_consume_queue, 1),
+            "maxTransferBytesOnBulkPull": (self.max_transfer_bytes_on_bulk_pull, 0),
             "cleanResourceInterval": (self.clean_resource_interval, 1),
             "maxTransferCountOnMessageInMemory": (self.max_transfer_count_on_message_in_memory, 1),
             "maxTransferCountOnMessageInDisk": (self.max_transfer_count_on_message_in_disk, 1),
@@ -296,6 +304,11 @@ class MessageStoreConfig(Section):
         for name, (value, minimum) in least.items():
             if value < minimum:
                 raise ConfigError(f"{name}={value}: must be at least {minimum}")
+        if self.max_transfer_bytes_on_bulk_pull > _MOST_BULK:
+            raise ConfigError(
+                f"maxTransferBytesOnBulkPull={self.max_transfer_bytes_on_bulk_pull}: "
+                f"must be at most {_MOST_BULK}"
+            )
         if self.enable_dledger_commit_log:
             raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
         for hour in filter(None, self.delete_when.split(";")):

@@ -2,6 +2,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -67,14 +68,14 @@ def message(offset: int, body: bytes = b"body", **other: Any) -> StoredMessage:
 def decode(schema: str, *messages: StoredMessage, tags: tuple[str, ...] = ()) -> list[Any]:
     """The rows, from a buffer that has other bytes before, between and behind the records."""
     buffer = bytearray(b"header")
-    positions = []
+    positions: list[int] = []
     for each in messages:
         start = len(buffer)
         buffer += encode_record(each)
-        positions += walk(buffer, start, len(buffer))
+        positions += walk(buffer, start, len(buffer)).tolist()
         buffer += b"between"
     decoder = Decoder(schema_of(schema), tags)
-    batches = list(decoder.batches(buffer, positions, "broker-a"))
+    batches = list(decoder.batches(buffer, np.array(positions, np.int64), "broker-a"))
     return pa.Table.from_batches(batches).to_pylist() if batches else []
 
 
@@ -223,3 +224,21 @@ def test_columns_that_a_schema_has_to_ask_for() -> None:
     assert [row["reconsumeTimes"] for row in rows] == [3, 16]
     assert [row["storedSize"] for row in rows] == [len(encode_record(each)) for each in messages]
     assert "reconsumeTimes" not in default_schema(properties_as_map=False)
+
+
+@pytest.mark.parametrize("lengths", [[5, 5, 5], [5, 6, 4], [5, 5, 4], [0], []])
+def test_records_are_found_one_behind_the_other_whatever_their_lengths(lengths: list[int]) -> None:
+    buffer, expected = bytearray(b"header"), []
+    for length in lengths:
+        expected.append(len(buffer))
+        buffer += encode_record(message(0, b"x" * length))
+    assert walk(buffer, 6, len(buffer)).tolist() == expected
+
+
+def test_records_whose_lengths_lead_nowhere_are_refused() -> None:
+    """The second says that it is as long as the first, and is longer: so the third is none."""
+    first, second = (encode_record(message(0, b"x" * length)) for length in (5, 10))
+    third = b"\0" * (len(first) - 5)
+    buffer = bytearray(first + first[:4] + second[4:] + third)
+    with pytest.raises(RemoteProtocolError, match=r"byte \d+ of \d+ does not begin"):
+        walk(buffer, 0, len(buffer))

@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable
 
+from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.filter.table import ConsumerFilters
@@ -42,6 +43,9 @@ _PREFIX = struct.Struct(">II")
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
+
+# Such a reply is not kept until those to the requests that came with it are ready.
+_LEAVES_AT_ONCE = 256 * 1024
 
 # Queues remembered; beyond it all are forgotten and looked up again.
 _MOST_REMEMBERED = 10_000
@@ -135,7 +139,8 @@ class PullHandlers:
         if known is None or not known.consume_enable:
             self._check_group(group)
         expression = self._expression(fields, sys_flag, group, topic)
-        found = self._find(queue, offset, maximum, expression)
+        bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
+        found = self._find(queue, offset, maximum, expression, bulk_bytes)
         code, next_offset, ranges, count, _ = found
         # Behind a gap in the queue there is something: only at the end is it worth waiting.
         waits = code == NOT_FOUND and next_offset == offset
@@ -243,9 +248,15 @@ class PullHandlers:
         ).encode()
         length = len(reply)
         channel.send_parts([_PREFIX.pack(4 + length + size, length) + reply, *slices])
+        if size > _LEAVES_AT_ONCE:
+            channel.flush()
 
-    # what is not for every pull
-    # --------------------------------------------------------------------
+    # what is not for every pull -------------------------------------------------------------------
+
+    def _bulk_bytes(self, asked: str) -> int:
+        config = self._store_config()
+        ordinary = config.max_transfer_bytes_on_message_in_memory
+        return asked_bytes(asked, ordinary, config.max_transfer_bytes_on_bulk_pull)
 
     def _find_queue(self, topic: str, queue_text: str, channel: Channel) -> ConsumeQueue:
         if not self._config().broker_permission & Permission.READ:

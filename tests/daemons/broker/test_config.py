@@ -59,6 +59,7 @@ def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) 
         ("brokerName=../x", "brokerName=../x: must be a name"),
         ("namesrvAddr=nowhere", 'nowhere is not host:port; write for example "127.0.0.1:9876;'),
         ("maxMessageSize=0", "maxMessageSize=0: must be at least 1"),
+        ("maxTransferBytesOnBulkPull=8388609", "must be at most 8388608"),
         ("deleteWhen=25", "deleteWhen=25: expected hours such as 04;16"),
         ("brokerPermission=7", r"brokerPermission=7: expected 2 \(write\), 4"),
         ("enableDLegerCommitLog=true", "has no DLedger"),

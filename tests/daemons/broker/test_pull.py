@@ -184,6 +184,82 @@ def test_a_reply_has_at_most_what_was_asked_for_and_what_the_settings_allow(
     serve(tmp_path, script, **settings)
 
 
+BULK = str(1024 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("asked", "settings", "found"),
+    [
+        (BULK, {}, 200),
+        ("262144", {}, 32),  # what a consumer of 5.x says unless told otherwise
+        (str(0x7FFFFFFF), {}, 32),  # no limit of its own
+        (BULK, {"maxTransferBytesOnBulkPull": "0"}, 32),
+        (BULK, {"maxTransferBytesOnBulkPull": "5350"}, 50),
+        (BULK, {"maxTransferBytesOnBulkPull": "1"}, 1),
+        (BULK, {"mappedFileSizeCommitLog": "4096"}, 38),  # a log file
+        (BULK, {**COLD, "mappedFileSizeCommitLog": "4096"}, 38),
+    ],
+)
+def test_who_asks_for_a_large_reply_gets_what_the_settings_allow(
+    tmp_path: Path, asked: str, settings: dict[str, str], found: int
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        for start in range(0, 200, 10):
+            await broker.put(*[b"%010d" % (start + n) for n in range(10)])  # records of 107 bytes
+        reply = await pull(peer, request(0, most=1000, maxMsgBytes=asked))
+        assert (outcome(reply), bodies(reply)) == (
+            (FOUND, found),
+            [b"%010d" % n for n in range(found)],
+        )
+
+    large = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "20000"}
+    ordinary = {"maxTransferBytesOnMessageInMemory": "262144"}
+    serve(tmp_path, script, **{**large, **ordinary, **settings})
+
+
+def test_a_large_reply_has_the_messages_of_its_queue_where_others_lie_between(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        for n in range(150):
+            await broker.put(b"%d" % n)
+            if n % 3:
+                await put(broker.store, TOPIC, 1, b"other")
+        for trusted in (0, 10_000):  # as after a restart: each record is looked at
+            broker.queue.trusted = trusted
+            reply = await pull(peer, request(7, most=130, maxMsgBytes=BULK))
+            assert bodies(reply) == [b"%d" % n for n in range(7, 137)]
+
+    sizes = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "20000"}
+    serve(tmp_path, script, **sizes)
+
+
+def test_a_large_reply_skips_what_is_damaged(tmp_path: Path) -> None:
+    """An entry that points at another message is mended from the log, or passed over."""
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"%03d" % n for n in range(150)])
+        broker.queue.persist()
+        broker.queue.trusted = 150
+        (file,) = (tmp_path / "store" / "consumequeue" / TOPIC / "0").iterdir()
+        with open(file, "r+b") as entries:
+            entries.seek(20 * 50)
+            entries.write(bytes(8))  # the first message of the log
+        reply = await pull(peer, request(0, most=150, maxMsgBytes=BULK))
+        assert bodies(reply) == [b"%03d" % n for n in range(150)]
+
+    sizes = {"mappedFileSizeCommitLog": "1048576", "mappedFileSizeConsumeQueue": "20000"}
+    serve(tmp_path, script, **sizes)
+
+
+def test_a_wish_for_bytes_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(b"x")
+        assert (await pull(peer, request(0, maxMsgBytes="many"))).code == 1
+
+    serve(tmp_path, script)
+
+
 # what is read from the disk -----------------------------------------------------------------------
 
 
