@@ -1,0 +1,175 @@
+"""Write down how far all consumer groups are, each run one snapshot.
+
+Made to be run by cron: each run adds one file to the folder, below a folder of its day (UTC), which
+appears whole or not at all. `lag-report` makes a history of them. A run every minute makes 1440
+files a day; every five minutes is enough for most.
+
+Groups are known by the offsets that they have committed: a group that has committed none in any
+queue is not seen. In a queue where it has committed none, while it has in others, its offset is
+unknown (null), and its lag is all that is in the queue. System topics and groups are left out.
+
+One request per broker tells the offsets of all groups, one per topic the ends of its queues. Eight
+brokers or more are asked by the executors, fewer by the driver. A broker that does not answer is
+reported, and what the others say is written.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.pipeline import parsing
+from mq.pipeline.declared import ClusterOptions, read_declared
+from mq.pipeline.jobs import snapshots
+from mq.pipeline.jobs.access import ClusterAccess
+from mq.pipeline.jobs.declaration import JobError, option
+from mq.pipeline.jobs.offsets_of_groups import (
+    SPREAD_FROM,
+    Place,
+    Selection,
+    as_frame,
+    ask,
+    ask_from_executors,
+    places,
+)
+from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GROUPS = Shape(
+    "groups",
+    "Groups and how far they are behind",
+    (
+        text("group", "Group"),
+        text("topic", "Topic"),
+        number("queues", "Queues"),
+        number("lag", "Lag"),
+        time("lastStoreTime", "Last message stored"),
+    ),
+)
+TABLES = (GROUPS,)
+WRITES = (
+    "day=DATE/offsets-TIME-ID.LAYOUT with the columns snapshotTime timestamp, brokerName string, "
+    "topic string, queueId int, group string, consumerOffset bigint (the next to consume; null "
+    "where none is committed), brokerOffset bigint (the end of the queue), minOffset bigint, lag "
+    "bigint, lastStoreTime timestamp (null in an empty queue)"
+)
+
+
+def patterns(text: str) -> tuple[str, ...]:
+    """Names or glob patterns, between commas."""
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found:
+        raise ValueError("names nothing")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Whose offsets, and where to."""
+
+    folder: str = option(
+        "folder",
+        parsing.text,
+        "Where snapshots are kept, on any file system that Spark reaches.",
+        example="/data/offsets",
+        metavar="DIR",
+    )
+    layout: str = option(
+        "layout",
+        parsing.choice(*snapshots.LAYOUTS),
+        "How files are written.",
+        example="csv",
+        default="parquet",
+        metavar="parquet|csv|json",
+    )
+    groups: tuple[str, ...] = option(
+        "groups",
+        patterns,
+        "Only these groups; * and ? stand for any characters.",
+        example="billing,order-*",
+        default=(),
+        metavar="GROUP[,…]",
+    )
+    topics: tuple[str, ...] = option(
+        "topics",
+        patterns,
+        "Only these topics; * and ? stand for any characters.",
+        example="Orders,pay-*",
+        default=(),
+        metavar="TOPIC[,…]",
+    )
+    cluster: str | None = option(
+        "cluster",
+        parsing.text,
+        "Only the brokers of this cluster.",
+        example="DefaultCluster",
+        default=None,
+        metavar="CLUSTER",
+    )
+
+
+def offsets(
+    spark: "SparkSession", options: ClusterOptions, brokers: list[Place], selection: Selection
+) -> "tuple[DataFrame, list[str]]":
+    """How far groups are in each queue now, and a line for each broker that does not tell.
+
+    Columns as in offsets_of_groups.QUEUES.
+    """
+    if len(brokers) >= SPREAD_FROM:
+        asked = ask_from_executors(spark, options, brokers, selection)
+    else:
+        asked = ask(options, brokers, selection)
+    return as_frame(spark, asked.rows), asked.failures
+
+
+def stamped(frame: "DataFrame", taken: datetime) -> "DataFrame":
+    """The same as a snapshot: with `snapshotTime`, to the millisecond, before all columns."""
+    from pyspark.sql import functions as f
+
+    milliseconds = int(taken.timestamp() * 1000)
+    return frame.select(f.timestamp_millis(f.lit(milliseconds)).alias("snapshotTime"), "*")
+
+
+def by_group(frame: "DataFrame") -> "DataFrame":
+    """A row per group and topic, those that are most behind first."""
+    from pyspark.sql import functions as f
+
+    return (
+        frame.groupBy("group", "topic")
+        .agg(
+            f.count("*").alias("queues"),
+            f.sum("lag").alias("lag"),
+            f.max("lastStoreTime").alias("lastStoreTime"),
+        )
+        .orderBy(f.desc("lag"), "group", "topic")
+    )
+
+
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+    """Take a snapshot and write it. Raises JobError if no broker answers or nothing is chosen."""
+    asked = read_declared(ClusterOptions, cluster.options())
+    taken = datetime.now(UTC)
+    try:
+        brokers = places(asked, options.cluster)
+    except LookupError as error:
+        raise JobError(f"--cluster: {error.args[0]}") from None
+    except MQError as error:
+        raise JobError(f"no name server answers: {error}; is --namesrvAddr right?") from None
+    if not brokers:
+        raise JobError("no broker is registered at the name servers")
+    selection = Selection(options.groups, options.topics)
+    frame, failures = offsets(spark, asked, brokers, selection)
+    frame = stamped(frame, taken).persist()
+    if len(failures) == len(brokers):
+        raise JobError(f"no broker answers: {'; '.join(failures)}")
+    groups = GROUPS.collect(by_group(frame))
+    if not groups.rows and not failures and (options.groups or options.topics):
+        raise JobError(
+            "no consumer group has offsets of what --groups and --topics choose; "
+            "all that have some: mq spark submit offset-export without these options"
+        )
+    path = snapshots.write(spark, frame, options.folder, options.layout)
+    frame.unpersist()
+    return Outcome([groups], failures, [f"written: {path}"])

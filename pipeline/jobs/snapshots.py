@@ -1,0 +1,71 @@
+"""Snapshots of the offsets of consumer groups in a folder: a file for each, in a folder per day.
+
+    day=2026-01-31/offsets-20260131T080000123Z-1f0c9a5e.parquet
+
+The day is that of UTC. A snapshot is one file, which appears whole, so that readers never see a
+part of one; those of Spark find the column `day` in the folder's name.
+"""
+
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from mq.pipeline.jobs.declaration import JobError
+from mq.pipeline.jobs.offsets_of_groups import QUEUES
+from mq.pipeline.jobs.storage import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LAYOUTS = ("parquet", "csv", "json")
+SCHEMA = f"snapshotTime timestamp, {QUEUES}"
+
+_TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+
+
+def write(spark: "SparkSession", frame: "DataFrame", folder: str, layout: str) -> str:
+    """Add a snapshot, whose columns are those of `SCHEMA` with one time; returns the file's path.
+
+    Raises JobError if the folder cannot be written to.
+    """
+    times = frame.agg({"snapshotTime": "max"}).collect()[0][0]
+    taken = datetime.now(UTC) if times is None else times.astimezone(UTC)
+    stamp = taken.strftime("%Y%m%dT%H%M%S") + f"{taken.microsecond // 1000:03d}Z"
+    name = f"day={taken:%Y-%m-%d}/offsets-{stamp}-{uuid.uuid4().hex[:8]}.{layout}"
+    target = Folder(spark, folder)
+    ordered = frame.coalesce(1).sortWithinPartitions("group", "topic", "brokerName", "queueId")
+    target.write_file(ordered, name, layout, **_settings(layout))
+    return target.child(name)
+
+
+def read(spark: "SparkSession", folder: str, layout: str) -> "DataFrame":
+    """All snapshots in a folder, with the columns of `SCHEMA` and `day`.
+
+    Raises JobError for a folder that has none.
+    """
+    ending = f".{layout}"
+    target = Folder(spark, folder)
+    found = [name for name in target.files() if _is_snapshot(name) and name.endswith(ending)]
+    if not found:
+        others = sorted({name.rpartition(".")[2] for name in target.files() if _is_snapshot(name)})
+        hint = (
+            f"it has snapshots as {', '.join(others)}: give --layout {others[0]}"
+            if others
+            else "write some first: mq spark submit offset-export"
+        )
+        raise JobError(f"{folder} has no snapshots of offsets as {layout}; {hint}")
+    reader = spark.read.schema(f"{SCHEMA}, day date").options(**_settings(layout))
+    return reader.format(layout).option("pathGlobFilter", f"offsets-*{ending}").load(target.path)
+
+
+def _is_snapshot(name: str) -> bool:
+    return name.startswith("day=") and "/offsets-" in name
+
+
+def _settings(layout: str) -> dict[str, str]:
+    if layout == "parquet":
+        return {}
+    settings = {"timestampFormat": _TIME_FORMAT, "timeZone": "UTC"}
+    if layout == "csv":
+        return {**settings, "header": "true"}
+    return {**settings, "ignoreNullFields": "false"}

@@ -1,0 +1,159 @@
+"""Folders for what jobs write, on whatever file system Spark reaches: file:, hdfs:, s3a:, ….
+
+Spark knows how to get at them, with the settings and secrets that it was given; this asks it to,
+through the Java classes that it uses itself.
+
+A file appears whole or not at all. Spark's readers do not see names that begin with `_` or `.`:
+what is being made has such a name, and gets its own by a rename. Object stores have no rename:
+there the file is copied, which shows it whole, too, but two who write the same name at the same
+time do not see each other.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mq.pipeline.jobs.declaration import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Folder:
+    """A folder, which need not be there yet. Names in it are relative, with `/`.
+
+    Methods raise JobError for what the file system refuses.
+    """
+
+    def __init__(self, spark: "SparkSession", path: str) -> None:
+        if not path.strip():
+            raise JobError("the folder has no name; for example: /data/offsets")
+        try:
+            jvm, java_spark = spark._jvm, spark._jsc
+        except AttributeError:
+            raise JobError("this job needs a session of its own, not Spark Connect") from None
+        assert jvm is not None
+        self._java: Any = jvm
+        with _explained(path):
+            given = self._java.org.apache.hadoop.fs.Path(path)
+            self._configuration = java_spark.hadoopConfiguration()
+            self._files = given.getFileSystem(self._configuration)
+            self._root = self._files.makeQualified(given)
+        self.path: str = self._root.toString()
+
+    def child(self, name: str) -> str:
+        """The whole path of a name."""
+        path: str = self._at(name).toString()
+        return path
+
+    def exists(self, name: str = "") -> bool:
+        with _explained(self.path):
+            return bool(self._files.exists(self._at(name)))
+
+    def names(self, name: str = "") -> list[str]:
+        """What lies in a folder, sorted, without hidden names; nothing if it is not there."""
+        with _explained(self.path):
+            if not self._files.exists(self._at(name)):
+                return []
+            found = [each.getPath().getName() for each in self._files.listStatus(self._at(name))]
+        return sorted(each for each in found if not each.startswith("."))
+
+    def files(self, name: str = "") -> list[str]:
+        """The data files in a folder and those below it, sorted, relative to `name`."""
+        start = self.child(name)
+        found = []
+        with _explained(self.path):
+            if not self._files.exists(self._at(name)):
+                return []
+            every = self._files.listFiles(self._at(name), True)
+            while every.hasNext():
+                path = every.next().getPath().toString()
+                relative = path[len(start) :].lstrip("/")
+                if not any(part.startswith(("_", ".")) for part in relative.split("/")):
+                    found.append(relative)
+        return sorted(found)
+
+    def read(self, name: str) -> bytes:
+        with _explained(self.child(name)):
+            stream = self._files.open(self._at(name))
+            try:
+                return bytes(self._java.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+    def write_new(self, name: str, content: bytes) -> bool:
+        """Write a file; False if there is one of that name, which then stays as it is."""
+        with _explained(self.child(name)):
+            hidden = self._hidden_beside(name)
+            stream = self._files.create(self._at(hidden), True)
+            try:
+                stream.write(bytearray(content))
+            finally:
+                stream.close()
+            try:
+                return self._rename_new(hidden, name)
+            finally:
+                self._files.delete(self._at(hidden), False)
+
+    def move(self, source: str, target: str) -> None:
+        """Give a file another name, in a folder that is made if it is not there."""
+        with _explained(self.child(source)):
+            place = self._at(target)
+            self._files.mkdirs(place.getParent())
+            if not self._files.rename(self._at(source), place):
+                raise JobError(f"{self.child(source)} cannot be moved to {self.child(target)}")
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with all that is in it."""
+        with _explained(self.child(name)):
+            self._files.delete(self._at(name), True)
+
+    def write_file(self, frame: "DataFrame", name: str, layout: str, **options: str) -> None:
+        """Write a frame as one file of Parquet, CSV or JSON, which appears whole."""
+        staging = f"_staging-{uuid.uuid4().hex}"
+        try:
+            writer = frame.coalesce(1).write.format(layout).options(**options)
+            writer.save(self.child(staging))
+            (part,) = self.files(staging)
+            self.move(f"{staging}/{part}", name)
+        finally:
+            self.delete(staging)
+
+    def _at(self, name: str) -> Any:
+        return self._java.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
+
+    def _hidden_beside(self, name: str) -> str:
+        above, _, last = name.rpartition("/")
+        return f"{above}/.{last}-{uuid.uuid4().hex}".lstrip("/")
+
+    def _rename_new(self, source: str, target: str) -> bool:
+        if self._root.toUri().getScheme() == "file":
+            # Java's rename looks first and replaces then; a link is made or refused at once.
+            try:
+                os.link(self._local(source), self._local(target))
+            except FileExistsError:
+                return False
+            return True
+        return not self.exists(target) and bool(
+            self._files.rename(self._at(source), self._at(target))
+        )
+
+    def _local(self, name: str) -> Path:
+        return Path(self._at(name).toUri().getPath())
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Say in one line what a file system refuses."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        reason = error.java_exception.toString()
+        raise JobError(f"{path}: {reason.splitlines()[0]}") from None
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from None
