@@ -144,6 +144,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "bench consume": "Read a topic from its beginning as fast as it goes, and measure.",
         "bench end-to-end": "Send at a rate, read along, and measure the whole way.",
     },
+    "spark": {
+        "spark list": "List the jobs that mq brings for Spark.",
+        "spark explain": "Tell what a job does, takes and gives.",
+        "spark submit": "Run a job on Spark, here or on a cluster.",
+    },
     "store": {
         "store inspect": "Show what a store on the disk has, without a broker.",
         "store verify": "Read a whole store and tell what is wrong with it.",
@@ -229,6 +234,7 @@ TITLES = {
     "stats": "Statistics",
     "acl": "Accounts of 4.9",
     "bench": "Measurements",
+    "spark": "Jobs on Spark",
     "store": "Stores on the disk",
     "ha": "Replication",
     "controller": "Controllers and containers",

@@ -61,6 +61,10 @@ def complete(arguments: list[str], environment: Environment) -> None:
 def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
     if kind == "commands":
         return _commands()
+    if kind == "jobs":
+        from mq.pipeline.jobs import JOBS
+
+        return list(JOBS)
     if kind == "contexts":
         return sorted(_contexts(environment))
     if kind == "nameServers":

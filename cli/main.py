@@ -6,6 +6,7 @@ A command's start is most of its time, so this module imports next to nothing: `
 
 import gc
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mq.cli import catalog
@@ -65,7 +66,7 @@ def run(arguments: list[str], environment: Environment) -> int:
 
 
 def _command(group: str, name: str, arguments: list[str], environment: Environment) -> int:
-    declared = load(group, name)
+    declared = load(group, name, arguments)
     values = declared.parse(arguments)
     if values is None:
         environment.stdout.write(declared.help())
@@ -88,15 +89,15 @@ def _collect_again() -> None:
         gc.enable()
 
 
-def load(group: str, name: str) -> "Declared":
-    """Import the module of a command and build its options."""
+def load(group: str, name: str, arguments: Sequence[str] = ()) -> "Declared":
+    """Import the module of a command and build its options, of a few those for the arguments."""
     from importlib import import_module
 
     module = import_module(f"mq.cli.commands.{catalog.module_name(group, name)}")
     function = getattr(module, catalog.function_name(name))
     from mq.cli.options import Declared
 
-    return Declared(name, function)
+    return Declared(name, function, arguments)
 
 
 def _without_command(arguments: list[str], environment: Environment) -> int:

@@ -75,17 +75,39 @@ def bare(flag: str, instead: str) -> Callable[[F], F]:
     return mark
 
 
+def widened(
+    by: Callable[[Sequence[str]], list[inspect.Parameter]], cases: Sequence[str]
+) -> Callable[[F], F]:
+    """Declare that its first argument, one of `cases`, decides which options a command has more.
+
+    `by` makes parameters of the arguments; the command takes their values as `**` something.
+    """
+
+    def mark(function: F) -> F:
+        function.__dict__["widened"] = by
+        function.__dict__["cases"] = tuple(cases)
+        return function
+
+    return mark
+
+
 class Declared:
     """A command with its options: parses arguments, knows its help."""
 
-    def __init__(self, name: str, function: Function) -> None:
+    def __init__(self, name: str, function: Function, arguments: Sequence[str] = ()) -> None:
         own = inspect.signature(function)
         parameters = list(own.parameters.values())
         hints = typing.get_type_hints(function, include_extras=True)
         self.name = name
         self.function = function
         self.needs_call = hints[parameters[0].name] is Call
-        merged = [item.replace(annotation=hints[item.name]) for item in parameters[1:]]
+        merged = [
+            item.replace(annotation=hints[item.name])
+            for item in parameters[1:]
+            if item.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        if widen := function.__dict__.get("widened"):
+            merged += widen(arguments)
         self.own_names = [item.name for item in merged]
         if self.needs_call:
             for source in _sources(function):

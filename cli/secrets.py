@@ -42,15 +42,24 @@ def key_of_variables(variables: Mapping[str, str]) -> AccessKey:
 def tls_context(path: str) -> ssl.SSLContext:
     """The TLS of a tls.properties file. Raises CommandError that names what is wrong."""
     from mq.client.tls import client_context
+
+    try:
+        return client_context(tls_properties(path))
+    except ClientError as error:
+        raise CommandError(f"{path}: {error}", status=Status.CONFIG) from None
+
+
+def tls_properties(path: str) -> dict[str, str]:
+    """What a tls.properties file says. Raises CommandError for one that cannot be read."""
     from mq.daemons.properties import read_properties
 
     try:
-        return client_context(read_properties(Path(path).read_text("utf-8")))
+        return read_properties(Path(path).read_text("utf-8"))
     except OSError as error:
         raise CommandError(
             f"{path} cannot be read: {error.strerror}", status=Status.CONFIG
         ) from None
-    except (ValueError, ClientError) as error:
+    except ValueError as error:
         raise CommandError(f"{path}: {error}", status=Status.CONFIG) from None
 
 

@@ -86,6 +86,14 @@ class View:
         for name in (*self.columns, *(name.removeprefix("-") for name in self.sort)):
             find(tuple(known.values()), name)
 
+    def fits(self, columns: Sequence[Column]) -> bool:
+        """Whether a table has all the columns that are chosen or sorted by."""
+        try:
+            self.check([columns])
+        except UsageError:
+            return False
+        return True
+
     def _order(self, columns: Sequence[Column], rows: list[Row]) -> list[int]:
         order = list(range(len(rows)))
         for name in reversed(self.sort):  # sorting is stable: the first name counts most

@@ -8,14 +8,17 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mq.client.blocking import BlockingSession
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
-from mq.client.tls import client_context
 from mq.pipeline import parsing
 from mq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from mq.client.blocking import BlockingSession
 
 T = TypeVar("T", bound="ClusterOptions")
 
@@ -48,12 +51,14 @@ class ClusterOptions:
     tls: bool = option("useTLS", parsing.yes, "true", False)
     tls_properties: tuple[tuple[str, str], ...] = ()
 
-    def open_session(self, timeout: float) -> BlockingSession:
+    def open_session(self, timeout: float) -> "BlockingSession":
         """A session whose requests take `timeout` seconds at most.
 
         Raises ClientError for TLS files that cannot be used.
         """
-        context = client_context(dict(self.tls_properties)) if self.tls else None
+        from mq.client.blocking import BlockingSession
+
+        context = self._context() if self.tls else None
         return BlockingSession(
             self.name_server, timeout=timeout, credentials=self.access_key, tls=context
         )
@@ -64,9 +69,14 @@ class ClusterOptions:
             raise wrong(type(self), "nameServer", "it is needed: the address of a name server")
         if self.tls:
             try:
-                client_context(dict(self.tls_properties))
+                self._context()
             except ClientError as error:
                 raise OptionError("useTLS", str(error), "true") from None
+
+    def _context(self) -> "ssl.SSLContext":
+        from mq.client.tls import client_context  # ssl is long to import, and jobs are listed too
+
+        return client_context(dict(self.tls_properties))
 
 
 def read_declared(kind: type[T], given: Mapping[str, str]) -> T:

@@ -64,7 +64,9 @@ _mq() {
         _mq_command_names "${_mq_first[@]}"
         return
     fi
-    _mq_options "$key"
+    if ((cword <= first)) || ! _mq_options "$key ${words[first]}"; then
+        _mq_options "$key"
+    fi
     if [[ $_mq_value == --*=* ]]; then
         flag=${_mq_value%%=*}
         prefix=$flag=
@@ -133,7 +135,7 @@ def script() -> str:
         if command.argument:
             lines.append(f"        argument='{command.argument}'")
         lines.append("        ;;")
-    lines += ["    esac", "}", "", _CODE]
+    lines += ["    *) return 1 ;;", "    esac", "}", "", _CODE]
     return "\n".join(lines)
 
 

@@ -70,10 +70,19 @@ def commands(group: str | None = None) -> list[Described]:
     ]
 
 
+def cases(command: Described) -> list[tuple[str, Described]]:
+    """The command with each argument that gives it options more, and that argument."""
+    function = load(command.group, command.name).function
+    return [
+        (case, describe(command.group, command.name, case))
+        for case in function.__dict__.get("cases", ())
+    ]
+
+
 @cache
-def describe(group: str, name: str) -> Described:
-    """One command."""
-    declared = load(group, name)
+def describe(group: str, name: str, *arguments: str) -> Described:
+    """One command, as it is with these arguments."""
+    declared = load(group, name, arguments)
     function = declared.function
     summary, paragraphs = _texts(function)
     return Described(

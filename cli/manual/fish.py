@@ -46,7 +46,13 @@ function __mq_complete
         set key "$key "(string lower -- $words[3])
         set first 3
     end
-    set -l specs (__mq_options $key)
+    set -l specs
+    if test (count $words) -gt $first
+        set specs (__mq_options "$key $words[4]")
+    end
+    if test -z "$specs"
+        set specs (__mq_options $key)
+    end
     set -l flag ''
     set -l prefix ''
     set -l value $current

@@ -4,16 +4,28 @@ A kind is the name of a list that `mq.cli.completing` has (topics, groups, …),
 `directories`, `commands`, or `one:a|b` for a fixed choice, or empty for anything else.
 """
 
-LISTS = ("topics", "groups", "clusters", "brokers", "addresses", "nameServers", "contexts", "keys")
+LISTS = (
+    "topics",
+    "groups",
+    "clusters",
+    "brokers",
+    "addresses",
+    "nameServers",
+    "contexts",
+    "keys",
+    "jobs",
+)
 
 _BY_METAVAR = {
     "TOPIC": "topics",
     "TOPIC[,…]": "topics",
     "GROUP": "groups",
+    "GROUP[,…]": "groups",
     "CLUSTER": "clusters",
     "BROKER": "brokers",
     "KEY": "keys",
     "CONTEXT": "contexts",
+    "JOB": "jobs",
     "COMMAND": "commands",
     "COMMAND…": "commands",
     "FILE": "files",

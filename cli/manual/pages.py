@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mq.cli import catalog, shared_options
 from mq.cli.manual import prose, roff
-from mq.cli.manual.described import Described, Option, commands, shared
+from mq.cli.manual.described import Described, Option, cases, commands, shared
 from mq.cli.status import MEANINGS
 
 # mdoc wants a date, and a page that is written anew must be the same page.
@@ -66,6 +66,8 @@ def group_page(group: str) -> str:
     lines: list[str] = []
     for command in commands(group):
         lines += roff.subsection(command.name, _command(command))
+        for case, described in cases(command):
+            lines += roff.subsection(f"{command.name} {case}", _case(command, described, case))
     body = [
         *roff.section("SYNOPSIS", [".Nm mq", ".Ar COMMAND", ".Op Ar options"]),
         *roff.section("DESCRIPTION", [roff.text(prose.GROUP)]),
@@ -143,6 +145,20 @@ def _command(command: Described) -> list[str]:
     if command.own:
         lines += [".Pp", *_options(command.own)]
     return lines
+
+
+def _case(command: Described, described: Described, case: str) -> list[str]:
+    """What the command does with an argument, and the options that only come with it."""
+    from mq.pipeline.jobs import load
+
+    job = load(case)
+    options = [option for option in described.own if option not in command.own]
+    lines = [*roff.literal([job.example]), roff.text(job.summary)]
+    for words in job.paragraphs:
+        lines += [".Pp", roff.text(words)]
+    if job.writes:
+        lines += [".Pp", roff.text(f"Writes {job.writes}")]
+    return [*lines, ".Pp", *_options(options)]
 
 
 def _message_formats() -> list[str]:

@@ -70,9 +70,12 @@ VARIABLES = (
     ("MQ_TIMEOUT", "Seconds to wait for each answer, unless --timeout says otherwise."),
     ("MQ_COMPLETION_TIMEOUT", "Seconds that the completion of a name may take; 0.3."),
     ("MQ_TLS_CONFIG", "File with the properties of TLS, unless --tls-config names one."),
+    ("JAVA_HOME", "The Java that mq spark submit uses; else java on the PATH."),
     ("NAMESRV_ADDR", "Addresses of name servers: host:port, several with semicolons."),
     ("NO_COLOR", "If set, nothing is coloured."),
+    ("PYSPARK_PYTHON", "The Python of mq spark submit's jobs, unless --python names one."),
     ("ROCKETMQ_HOME", "Its conf/tools.yml is read for an access key if nothing else names one."),
+    ("SPARK_HOME", "The Spark of mq spark submit, unless --spark-home names one."),
 )
 
 DAEMON_VARIABLES = (

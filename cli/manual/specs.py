@@ -1,9 +1,9 @@
 """What the completions of all three shells are made of: words and options of each command."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mq.cli import catalog
-from mq.cli.manual.described import Described, Option, commands
+from mq.cli.manual.described import Described, Option, cases, commands
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,13 @@ class CommandSpec:
 
 
 def specs() -> list[CommandSpec]:
-    """Every command."""
-    return [_spec(command) for command in commands()]
+    """Every command, and those whose options go by an argument with each such argument, too."""
+    found = []
+    for command in commands():
+        found.append(_spec(command))
+        for case, described in cases(command):
+            found.append(replace(_spec(described), key=f"{catalog.fold(command.name)} {case}"))
+    return found
 
 
 def first_words() -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ _mq() {
             return
         fi
         key+=" ${(L)words[3]}"
-        _mq_options $key || return
+        _mq_options "$key ${words[4]}" || _mq_options $key || return
         # As _arguments sees it the command is one word.
         words=("${words[1]}" "${(@)words[4,-1]}")
         ((CURRENT -= 2))

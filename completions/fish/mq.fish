@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves topic message dlq offset bench store context
+set -g __mq_halves topic message dlq offset bench spark store context
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -84,6 +84,7 @@ function __mq_first
     printf '%s\t%s\n' 'clusterAclConfigVersion' 'Show the versions of ACL files (brokers of 4.9, and ours).'
     printf '%s\t%s\n' 'getAclConfig' 'Show the accounts of brokers (4.9.7, and ours), without their secret keys.'
     printf '%s\t%s\n' 'bench' 'Measurements: …'
+    printf '%s\t%s\n' 'spark' 'Jobs on Spark: …'
     printf '%s\t%s\n' 'store' 'Stores on the disk: …'
     printf '%s\t%s\n' 'haStatus' 'Show how replication does, at a master or a replica (5.x brokers).'
     printf '%s\t%s\n' 'getSyncStateSet' 'Show which replicas of a set are in sync, as a controller knows it (release 5).'
@@ -144,6 +145,10 @@ function __mq_second -a word
             printf '%s\t%s\n' 'produce' 'Send messages as fast as it goes, or at a rate, and measure.'
             printf '%s\t%s\n' 'consume' 'Read a topic from its beginning as fast as it goes, and measure.'
             printf '%s\t%s\n' 'end-to-end' 'Send at a rate, read along, and measure the whole way.'
+        case spark
+            printf '%s\t%s\n' 'list' 'List the jobs that mq brings for Spark.'
+            printf '%s\t%s\n' 'explain' 'Tell what a job does, takes and gives.'
+            printf '%s\t%s\n' 'submit' 'Run a job on Spark, here or on a cluster.'
         case store
             printf '%s\t%s\n' 'inspect' 'Show what a store on the disk has, without a broker.'
             printf '%s\t%s\n' 'verify' 'Read a whole store and tell what is wrong with it.'
@@ -1046,6 +1051,103 @@ function __mq_options -a command
             echo '--columns|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Only these columns, in this order.'
             echo '--sort|1|one:errors;maxMs;meanMs;megabytesPerSecond;messages;messagesPerSecond;p50Ms;p90Ms;p9999Ms;p999Ms;p99Ms;role;seconds|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
+        case 'spark list'
+            echo '--columns|1|one:job;summary|Only these columns, in this order.'
+            echo '--sort|1|one:job;summary|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_2
+        case 'spark explain'
+            echo '--columns|1|one:default;example;help;option;required;value|Only these columns, in this order.'
+            echo '--sort|1|one:default;example;help;option;required;value|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_2
+            echo 'argument|1|jobs|'
+        case 'spark submit'
+            echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
+            echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
+            echo '--conf|1||A setting of Spark; may be repeated.'
+            echo '--driver-memory|1||Such as 2g.'
+            echo '--executor-memory|1||Such as 4g.'
+            echo '--executor-cores|1||Of each executor.'
+            echo '--num-executors|1||How many executors.'
+            echo '--spark-home|1|directories|The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.'
+            echo '--python|1|files|Python of driver and executors. Default: PYSPARK_PYTHON; locally mq\'s own.'
+            echo '--environment|1|files|Packed Python environment (venv-pack, conda-pack) that executors unpack and use.'
+            echo '--log-level|1|one:debug;info;warn;error|Of Spark\'s log, on standard error.'
+            echo '--report|1|files|Write the job\'s page there, in HTML; - is stdout.'
+            echo '--print|0||Show the command of spark-submit, and run nothing.'
+            echo '--columns|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Only these columns, in this order.'
+            echo '--sort|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+            echo 'argument|1|jobs|'
+        case 'spark submit count'
+            echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
+            echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
+            echo '--conf|1||A setting of Spark; may be repeated.'
+            echo '--driver-memory|1||Such as 2g.'
+            echo '--executor-memory|1||Such as 4g.'
+            echo '--executor-cores|1||Of each executor.'
+            echo '--num-executors|1||How many executors.'
+            echo '--spark-home|1|directories|The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.'
+            echo '--python|1|files|Python of driver and executors. Default: PYSPARK_PYTHON; locally mq\'s own.'
+            echo '--environment|1|files|Packed Python environment (venv-pack, conda-pack) that executors unpack and use.'
+            echo '--log-level|1|one:debug;info;warn;error|Of Spark\'s log, on standard error.'
+            echo '--report|1|files|Write the job\'s page there, in HTML; - is stdout.'
+            echo '--print|0||Show the command of spark-submit, and run nothing.'
+            echo '--topic|1|topics|Topics to read.'
+            echo '--topic-pattern|1||Read every topic whose whole name this regular expression matches, instead of --topic.'
+            echo '--begin|1||Only messages stored from this time on.'
+            echo '--end|1||Only messages stored before this time.'
+            echo '--columns|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Only these columns, in this order.'
+            echo '--sort|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+            echo 'argument|1|jobs|'
+        case 'spark submit lag-report'
+            echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
+            echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
+            echo '--conf|1||A setting of Spark; may be repeated.'
+            echo '--driver-memory|1||Such as 2g.'
+            echo '--executor-memory|1||Such as 4g.'
+            echo '--executor-cores|1||Of each executor.'
+            echo '--num-executors|1||How many executors.'
+            echo '--spark-home|1|directories|The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.'
+            echo '--python|1|files|Python of driver and executors. Default: PYSPARK_PYTHON; locally mq\'s own.'
+            echo '--environment|1|files|Packed Python environment (venv-pack, conda-pack) that executors unpack and use.'
+            echo '--log-level|1|one:debug;info;warn;error|Of Spark\'s log, on standard error.'
+            echo '--report|1|files|Write the job\'s page there, in HTML; - is stdout.'
+            echo '--print|0||Show the command of spark-submit, and run nothing.'
+            echo '--folder|1|directories|Where `offset-export` keeps its snapshots. Required.'
+            echo '--layout|1|one:parquet;csv;json|How the snapshots are written. Default: parquet.'
+            echo '--groups|1|groups|Only these groups; * and ? stand for any characters.'
+            echo '--topics|1|topics|Only these topics; * and ? stand for any characters.'
+            echo '--begin|1||Only snapshots taken from this time on.'
+            echo '--end|1||Only snapshots taken before this time.'
+            echo '--window|1||How far back rates and queues that stand still look. Default: 1h.'
+            echo '--columns|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Only these columns, in this order.'
+            echo '--sort|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+            echo 'argument|1|jobs|'
+        case 'spark submit offset-export'
+            echo '--master|1||Such as local[4], spark://HOST:7077, yarn, k8s://HOST.'
+            echo '--deploy-mode|1|one:client;cluster|Run the driver here, or in the cluster.'
+            echo '--conf|1||A setting of Spark; may be repeated.'
+            echo '--driver-memory|1||Such as 2g.'
+            echo '--executor-memory|1||Such as 4g.'
+            echo '--executor-cores|1||Of each executor.'
+            echo '--num-executors|1||How many executors.'
+            echo '--spark-home|1|directories|The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.'
+            echo '--python|1|files|Python of driver and executors. Default: PYSPARK_PYTHON; locally mq\'s own.'
+            echo '--environment|1|files|Packed Python environment (venv-pack, conda-pack) that executors unpack and use.'
+            echo '--log-level|1|one:debug;info;warn;error|Of Spark\'s log, on standard error.'
+            echo '--report|1|files|Write the job\'s page there, in HTML; - is stdout.'
+            echo '--print|0||Show the command of spark-submit, and run nothing.'
+            echo '--folder|1|directories|Where snapshots are kept, on any file system that Spark reaches. Required.'
+            echo '--layout|1|one:parquet;csv;json|How files are written. Default: parquet.'
+            echo '--groups|1|groups|Only these groups; * and ? stand for any characters.'
+            echo '--topics|1|topics|Only these topics; * and ? stand for any characters.'
+            echo '--cluster|1|clusters|Only the brokers of this cluster.'
+            echo '--columns|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Only these columns, in this order.'
+            echo '--sort|1|one:brokerName;bytes;caughtUp;consumedPerSecond;consumerOffset;first;greatestLag;group;lag;last;lastStoreTime;messages;queueId;queues;sentPerSecond;since;snapshotTime;snapshots;topic|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+            echo 'argument|1|jobs|'
         case 'store inspect'
             echo '-t,--topic|1|topics|Of this topic only.'
             echo '--at|1||The message at this offset of the log.'
@@ -1395,7 +1497,13 @@ function __mq_complete
         set key "$key "(string lower -- $words[3])
         set first 3
     end
-    set -l specs (__mq_options $key)
+    set -l specs
+    if test (count $words) -gt $first
+        set specs (__mq_options "$key $words[4]")
+    end
+    if test -z "$specs"
+        set specs (__mq_options $key)
+    end
     set -l flag ''
     set -l prefix ''
     set -l value $current

@@ -30,6 +30,7 @@ QUEUES = Shape(
     ),
 )
 TABLES = (QUEUES,)
+EXAMPLE = "--topic Orders"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ A job is a module of this package:
     TABLES = (Shape("queues", "Queues", (text("topic", "Topic"), number("messages", "Messages"))),)
     WRITES = "files of Parquet with the columns …"   # what it leaves behind; may be left out
     REPORTS = True                                    # it makes a page; may be left out
+    EXAMPLE = "--topic Orders"                        # where required options alone will not do
 
     def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome: ...
 
@@ -122,6 +123,7 @@ class Job:
         self.tables: tuple[Shape, ...] = module.TABLES
         self.writes: str = getattr(module, "WRITES", "")
         self.reports: bool = getattr(module, "REPORTS", False)
+        self._example: str = getattr(module, "EXAMPLE", "")
         self._module = module
 
     def read(self, given: Mapping[str, str]) -> Any:
@@ -153,8 +155,8 @@ class Job:
     @property
     def example(self) -> str:
         """A right command."""
-        needed = [each.usage for each in self.options if each.required]
-        return " ".join(["mq spark submit", self.name, *needed])
+        needed = " ".join(each.usage for each in self.options if each.required)
+        return f"mq spark submit {self.name} {self._example or needed}".rstrip()
 
     def _unknown(self, name: str) -> JobOptionError:
         names = [each.name for each in self.options]

@@ -138,4 +138,7 @@ OFFLINE = {
     "context export",
     "context remove",
     "manual",
+    "spark list",
+    "spark explain",
+    "spark submit",  # whose errors take Spark to come about: test_spark.py has them
 }

@@ -1,6 +1,7 @@
 """What jobs declare, and what is said about arguments that are wrong."""
 
 import re
+import shlex
 import subprocess
 import sys
 
@@ -21,6 +22,8 @@ def test_every_job_tells_what_it_does_and_its_examples_are_right(name: str) -> N
         assert option.help.endswith(".")
         option.parse(option.example or "true")
         assert option.default_text == "" or option.parse(option.default_text) == option.default
+    words = shlex.split(job.example.removeprefix(f"mq spark submit {name}"))
+    job.read(dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True)))
     columns = [column for shape in job.tables for column in shape.columns]
     assert {column.kind for column in columns} <= set(KINDS)
 
@@ -83,5 +86,5 @@ def test_an_outcome_is_the_same_after_its_way_through_json() -> None:
 def test_a_job_is_told_by_its_module() -> None:
     job = load("count")
     assert isinstance(job, Job)
-    assert job.example == "mq spark submit count"
+    assert job.example == "mq spark submit count --topic Orders"
     assert [option.name for option in job.options if option.required] == []

@@ -1,0 +1,380 @@
+"""Jobs on Spark: `mq spark list`, `mq spark explain`, `mq spark submit`."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import CommandError, UsageError
+from mq.cli.options import widened
+from mq.cli.result import Result, Row, flag, nested, text
+from mq.cli.spark.job_options import checked, job_called, parameters, texts
+from mq.cli.status import Status
+from mq.pipeline.jobs import JOBS, load
+from mq.pipeline.jobs.declaration import Job
+
+if TYPE_CHECKING:
+    from mq.cli.spark.command import Wanted
+    from mq.pipeline.jobs.outcome import Outcome
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job: see mq spark list.")]
+
+_JOBS = (text("job", "Job"), text("summary", "What it does"))
+_OPTIONS = (
+    text("option", "Option"),
+    text("value", "Value"),
+    flag("required", "Required"),
+    text("default", "Default"),
+    text("help", "What it is"),
+    text("example", "Example"),
+)
+_EXPLAINED = (
+    text("job", "Job"),
+    text("summary", "What it does"),
+    text("description", "What to know besides"),
+    text("example", "A right command"),
+    nested("options", "The options, each with option, value, required, default, help, example"),
+    nested("tables", "The tables that it gives, each with name, title and columns"),
+    text("writes", "What it leaves behind"),
+    flag("reports", "Whether it makes a page for --report"),
+)
+
+
+class DeployMode(Enum):
+    """Where the driver runs."""
+
+    CLIENT = "client"
+    CLUSTER = "cluster"
+
+
+class LogLevel(Enum):
+    """The levels of Spark's log."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+def _tables() -> Any:
+    from mq.cli.spark.tables import tables
+
+    return tables([load(name) for name in JOBS])
+
+
+@gives(_JOBS)
+def spark_list(call: Call) -> Result:
+    """List the jobs that mq brings for Spark.
+
+    `mq spark explain JOB` tells what each takes and gives, `mq spark submit JOB` runs it.
+    """
+    return Result(_JOBS, [(name, load(name).summary) for name in JOBS])
+
+
+@gives(_OPTIONS, data=_EXPLAINED)
+def spark_explain(call: Call, name: JobName) -> Result:
+    """Tell what a job does, takes and gives."""
+    job = job_called(name)
+    rows: list[Row] = [
+        (
+            f"--{option.name}",
+            option.metavar,
+            option.required,
+            option.default_text,
+            option.help,
+            option.example,
+        )
+        for option in job.options
+    ]
+    names = [column.name for column in _OPTIONS]
+    data = {
+        "job": job.name,
+        "summary": job.summary,
+        "description": "\n\n".join(job.paragraphs),
+        "example": job.example,
+        "options": [dict(zip(names, row, strict=True)) for row in rows],
+        "tables": [
+            {
+                "name": shape.name,
+                "title": shape.title,
+                "columns": [
+                    {"name": column.name, "title": column.title, "kind": column.kind}
+                    for column in shape.columns
+                ],
+            }
+            for shape in job.tables
+        ],
+        "writes": job.writes,
+        "reports": job.reports,
+    }
+    plain = None if call.view.chosen else "\n".join(_explained(job)) + "\n"
+    return Result(_OPTIONS, rows, plain, data=[data], notes=list(_around(job)))
+
+
+def _explained(job: Job) -> Iterator[str]:
+    """The job as text."""
+    yield job.summary
+    for words in job.paragraphs:
+        yield from ("", words)
+    yield from ("", "Options:")
+    for option in job.options:
+        marks = " Required." if option.required else ""
+        marks += f" Default: {option.default_text}." if option.default_text else ""
+        yield f"  {f'--{option.name} {option.metavar}'.rstrip():<30} {option.help}{marks}"
+    yield from ("", *_around(job))
+
+
+def _around(job: Job) -> Iterator[str]:
+    """What there is to tell besides the options."""
+    for shape in job.tables:
+        columns = ", ".join(f"{column.name} ({column.kind})" for column in shape.columns)
+        yield f"Table {shape.name}, {shape.title}: {columns}"
+    if job.writes:
+        yield f"Writes {job.writes}"
+    if job.reports:
+        yield "Makes a page: --report FILE"
+    yield f"Example: {job.example}"
+
+
+@gives(
+    *_tables(),
+    totals=(
+        text("table", "Which of the job's tables this is: see mq spark explain"),
+        text("report", "With --report: the file"),
+        text("command", "With --print: the command"),
+    ),
+)
+@widened(parameters, JOBS)
+@writes
+async def spark_submit(
+    call: Call,
+    name: JobName,
+    master: Annotated[
+        str,
+        typer.Option(
+            "--master", metavar="URL", help="Such as local[4], spark://HOST:7077, yarn, k8s://HOST."
+        ),
+    ] = "local[*]",
+    deploy_mode: Annotated[
+        DeployMode, typer.Option("--deploy-mode", help="Run the driver here, or in the cluster.")
+    ] = DeployMode.CLIENT,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+    ] = None,
+    driver_memory: Annotated[
+        str | None, typer.Option("--driver-memory", metavar="SIZE", help="Such as 2g.")
+    ] = None,
+    executor_memory: Annotated[
+        str | None, typer.Option("--executor-memory", metavar="SIZE", help="Such as 4g.")
+    ] = None,
+    executor_cores: Annotated[
+        int | None, typer.Option("--executor-cores", metavar="N", help="Of each executor.")
+    ] = None,
+    executors: Annotated[
+        int | None, typer.Option("--num-executors", metavar="N", help="How many executors.")
+    ] = None,
+    spark_home: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-home",
+            metavar="DIR",
+            help="The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.",
+        ),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python",
+            metavar="PATH",
+            help="Python of driver and executors. Default: PYSPARK_PYTHON; locally mq's own.",
+        ),
+    ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            "--environment",
+            metavar="FILE",
+            help="Packed Python environment (venv-pack, conda-pack) that executors unpack and use.",
+        ),
+    ] = None,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", help="Of Spark's log, on standard error.")
+    ] = LogLevel.WARN,
+    report: Annotated[
+        str | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Write the job's page there, in HTML; - is stdout."
+        ),
+    ] = None,
+    print_only: Annotated[
+        bool, typer.Option("--print", help="Show the command of spark-submit, and run nothing.")
+    ] = False,
+    **given: Any,
+) -> AsyncIterator[Result]:
+    """Run a job on Spark, here or on a cluster.
+
+    The job's own options follow its name: see mq spark explain. What it gives goes to standard
+    output, a table after the other; its log, and on a terminal its progress, to standard error.
+    The cluster of RocketMQ is that of -n or of the context; its access key goes to the driver in a
+    file that nobody else can read, never in arguments or variables.
+
+    mq goes along as a zip, so it need not be installed where executors run. What has to be there is
+    pyspark, pyarrow, numpy and orjson, or an --environment brings them. Files of TLS have to lie at
+    the same path everywhere.
+
+    With --deploy-mode cluster the driver runs in the cluster, and tables are in its log there.
+    """
+    from mq.cli.spark import running
+
+    job = job_called(name)
+    arguments = texts(job, given)
+    checked(job, arguments)
+    wanted = _wanted(call, master, deploy_mode, conf, log_level)
+    wanted = replace(
+        wanted,
+        driver_memory=driver_memory,
+        executor_memory=executor_memory,
+        executor_cores=executor_cores,
+        executors=executors,
+        python=python,
+        environment=environment,
+    )
+    wanted.check()
+    _check_report(job, report, wanted)
+    if print_only or call.dry_run:
+        shown = _printed(call, job, wanted, spark_home)
+        if call.dry_run:
+            call.would("run", shown, f"job {job.name}")
+        else:
+            yield Result(plain=f"{shown}\n", data=[], totals={"command": shown})
+        return
+    try:
+        outcome = _run(call, job, arguments, wanted, spark_home)
+    except running.Interrupted as signal:
+        running.heed(signal.number)
+        raise CommandError("ended by a signal", status=Status.INTERRUPTED) from None
+    for result in _results(call, job, outcome, _reported(call, outcome, report)):
+        yield result
+
+
+def _wanted(
+    call: Call,
+    master: str,
+    deploy_mode: DeployMode,
+    conf: list[str] | None,
+    log_level: LogLevel,
+) -> "Wanted":
+    from mq.cli.spark.command import Wanted
+
+    return Wanted(
+        master=master,
+        cluster_mode=deploy_mode is DeployMode.CLUSTER,
+        settings=tuple(conf or ()),
+        log_level=log_level.value.upper(),
+        progress=call.environment.error_terminal,
+    )
+
+
+def _check_report(job: Job, report: str | None, wanted: "Wanted") -> None:
+    if report is None:
+        return
+    if not job.reports:
+        raise UsageError(
+            f"--report: job {job.name} makes no page", hint="its tables are printed: -o markdown"
+        )
+    if wanted.cluster_mode:
+        raise UsageError(
+            "--report: with --deploy-mode cluster nothing comes back",
+            hint="leave out --deploy-mode cluster: the driver runs here, executors there",
+        )
+    if report != "-" and not Path(report).absolute().parent.is_dir():
+        raise CommandError(
+            f"--report: there is no folder {Path(report).absolute().parent}",
+            status=Status.CANNOT_CREATE,
+        )
+
+
+def _printed(call: Call, job: Job, wanted: "Wanted", spark_home: str | None) -> str:
+    """The command, with a name in place of the file that is made when it runs."""
+    from mq.cli.spark import command, installed, package
+
+    variables = call.environment.variables
+    spark = installed.find_spark(spark_home, variables)
+    packed = package.package(call.environment.cache_directory)
+    words = command.arguments(spark, packed, wanted, Path(command.JOB_FILE))
+    return command.shown(words, command.variables_for(spark, wanted, variables))
+
+
+def _run(
+    call: Call, job: Job, arguments: dict[str, str], wanted: "Wanted", spark_home: str | None
+) -> "Outcome":
+    """Have Spark do the job. Raises CommandError where it is not done."""
+    from mq.cli.spark import command, installed, package, running
+    from mq.cli.spark import job as passing
+
+    variables = call.environment.variables
+    spark = installed.find_spark(spark_home, variables)
+    installed.check_java(variables)
+    described = passing.description(call, job, arguments)
+    packed = package.package(call.environment.cache_directory)
+    packed.write()
+    with passing.private_folder() as folder:
+        answer = folder / "answer.json"
+        described["answer"] = None if wanted.cluster_mode else str(answer)
+        words = command.arguments(spark, packed, wanted, passing.write(folder, described))
+        seen = command.without_secrets(variables)
+        seen |= command.variables_for(spark, wanted, variables)
+        ended = running.run(words, seen, call.environment.stderr)
+        return _answered(job, wanted, ended, answer)
+
+
+def _answered(job: Job, wanted: "Wanted", ended: Any, answer: Path) -> "Outcome":
+    from mq.cli.spark import job as passing
+    from mq.pipeline.jobs.outcome import Outcome
+
+    if not wanted.cluster_mode:
+        return passing.outcome(answer, ended, job)
+    if ended.status != 0:
+        raise passing.without_answer(ended)
+    return Outcome(notes=["The driver ran in the cluster: its log there has the tables."])
+
+
+def _reported(call: Call, outcome: "Outcome", report: str | None) -> str | None:
+    """Write the page; the path that it is at."""
+    if report is None:
+        return None
+    if report == "-":
+        call.environment.stdout.write(outcome.page)
+        return report
+    from mq.cli import local_files
+
+    local_files.replace(Path(report), outcome.page.encode())
+    return report
+
+
+def _results(call: Call, job: Job, outcome: "Outcome", report: str | None) -> Iterator[Result]:
+    """A result for each table that has the columns asked for; the last tells what failed."""
+    from mq.cli.spark.tables import columns
+
+    shown = [] if report == "-" else list(outcome.tables)
+    results = [
+        Result(columns(table.shape), list(table.rows), totals={"table": table.shape.name})
+        for table in shown
+        if call.view.fits(columns(table.shape))
+    ]
+    if not results and (outcome.failures or outcome.notes):
+        results = [Result()]
+    for result in results:
+        result.status = Status.PARTLY if outcome.failures else Status.DONE
+    if results:
+        results[-1].failures = list(outcome.failures)
+        results[-1].notes = list(outcome.notes)
+        if report is not None:
+            results[-1].totals["report"] = report
+    yield from results

@@ -1,0 +1,130 @@
+"""The command line of spark-submit, and the variables that it is to see."""
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mq.cli.errors import UsageError
+from mq.cli.spark.installed import Spark
+from mq.cli.spark.package import Package
+
+JOB_FILE = "mq-job.json"
+LOCAL = "local[*]"
+
+_MASTERS = ("local", "spark://", "yarn", "k8s://")
+_SECRETS = ("MQ_ACCESS_KEY", "MQ_SECRET_KEY", "MQ_SECURITY_TOKEN")
+_ENVIRONMENT = "environment"  # the folder that executors unpack a packed environment to
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the user said about Spark. `settings` are KEY=VALUE; sizes are as Spark has them."""
+
+    master: str = LOCAL
+    cluster_mode: bool = False
+    settings: tuple[str, ...] = ()
+    driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
+    executors: int | None = None
+    python: str | None = None
+    environment: str | None = None
+    log_level: str = "WARN"
+    progress: bool = field(default=False, compare=False)
+
+    def check(self) -> None:
+        """Raises UsageError for what cannot be."""
+        if not self.master.startswith(_MASTERS):
+            raise UsageError(
+                f"--master {self.master} is not one that Spark knows",
+                hint="local[*], local[2], spark://HOST:7077, yarn or k8s://https://HOST:443",
+            )
+        if self.cluster_mode and self.is_local:
+            raise UsageError(
+                "--deploy-mode cluster needs a cluster", hint="give one: --master yarn, for example"
+            )
+        if self.cluster_mode and self.master.startswith("spark://"):
+            raise UsageError(
+                "Spark's standalone clusters do not run drivers in Python",
+                hint="leave out --deploy-mode cluster: the driver runs here, executors there",
+            )
+        for setting in self.settings:
+            key, equals, _ = setting.partition("=")
+            if not equals or not key.startswith("spark."):
+                raise UsageError(
+                    f"--conf {setting!r} is not a setting of Spark as KEY=VALUE",
+                    hint="for example: --conf spark.sql.shuffle.partitions=8",
+                )
+
+    @property
+    def is_local(self) -> bool:
+        return self.master.startswith("local")
+
+
+def arguments(spark: Spark, package: Package, wanted: Wanted, job_file: Path) -> list[str]:
+    """The whole command. What the user sets with --conf comes last, where it counts."""
+    words = [str(spark.submit), "--master", wanted.master, "--name", "mq"]
+    if wanted.cluster_mode:
+        words += ["--deploy-mode", "cluster", "--files", str(job_file)]
+    for flag, value in (
+        ("--driver-memory", wanted.driver_memory),
+        ("--executor-memory", wanted.executor_memory),
+        ("--executor-cores", wanted.executor_cores),
+        ("--num-executors", wanted.executors),
+    ):
+        if value is not None:
+            words += [flag, str(value)]
+    words += ["--py-files", str(package.zip)]
+    if wanted.environment is not None:
+        words += ["--archives", f"{wanted.environment}#{_ENVIRONMENT}"]
+    for setting in (*_settings(wanted), *wanted.settings):
+        words += ["--conf", setting]
+    job = job_file.name if wanted.cluster_mode else str(job_file)
+    return [*words, str(package.program), job]
+
+
+def _settings(wanted: Wanted) -> list[str]:
+    settings = {
+        "spark.log.level": wanted.log_level,
+        "spark.ui.showConsoleProgress": "true" if wanted.progress else "false",
+    }
+    if wanted.executors is not None and wanted.master.startswith("spark://"):
+        # There --num-executors is not taken: as many as the cores that all may have allow for.
+        cores = wanted.executor_cores or 1
+        settings["spark.executor.cores"] = str(cores)
+        settings["spark.cores.max"] = str(cores * wanted.executors)
+    if wanted.cluster_mode and wanted.environment is not None:
+        python = f"./{_ENVIRONMENT}/bin/python"
+        settings["spark.yarn.appMasterEnv.PYSPARK_PYTHON"] = python
+    return [f"{key}={value}" for key, value in settings.items()]
+
+
+def variables_for(spark: Spark, wanted: Wanted, given: Mapping[str, str]) -> dict[str, str]:
+    """Variables to set for spark-submit beside those there are."""
+    found = {} if spark.home is None else {"SPARK_HOME": str(spark.home)}
+    if wanted.environment is not None:
+        found["PYSPARK_PYTHON"] = f"./{_ENVIRONMENT}/bin/python"
+    elif wanted.python is not None:
+        found["PYSPARK_PYTHON"] = wanted.python
+    elif wanted.is_local and not given.get("PYSPARK_PYTHON"):
+        found["PYSPARK_PYTHON"] = sys.executable
+    # The driver runs here, with this Python unless another was asked for.
+    if not wanted.cluster_mode and not given.get("PYSPARK_DRIVER_PYTHON"):
+        asked = wanted.python or given.get("PYSPARK_PYTHON")
+        found["PYSPARK_DRIVER_PYTHON"] = (
+            asked if asked and wanted.environment is None else sys.executable
+        )
+    return found
+
+
+def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
+    """What spark-submit may see of the environment, which it and its pages show to others."""
+    return {name: value for name, value in variables.items() if name not in _SECRETS}
+
+
+def shown(words: list[str], variables: Mapping[str, str]) -> str:
+    """The command as a line of a shell."""
+    set_before = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+    return " ".join([*set_before, *map(shlex.quote, words)])

@@ -1,0 +1,106 @@
+"""Finds spark-submit and a JDK, or says in one line what to do about it."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from mq.cli.errors import CommandError
+from mq.cli.status import Status
+
+LEAST_JAVA = 17  # what Spark 4 runs on
+
+
+class Spark(NamedTuple):
+    """An installation. `home` is None where only a spark-submit on the PATH is known."""
+
+    submit: Path
+    home: Path | None
+
+
+def find_spark(given: str | None, variables: Mapping[str, str]) -> Spark:
+    """The Spark of --spark-home, else of SPARK_HOME, else of pip, else of the PATH.
+
+    Raises CommandError where there is none.
+    """
+    for origin, home in (("--spark-home", given), ("SPARK_HOME", variables.get("SPARK_HOME"))):
+        if home:
+            submit = Path(home) / "bin" / "spark-submit"
+            if not submit.is_file():
+                raise CommandError(
+                    f"{origin} is {home}, but there is no bin/spark-submit in it",
+                    hint=f"correct {origin}, or leave it out: pip install 'mq[spark]' has a Spark",
+                    status=Status.CONFIG,
+                )
+            return Spark(submit, Path(home))
+    of_pip = _of_pip()
+    if of_pip is not None:
+        return Spark(of_pip / "bin" / "spark-submit", of_pip)
+    on_path = shutil.which("spark-submit", path=_path(variables))
+    if on_path is not None:
+        return Spark(Path(on_path), None)
+    raise CommandError(
+        "no Spark found: neither --spark-home nor SPARK_HOME, nor pyspark, nor spark-submit on the "
+        "PATH",
+        hint="pip install 'mq[spark]', or export SPARK_HOME=DIRECTORY of Spark 4.2 or later",
+        status=Status.UNAVAILABLE,
+    )
+
+
+def check_java(variables: Mapping[str, str]) -> None:
+    """Raises CommandError unless there is a Java that Spark runs on."""
+    hint = f"install one (apt-get install openjdk-{LEAST_JAVA}-jre-headless), or set JAVA_HOME"
+    home = variables.get("JAVA_HOME")
+    if home:
+        java = str(Path(home) / "bin" / "java")
+        if not os.access(java, os.X_OK):
+            raise CommandError(
+                f"JAVA_HOME is {home}, but there is no bin/java in it",
+                hint=hint,
+                status=Status.CONFIG,
+            )
+    else:
+        found = shutil.which("java", path=_path(variables))
+        if found is None:
+            raise CommandError(
+                f"no Java found, and Spark needs one of release {LEAST_JAVA} or later",
+                hint=hint,
+                status=Status.UNAVAILABLE,
+            )
+        java = found
+    release = _release(java)
+    if release is not None and release < LEAST_JAVA:
+        raise CommandError(
+            f"{java} is Java {release}, and Spark needs release {LEAST_JAVA} or later",
+            hint=hint,
+            status=Status.CONFIG,
+        )
+
+
+def _path(variables: Mapping[str, str]) -> str:
+    return dict(variables).get("PATH", os.defpath)
+
+
+def _of_pip() -> Path | None:
+    """The folder of the package pyspark, which is not imported."""
+    found = find_spec("pyspark")
+    for folder in (found.submodule_search_locations if found else None) or ():
+        if (Path(folder) / "bin" / "spark-submit").is_file():
+            return Path(folder)
+    return None
+
+
+def _release(java: str) -> int | None:
+    """17 of `openjdk version "17.0.15"`, 8 of `java version "1.8.0_402"`; None if it is unclear."""
+    try:
+        shown = subprocess.run(
+            [java, "-version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(rb'version "(?:1\.)?(\d+)', shown.stderr)
+    return int(found[1]) if found else None

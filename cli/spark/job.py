@@ -1,0 +1,143 @@
+"""A job's way to Spark and back: the file that describes it, and what its answer means."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mq.cli.call import Call
+from mq.cli.errors import CommandError
+from mq.cli.spark.command import JOB_FILE
+from mq.cli.spark.running import Ended
+from mq.cli.status import Status
+from mq.pipeline.jobs.declaration import Job
+from mq.pipeline.jobs.outcome import Outcome
+
+# What errors of a driver mean, by the names of their classes; any other is UNAVAILABLE.
+_STATUSES = {
+    "JobError": Status.USAGE,
+    "JobOptionError": Status.USAGE,
+    "SchemaError": Status.USAGE,
+    "ClientError": Status.USAGE,
+    "RouteNotFound": Status.NOT_FOUND,
+    "TopicNotExist": Status.NOT_FOUND,
+    "SubscriptionGroupNotExist": Status.NOT_FOUND,
+    "NoPermission": Status.NO_PERMISSION,
+    "RequestTimeout": Status.TRY_AGAIN,
+    "SystemBusy": Status.TRY_AGAIN,
+    "FlowControl": Status.TRY_AGAIN,
+    "DataLoss": Status.BAD_DATA,
+    "BadAnswer": Status.PROTOCOL,
+    "MissingModule": Status.CONFIG,
+}
+# An option of the data source that is wrong, by what the message says of it.
+_WRONG_OPTIONS = (
+    (re.compile(r"option nameServer: "), Status.UNAVAILABLE),
+    (re.compile(r"option (topic|group): .*no name server knows"), Status.NOT_FOUND),
+    (re.compile(r"option aclFile: "), Status.NO_PERMISSION),
+)
+# Why Spark did not come as far as the driver, by a line of its log.
+_CAUSES = (
+    (
+        re.compile(r"UnsupportedClassVersionError"),
+        "Spark does not run on this Java",
+        "set JAVA_HOME to a Java of release 17 or later",
+    ),
+    (
+        re.compile(r"All masters are unresponsive|Failed to connect to master"),
+        "the master of the cluster does not answer",
+        "check the address in --master, and that the master runs",
+    ),
+    (
+        re.compile(r"PYTHON_VERSION_MISMATCH"),
+        "executors have another release of Python than the driver",
+        "name one that both have: --python PATH, or bring one: --environment FILE",
+    ),
+    (
+        re.compile(r"No module named '(pyspark|mq)"),
+        "the Python of the driver does not find Spark's or mq's modules",
+        "is SPARK_HOME a whole installation of Spark 4.2 or later?",
+    ),
+    (
+        re.compile(r"HADOOP_CONF_DIR or YARN_CONF_DIR must be set"),
+        "nobody has said where YARN is",
+        "export HADOOP_CONF_DIR=DIRECTORY",
+    ),
+    (re.compile(r"OutOfMemoryError"), "Spark had too little memory", "give it --driver-memory 4g"),
+)
+
+
+def description(call: Call, job: Job, arguments: Mapping[str, str]) -> dict[str, Any]:
+    """What the driver is told; the keys of the cluster's access are in it."""
+    cluster: dict[str, Any] = {"nameServer": ";".join(call.name_servers)}
+    key = call.credentials()
+    if key is not None:
+        cluster |= {"accessKey": key.access_key, "secretKey": key.secret_key}
+        if key.security_token is not None:
+            cluster["securityToken"] = key.security_token
+    if call.tls_config is not None:
+        from mq.cli.secrets import tls_properties
+
+        cluster["tls"] = tls_properties(call.tls_config)
+    return {"job": job.name, "arguments": dict(arguments), "cluster": cluster, "answer": None}
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder that only its owner can look into, and that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="mq-spark-"))  # with mode 700
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write(folder: Path, description: Mapping[str, Any]) -> Path:
+    """The file for the driver, which only its owner can read."""
+    path = folder / JOB_FILE
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w") as file:
+        json.dump(description, file)
+    return path
+
+
+def outcome(answer: Path, ended: Ended, job: Job) -> Outcome:
+    """What the driver answered. Raises CommandError for an error, or where it did not answer."""
+    try:
+        given = json.loads(answer.read_bytes())
+    except FileNotFoundError:
+        raise without_answer(ended) from None
+    if "error" in given:
+        raise failed(given["error"]["type"], given["error"]["message"])
+    return Outcome.from_json(given["outcome"], job.tables)
+
+
+def failed(kind: str, message: str) -> CommandError:
+    """The error of a driver as one of this command."""
+    status = _STATUSES.get(kind, Status.UNAVAILABLE)
+    if kind == "OptionError":
+        found = [status for pattern, status in _WRONG_OPTIONS if pattern.search(message)]
+        status = found[0] if found else Status.USAGE
+    hint = "the log above has all of it"
+    if kind == "MissingModule":
+        hint = "install it there, name a Python that has it (--python), or bring one: --environment"
+    return CommandError(message, hint=hint, status=status)
+
+
+def without_answer(ended: Ended) -> CommandError:
+    """Why Spark ended before the job did."""
+    text = "\n".join(ended.lines)
+    for pattern, message, hint in _CAUSES:
+        if pattern.search(text):
+            return CommandError(message, hint=hint, status=Status.UNAVAILABLE)
+    how = f"with status {ended.status}" if ended.status >= 0 else f"by signal {-ended.status}"
+    return CommandError(
+        f"Spark ended {how} before the job did",
+        hint="the log above says why",
+        status=Status.UNAVAILABLE,
+    )

@@ -1,0 +1,72 @@
+"""The options of a job as options of `mq spark submit`."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from mq.cli.errors import UsageError
+from mq.pipeline.jobs import JOBS, UnknownJob, load
+from mq.pipeline.jobs.declaration import Job, JobError, JobOption, JobOptionError
+
+_PREFIX = "job_option_"  # none meets a parameter of the command
+
+
+def job_called(name: str) -> Job:
+    """The job. Raises UsageError with the nearest names."""
+    try:
+        return load(name)
+    except UnknownJob as error:
+        hint = f"did you mean {' or '.join(error.near)}?" if error.near else "see: mq spark list"
+        raise UsageError(str(error), hint=hint) from None
+
+
+def parameters(arguments: Sequence[str]) -> list[inspect.Parameter]:
+    """What the job that the arguments name takes, as parameters of a command."""
+    named = next((word for word in arguments if word in JOBS), None)
+    if named is None:
+        if arguments and not arguments[0].startswith("-"):
+            job_called(arguments[0])
+        return []
+    return [_parameter(option) for option in load(named).options]
+
+
+def texts(job: Job, given: Mapping[str, Any]) -> dict[str, str]:
+    """The arguments of a job by name, of those that were given."""
+    found = {}
+    for option in job.options:
+        value = given.get(_PREFIX + option.field)
+        if value is not None and value is not False:
+            found[option.name] = "true" if value is True else str(value)
+    return found
+
+
+def checked(job: Job, given: Mapping[str, str]) -> None:
+    """Raises UsageError for arguments that the job does not take: before Spark is started."""
+    try:
+        job.read(given)
+    except JobOptionError as error:
+        raise UsageError(str(error), hint=error.hint) from None
+    except JobError as error:
+        raise UsageError(str(error), hint=f"see: mq spark explain {job.name}") from None
+
+
+def _parameter(option: JobOption) -> inspect.Parameter:
+    is_switch = not option.metavar
+    help = option.help if option.required or not option.default_text else _with_default(option)
+    declared = typer.Option(
+        f"--{option.name}",
+        metavar=None if is_switch else option.metavar,
+        help=f"{help} Required." if option.required else help,
+    )
+    return inspect.Parameter(
+        _PREFIX + option.field,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        default=False if is_switch else None,
+        annotation=Annotated[bool, declared] if is_switch else Annotated[str | None, declared],
+    )
+
+
+def _with_default(option: JobOption) -> str:
+    return f"{option.help} Default: {option.default_text}."

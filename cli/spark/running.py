@@ -1,0 +1,125 @@
+"""Runs spark-submit: its output goes to standard error as it comes, signals go to it."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Mapping
+from types import FrameType
+from typing import IO, Any, NamedTuple, TextIO
+
+from mq.cli.errors import CommandError
+from mq.cli.status import Status
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_KEPT_LINES = 200  # of the log, to find out why Spark has failed
+_PATIENCE = 10.0  # seconds that a process outside the group may keep the log open
+
+
+class Ended(NamedTuple):
+    """How spark-submit ended: its status (negative: a signal) and the last lines of the log."""
+
+    status: int
+    lines: list[str]
+
+
+def run(command: list[str], variables: Mapping[str, str], log: TextIO) -> Ended:
+    """Run a command to its end; what it prints, on whichever stream, goes to `log`.
+
+    SIGINT, SIGTERM and SIGHUP are passed on to all of its processes, and it is waited for; a second
+    one kills them. Raises Interrupted then, and CommandError for a command that cannot be started.
+    """
+    with _Signals() as signals:
+        try:
+            # In a group of its own: Ctrl-C would otherwise reach its processes twice.
+            process = subprocess.Popen(
+                command,
+                env=dict(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CommandError(
+                f"cannot run {command[0]}: {error.strerror}", status=Status.UNAVAILABLE
+            ) from error
+        signals.pass_on_to(process.pid)
+        lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        assert process.stdout is not None
+        copier = threading.Thread(target=_copy, args=(process.stdout, log, lines), daemon=True)
+        copier.start()
+        status = process.wait()
+        # Whoever is left in the group has lost its parent; the log ends with the last of them.
+        _send(process.pid, signal.SIGKILL)
+        copier.join(_PATIENCE)
+    if signals.received:
+        raise Interrupted(signals.received[0])
+    return Ended(status, list(lines))
+
+
+class _Signals:
+    """While the block runs, signals are collected, and sent to a group of processes."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._group: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        # Elsewhere none comes: signals are handled in the main thread.
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pass_on_to(self, group: int) -> None:
+        self._group = group
+        for number in self.received:
+            _send(group, number)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        self.received.append(number)
+        if self._group is not None:
+            _send(self._group, number if len(self.received) == 1 else signal.SIGKILL)
+
+
+class Interrupted(BaseException):
+    """A signal came while spark-submit ran: `number`. It is to be heeded once all is put away."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def heed(number: int) -> None:
+    """Do what a signal would have done at first."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _send(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # they have ended
+
+
+def _copy(source: IO[bytes], log: TextIO, lines: deque[str]) -> None:
+    """As it comes, not by lines: progress is a line that is drawn over again and again."""
+    unfinished = b""
+    with source:
+        while content := os.read(source.fileno(), 65536):
+            log.write(content.decode("utf-8", "replace"))
+            log.flush()
+            *whole, unfinished = (unfinished + content).split(b"\n")
+            lines.extend(line.decode("utf-8", "replace") for line in whole)
+            unfinished = unfinished[-4096:]
