@@ -6,15 +6,16 @@ buffer of the replies, and copies every second one of these.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from mq.pipeline.errors import SchemaError
+from mq.pipeline.property_columns import PropertyTable, parts
 from mq.pipeline.records import Integers, Records
 from mq.protocol import properties as property_text
 from mq.protocol.flags import SysFlag
@@ -25,34 +26,32 @@ from mq.protocol.properties import PropertyKey
 _PROPERTY_END = property_text.PROPERTY_SEPARATOR.encode()
 
 
-class Context(NamedTuple):
-    """What the records themselves do not say, and bodies that had to be decompressed."""
+class Context:
+    """What the records themselves do not say, and what several columns are made of."""
 
-    broker_name: str
-    bodies: list[bytes] | None  # of all records, where any of them is compressed
+    def __init__(self, broker_name: str | None, bodies: list[bytes] | None = None) -> None:
+        """`bodies` are those of all records, decompressed, where any of them is compressed."""
+        self.broker_name = broker_name
+        self.bodies = bodies
+        self._properties: PropertyTable | None = None
+
+    def properties(self, records: Records) -> PropertyTable:
+        """The properties of the records; always of the same."""
+        if self._properties is None:
+            self._properties = PropertyTable(records)
+        return self._properties
 
 
 Maker = Callable[[Records, Context], pa.Array]
 
 
-def parts(records: Records, kind: pa.DataType, start: Integers, length: Integers) -> pa.Array:
-    """An array of the bytes that begin at each `start`, as binary or string.
-
-    Starts ascend and parts do not overlap; the array is a copy of them.
-    """
-    count = len(records)
-    if count == 0:
-        return pa.array([], kind)
-    edges: npt.NDArray[np.int32] = np.empty(2 * count, np.int32)
-    edges[0::2] = start
-    edges[1::2] = start + length
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(records.buffer)]
-    everything = pa.Array.from_buffers(kind, 2 * count - 1, buffers)
-    return everything.take(pa.array(np.arange(0, 2 * count - 1, 2)))
+def find_property(records: Records, context: Context, name: str) -> pa.Array:
+    """The value of a property of each record; null where it has none. Of equal names the last."""
+    found = context.properties(records).find(name)
+    return pa.array(_find_one_by_one(records, name), pa.string()) if found is None else found
 
 
-def find_property(records: Records, name: str) -> list[str | None]:
-    """The value of a property of each record; None where it has none. Of equal names the last."""
+def _find_one_by_one(records: Records, name: str) -> list[str | None]:
     buffer = records.buffer
     wanted = f"{name}{property_text.NAME_VALUE_SEPARATOR}".encode()
     values: list[str | None] = []
@@ -84,18 +83,24 @@ def _properties(records: Records) -> Iterable[dict[str, str]]:
 def _body(records: Records, context: Context) -> pa.Array:
     if context.bodies is not None:
         return pa.array(context.bodies, pa.binary())
-    return parts(records, pa.binary(), records.body_at, records.body_length)
+    return parts(records.buffer, pa.binary(), records.body_at, records.body_length)
 
 
 def _topic(records: Records, context: Context) -> pa.Array:
-    return parts(records, pa.string(), records.topic_at, records.topic_length)
+    return parts(records.buffer, pa.string(), records.topic_at, records.topic_length)
 
 
 def _properties_text(records: Records, context: Context) -> pa.Array:
+    texts = context.properties(records).as_json()
+    if texts is not None:
+        return texts
     return pa.array([orjson.dumps(each).decode() for each in _properties(records)], pa.string())
 
 
 def _properties_map(records: Records, context: Context) -> pa.Array:
+    maps = context.properties(records).as_map()
+    if maps is not None:
+        return maps
     names: list[str] = []
     values: list[str] = []
     offsets = [0]
@@ -110,7 +115,7 @@ def _properties_map(records: Records, context: Context) -> pa.Array:
 
 def _property(name: str) -> Maker:
     def make(records: Records, context: Context) -> pa.Array:
-        return pa.array(find_property(records, name), pa.string())
+        return find_property(records, context, name)
 
     return make
 
@@ -154,17 +159,20 @@ def _time(of: Callable[[Records], Integers]) -> Maker:
 
 
 def _born_host(records: Records, context: Context) -> pa.Array:
-    texts: dict[bytes, str] = {}
-    hosts = []
+    """Few hosts send many messages: each is made a text once."""
     at = records.positions + 48
+    if not records.born_v6.any():
+        hosts, which = np.unique(records.int64(at), return_inverse=True)
+        raws = [int(host).to_bytes(8, "big", signed=True) for host in hosts]
+        texts = pa.array([_host_and_port(raw) for raw in raws], pa.string())
+        return texts.take(pa.array(which))
+    known: dict[bytes, str] = {}
     ends = at + 8 + records.born_v6
-    for begin, end in zip(at.tolist(), ends.tolist(), strict=True):
-        raw = bytes(records.buffer[begin:end])
-        text = texts.get(raw)
-        if text is None:
-            text = texts[raw] = _host_and_port(raw)
-        hosts.append(text)
-    return pa.array(hosts, pa.string())
+    raws = [bytes(records.buffer[a:b]) for a, b in zip(at.tolist(), ends.tolist(), strict=True)]
+    for raw in raws:
+        if raw not in known:
+            known[raw] = _host_and_port(raw)
+    return pa.array([known[raw] for raw in raws], pa.string())
 
 
 def _host_and_port(raw: bytes) -> str:
@@ -174,16 +182,20 @@ def _host_and_port(raw: bytes) -> str:
 
 def _message_id(records: Records, context: Context) -> pa.Array:
     """Its producer's id; where it gave none, the one that says where the message is stored."""
-    ids = find_property(records, PropertyKey.UNIQUE_KEY)
-    for index, value in enumerate(ids):
-        if value is None:
-            at = int(records.positions[index])
-            host = at + 64 + int(records.born_v6[index])
-            raw = bytes(records.buffer[host : host + 8 + int(records.store_v6[index])])
-            physical = int.from_bytes(records.buffer[at + 28 : at + 36], "big")
-            port = int.from_bytes(raw[-4:], "big")
-            ids[index] = encode_offset_id(host_text(raw[:-4]), port, physical)
-    return pa.array(ids, pa.string())
+    ids = find_property(records, context, PropertyKey.UNIQUE_KEY)
+    if not ids.null_count:
+        return ids
+    without = np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))
+    made = []
+    for index in without.tolist():
+        at = int(records.positions[index])
+        host = at + 64 + int(records.born_v6[index])
+        raw = bytes(records.buffer[host : host + 8 + int(records.store_v6[index])])
+        physical = int.from_bytes(records.buffer[at + 28 : at + 36], "big")
+        made.append(
+            encode_offset_id(host_text(raw[:-4]), int.from_bytes(raw[-4:], "big"), physical)
+        )
+    return pc.replace_with_mask(ids, ids.is_null(), pa.array(made, pa.string()))
 
 
 # By name, how it is made for each type (as Spark spells it) that it may have; the first is what it

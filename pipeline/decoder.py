@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -27,7 +28,7 @@ class Decoder:
         self._makers = makers_of(schema)
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._wants_body = any(name.lower() == "body" for name in schema.names)
-        self._tags = frozenset(tags)
+        self._tags = pa.array(tags, pa.string())
 
     def batches(
         self, buffer: bytearray, positions: Integers, broker_name: str
@@ -37,9 +38,11 @@ class Decoder:
         Raises RemoteProtocolError for damaged records and bodies that cannot be decompressed.
         """
         records = Records(buffer, positions)
-        if self._tags:
-            found = find_property(records, PropertyKey.TAGS)
-            records = records.only(np.array([tag in self._tags for tag in found], np.bool_))
+        if len(self._tags):
+            found = find_property(records, Context(broker_name), PropertyKey.TAGS)
+            wanted = pc.is_in(found, value_set=self._tags)
+            if not pc.all(wanted).as_py():
+                records = records.only(wanted.to_numpy(zero_copy_only=False))
         if not len(records):
             return
         if self._wants_body and is_compressed(records).any():
