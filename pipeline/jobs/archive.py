@@ -1,0 +1,303 @@
+"""Archive topics as Parquet, by day and topic, each message exactly once.
+
+Each run adds what has come since the last one, in batches of --batch messages. It may be killed at
+any time: the next run goes on where the archive ends, without a gap or a duplicate. How far it is
+lies with the data, in the folder's _archive/, not in the offsets of a consumer group. Two runs at
+the same time do no harm, one of them fails. Every batch is counted, queue by queue, before it
+becomes part of the archive.
+
+The day is that on which the broker stored the message, in UTC. Any tool that reads Parquet reads
+the folder as one table; `replay` sends it to a topic again.
+
+What a broker deleted before it was archived is reported as lost once, by the run that finds the
+gap, and kept in the manifest of its batch. A topic that was deleted and made anew has offsets below
+those that are archived: it is reported, and needs an archive of its own. Topics that the broker
+compacts by itself (5.x, cleanup.policy=COMPACTION) have gaps everywhere and cannot be archived.
+
+--begin counts for queues that the archive does not have yet; --end is for what a run may add.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from mq.pipeline import parsing
+from mq.pipeline.errors import BrokerDown
+from mq.pipeline.jobs.access import ClusterAccess
+from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
+from mq.pipeline.jobs.choice import MessageChoice
+from mq.pipeline.jobs.declaration import JobError, option
+from mq.pipeline.jobs.outcome import Outcome, Shape, number, text
+from mq.pipeline.jobs.storage import Folder
+from mq.pipeline.offsets import Offsets, Queue, to_nested
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from mq.pipeline.cluster import Bounds
+
+READ = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, tags string, "
+    "keys string, properties map<string,string>, flag int, body binary, bornTimestamp timestamp, "
+    "storeTimestamp timestamp, bornHost string, reconsumeTimes int"
+)
+# With the columns that are names of folders last, as Spark's readers have them.
+SCHEMA = f"{READ.removeprefix('topic string, ')}, day date, topic string"
+
+QUEUES = Shape(
+    "queues",
+    "What was archived",
+    (
+        text("topic", "Topic"),
+        text("brokerName", "Broker"),
+        number("queueId", "Queue"),
+        number("begin", "From"),
+        number("end", "To"),
+        number("messages", "Messages"),
+    ),
+)
+TABLES = (QUEUES,)
+WRITES = f"day=DATE/topic=TOPIC/BATCH-PART.parquet with the columns {SCHEMA}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(MessageChoice):
+    """Which topics, and where to."""
+
+    folder: str = option(
+        "folder",
+        parsing.text,
+        "Where the archive is, on any file system that Spark reaches.",
+        example="/data/archive",
+        metavar="DIR",
+    )
+    batch: int = option(
+        "batch",
+        parsing.number(1, 2**40),
+        "How many messages a batch has at most: what a killed run has to do again.",
+        example="1000000",
+        default=10_000_000,
+        metavar="N",
+    )
+    parts: int | None = option(
+        "parts",
+        parsing.number(1, 100_000),
+        "Read and write in so many tasks at least; large queues are split.",
+        example="16",
+        default=None,
+        metavar="N",
+    )
+
+
+class Range(NamedTuple):
+    """Offsets of a queue that a batch adds, from `begin` to `end`, without that."""
+
+    begin: int
+    end: int
+
+
+class Plan(NamedTuple):
+    """What there is to archive: up to which offsets, and what is wrong with some queues."""
+
+    begins: Offsets
+    ends: Offsets
+    lost: tuple[tuple[Queue, int, int], ...]
+    failures: list[str]
+
+
+def plan(
+    archived: Mapping[Queue, int],
+    bounds: "Mapping[Queue, Bounds]",
+    starts: Mapping[Queue, int],
+    ends: Mapping[Queue, int],
+) -> Plan:
+    """What a run has to add. `starts` are where new queues begin, `ends` where each one stops."""
+    begins: Offsets = {}
+    lost = []
+    failures = []
+    for queue, at in sorted(bounds.items()):
+        begin = archived.get(queue, max(starts[queue], at.begin))
+        if begin > at.end:
+            failures.append(
+                f"{queue} ends at {at.end}, but the archive has it up to {begin}: the topic was "
+                "made anew; archive it to another folder"
+            )
+            continue
+        if begin < at.begin:
+            lost.append((queue, begin, at.begin))
+            failures.append(
+                f"{queue}: the broker had deleted the messages from offset {begin} to {at.begin} "
+                "before they were archived; run more often, or keep messages longer there"
+            )
+        begins[queue] = max(begin, at.begin)
+    return Plan(
+        begins,
+        {queue: max(begin, ends[queue]) for queue, begin in begins.items()},
+        tuple(lost),
+        failures,
+    )
+
+
+def with_day(messages: "DataFrame") -> "DataFrame":
+    """The messages with `day`, the day in UTC when each was stored, whatever the session's zone."""
+    from pyspark.sql import functions as f
+
+    days = f.floor(f.unix_millis("storeTimestamp") / f.lit(86_400_000)).cast("int")
+    return messages.withColumn("day", f.date_from_unix_date(days))
+
+
+def read(spark: "SparkSession", folder: str) -> "DataFrame":
+    """The messages of an archive, with the columns of `SCHEMA`. Raises JobError."""
+    target = Folder(spark, folder)
+    log = ArchiveLog(target)
+    if log.last is None:
+        raise JobError(f"{folder} is not an archive: make one with mq spark submit archive")
+    if log.waiting():
+        raise JobError(
+            f"{folder} is being written, or a run was killed: wait, or archive to it again"
+        )
+    return spark.read.schema(SCHEMA).parquet(target.path)
+
+
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+    """Archive what has come. Raises JobError, OptionError or MQError."""
+    log = ArchiveLog(Folder(spark, options.folder))
+    moved = log.finish()
+    notes = [f"an earlier run was killed: {moved} files of it moved to their places"] * bool(moved)
+    planned = _plan(options, cluster, log.ends)
+    added: dict[Queue, Range] = {}
+    lost = planned.lost
+    begins = planned.begins
+    while True:
+        from mq.pipeline.planning import limited
+
+        ends = limited(begins, planned.ends, options.batch)
+        ranges = {
+            queue: Range(begins[queue], end) for queue, end in ends.items() if end > begins[queue]
+        }
+        if not ranges and not lost:
+            break
+        add(spark, log, cluster, ranges, lost, options.parts)
+        lost = ()
+        for queue, each in ranges.items():
+            added[queue] = Range(added.get(queue, each).begin, each.end)
+        begins = {**begins, **ends}
+    rows = [
+        (*queue, each.begin, each.end, each.end - each.begin)
+        for queue, each in sorted(added.items())
+    ]
+    return Outcome([QUEUES.of(rows)], planned.failures, notes)
+
+
+def add(
+    spark: "SparkSession",
+    log: ArchiveLog,
+    cluster: ClusterAccess,
+    ranges: Mapping[Queue, Range],
+    lost: tuple[tuple[Queue, int, int], ...] = (),
+    parts: int | None = None,
+) -> Manifest:
+    """Add a batch: write it, count it, and make it part of the archive."""
+    begins = {queue: each.begin for queue, each in ranges.items()}
+    ends = {queue: each.end for queue, each in ranges.items()}
+    staging = log.new_staging()
+    counted = _stage(spark, log.folder.child(staging), cluster, ranges, parts) if ranges else 0
+    manifest = Manifest(
+        number=log.next_number,
+        staging=staging,
+        begins=begins,
+        ends={**log.ends, **{queue: end for queue, _, end in lost}, **ends},
+        files=tuple(log.folder.files(staging)),
+        messages=counted,
+        lost=lost,
+    )
+    log.commit(manifest)
+    return manifest
+
+
+def _stage(
+    spark: "SparkSession",
+    path: str,
+    cluster: ClusterAccess,
+    ranges: Mapping[Queue, Range],
+    parts: int | None,
+) -> int:
+    """Write the messages of a batch to a folder of its own, and count them."""
+    options = {
+        "topic": ",".join(sorted({queue.topic for queue in ranges})),
+        "startingOffsets": json.dumps(
+            to_nested({queue: each.begin for queue, each in ranges.items()})
+        ),
+        "endingOffsets": json.dumps(to_nested({queue: each.end for queue, each in ranges.items()})),
+    }
+    if parts is not None:
+        options["minPartitions"] = str(parts)
+    messages = cluster.read(spark, READ, **options).where(_wanted(ranges))
+    with_day(messages).write.partitionBy("day", "topic").parquet(path)
+    return check(spark.read.schema(SCHEMA).parquet(path), ranges)
+
+
+def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> int:
+    """Count the messages of a batch. Raises JobError unless each offset is there exactly once."""
+    from pyspark.sql import functions as f
+
+    found = {
+        Queue(row.topic, row.brokerName, row.queueId): row
+        for row in staged.groupBy("topic", "brokerName", "queueId")
+        .agg(
+            f.count("*").alias("messages"),
+            f.min("queueOffset").alias("first"),
+            f.max("queueOffset").alias("last"),
+            f.count_distinct("queueOffset").alias("different"),
+        )
+        .collect()
+    }
+    for queue, each in ranges.items():
+        row = found.get(queue)
+        size = each.end - each.begin
+        if row is None or not (
+            row.messages == row.different == size and row["first"] == each.begin
+        ):
+            count = 0 if row is None else row.messages
+            raise JobError(
+                f"{queue}: {count} messages were read of the {size} from offset {each.begin} to "
+                f"{each.end}; nothing of this batch was archived: run again"
+            )
+    return sum(row.messages for row in found.values())
+
+
+def _wanted(ranges: Mapping[Queue, Range]) -> "Column":
+    """Only the queues that the batch is to add: one that appears meanwhile is for the next."""
+    from pyspark.sql import functions as f
+
+    queues = f.concat_ws(" ", "topic", "brokerName", "queueId")
+    return queues.isin([" ".join(map(str, queue)) for queue in ranges])
+
+
+def _plan(options: Options, cluster: ClusterAccess, archived: Mapping[Queue, int]) -> Plan:
+    """Ask the cluster what there is. Raises JobError for a broker that does not answer."""
+    from mq.pipeline.cluster import Cluster
+    from mq.pipeline.options import parse_options
+
+    chosen = {
+        name: value
+        for name, value in options.source_options().items()
+        if name in ("topic", "topicPattern")
+    }
+    with Cluster(parse_options(cluster.options(**chosen))) as asked:
+        try:
+            bounds = asked.bounds(asked.topics())
+            starts = {queue: at.begin for queue, at in bounds.items()}
+            if options.begin is not None:
+                new = {queue: at for queue, at in bounds.items() if queue not in archived}
+                starts |= asked.at_time(new, options.begin)
+            ends = {queue: at.end for queue, at in bounds.items()}
+            if options.end is not None:
+                ends = asked.at_time(bounds, options.end)
+        except BrokerDown as error:
+            raise JobError(
+                f"broker {error.broker_name} of topic {error.topic} does not answer; nothing was "
+                "archived: start it, and run again"
+            ) from None
+    return plan(archived, bounds, starts, ends)
