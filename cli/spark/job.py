@@ -81,10 +81,23 @@ def description(call: Call, job: Job, arguments: Mapping[str, str]) -> dict[str,
         if key.security_token is not None:
             cluster["securityToken"] = key.security_token
     if call.tls_config is not None:
-        from mq.cli.secrets import tls_properties
-
-        cluster["tls"] = tls_properties(call.tls_config)
+        call.tls()  # tells what is wrong before Spark is started
+        cluster["tls"] = _tls(call.tls_config)
     return {"job": job.name, "arguments": dict(arguments), "cluster": cluster, "answer": None}
+
+
+def _tls(path: str) -> dict[str, str]:
+    """The client's part of a tls.properties file, with paths that mean the same elsewhere."""
+    from mq.cli.secrets import tls_properties
+
+    properties = tls_properties(path)
+    if properties.get("tls.test.mode.enable", "").strip().lower() == "true":
+        return {}  # as in Java: then none of the others is looked at
+    return {
+        name: os.path.abspath(value) if name.endswith("Path") and value else value
+        for name, value in properties.items()
+        if name.startswith("tls.client.")
+    }
 
 
 @contextmanager
