@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.checksum import crc32
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.checksum import crc32
 from mq.daemons.broker.store.commit_log import CommitLog
+from mq.protocol.checksum import crc32
 from mq.protocol.properties import PropertyKey, decode
 from mq.protocol.tags import tags_code
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.checksum import crc32
 from mq.daemons.broker.store.commit_log import sync_folder
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.mapped_file import extent_end
@@ -22,6 +21,7 @@ from mq.daemons.broker.store.offline import Hole, OfflineLog
 from mq.daemons.broker.store.records import NOT_INDEXED_TRANSACTION, Record
 from mq.daemons.broker.store.verification import Verified, index_files, index_items_at
 from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.protocol.checksum import crc32
 
 DAMAGED_TOPIC = b"MQ_DAMAGED"
 _OVERHEAD = layout.RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
