@@ -1,9 +1,10 @@
 """Topics as tables: what is in them when the query is planned."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from mq.pipeline.cluster import Cluster
@@ -11,7 +12,25 @@ from mq.pipeline.decoder import Decoder
 from mq.pipeline.offsets import EARLIEST
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import ending_offsets, ranges, split, starting_offsets
+from mq.pipeline.pushdown import Wanted
 from mq.pipeline.reading import Partition, read
+from mq.protocol.tags import ALL_TAGS
+
+
+class _PushFilters:
+    """`pushFilters` of a reader, for Spark to call where it pushes filters down.
+
+    Where it does not, it refuses readers that have the method, and no reader can know before. What
+    it looks at is whether the method's function is the one of the base class: this is one that
+    says so.
+    """
+
+    def __init__(self, reader: "BatchReader") -> None:
+        self._reader = reader
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.push(filters)
 
 
 class BatchReader(DataSourceReader):
@@ -22,13 +41,27 @@ class BatchReader(DataSourceReader):
         Decoder(schema)
         self._options = options
         self._schema = schema
+        self._wanted = Wanted()
+        self.pushFilters = _PushFilters(self)  # type: ignore[method-assign, assignment]
+
+    def push(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Have filters narrow what is pulled. Returns all of them: Spark applies them, too."""
+        for each in filters:
+            self._wanted.add(each)
+        expression = self._wanted.expression()
+        if expression is not None and self._options.expression == ALL_TAGS:
+            self._options = replace(self._options, expression=expression)
+        return filters
 
     def partitions(self) -> list[InputPartition]:
-        options = self._options
+        options, wanted = self._options, self._wanted
         with Cluster(options) as cluster:
-            bounds = cluster.bounds(cluster.topics())
+            bounds = cluster.bounds(wanted.topics(cluster.topics()))
             start = starting_offsets(options, cluster, bounds, EARLIEST)
-            whole = ranges(start, ending_offsets(options, cluster, bounds))
+            end = ending_offsets(options, cluster, bounds)
+            bounds = wanted.queues(bounds)
+            whole = ranges(start, {queue: end[queue] for queue in bounds})
+            whole = wanted.ranges(whole, cluster, bounds)
             cluster.try_pulls(whole)
         whole = split(whole, options.min_partitions)
         return [Partition((each,)) for each in whole] or [Partition(())]

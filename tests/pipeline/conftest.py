@@ -13,6 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.pipeline.clusters import SparkCluster
+
 
 # Seconds: a JVM and its Python workers start slowly on a machine that is busy with other tests.
 PATIENCE = 200
@@ -69,3 +71,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
 def checkpoint(tmp_path: Path) -> str:
     """Where a streaming query keeps its checkpoint."""
     return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkCluster]":
+    """A master and two workers."""
+    require_spark()
+    from tests.pipeline.clusters import SparkCluster
+
+    with SparkCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster

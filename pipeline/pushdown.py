@@ -1,0 +1,138 @@
+"""Filters of a query that let a batch read pull less.
+
+Spark hands filters to a data source where spark.sql.python.filterPushdown.enabled is on (it is off
+by default; then options do the same: topic, subExpression, startingOffsets, endingTimestamp, ...).
+They only narrow what is pulled: all of them are given back, so that Spark looks at each row itself.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from mq.pipeline.cluster import Bounds, Cluster
+from mq.pipeline.offsets import Offsets, Queue
+from mq.pipeline.puller import QueueRange
+
+# Milliseconds: a broker's clock that is set back makes later messages look older than earlier ones.
+_CLOCK_SLIP = 60_000
+_PLAIN_TAG = re.compile(r"[\w-]+")
+
+Values = frozenset[Any]
+
+
+@dataclass
+class Wanted:
+    """What the filters of a query leave; None or empty bounds where they say nothing."""
+
+    values: dict[str, Values] = field(default_factory=dict)  # by lower-case name of the column
+    least: dict[str, int] = field(default_factory=dict)
+    most: dict[str, int] = field(default_factory=dict)
+
+    def add(self, each: Filter) -> None:
+        """Take note of a filter, if it is one of those that help."""
+        if isinstance(each, EqualTo | EqualNullSafe):
+            self._among(each.attribute, [each.value])
+        elif isinstance(each, In):
+            self._among(each.attribute, each.value)
+        elif isinstance(each, GreaterThan | GreaterThanOrEqual):
+            self._bound(self.least, max, each.attribute, each.value)
+        elif isinstance(each, LessThan | LessThanOrEqual):
+            self._bound(self.most, min, each.attribute, each.value)
+
+    def _among(self, attribute: tuple[str, ...], values: Iterable[Any]) -> None:
+        name = _name(attribute)
+        found = frozenset(value for value in values if value is not None)
+        if name in _NUMBERS:
+            numbers = [_number(value) for value in found]
+            if numbers and None not in numbers:
+                self._bound(self.least, max, attribute, min(numbers))
+                self._bound(self.most, min, attribute, max(numbers))
+        elif name in _NAMES:
+            self.values[name] = self.values.get(name, found) & found
+
+    def _bound(
+        self, bounds: dict[str, int], choose: Any, attribute: tuple[str, ...], value: Any
+    ) -> None:
+        name, number = _name(attribute), _number(value)
+        if name in _NUMBERS and number is not None:
+            bounds[name] = choose(bounds.get(name, number), number)
+
+    def topics(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics that are wanted."""
+        return [topic for topic in topics if self._wants("topic", topic)]
+
+    def queues(self, bounds: Mapping[Queue, Bounds]) -> dict[Queue, Bounds]:
+        """Those of the queues that are wanted."""
+        return {
+            queue: at
+            for queue, at in bounds.items()
+            if self._wants("brokername", queue.broker_name) and self._in(queue.queue_id, "queueid")
+        }
+
+    def ranges(
+        self, ranges: Iterable[QueueRange], cluster: Cluster, bounds: Mapping[Queue, Bounds]
+    ) -> list[QueueRange]:
+        """The ranges without what lies outside the offsets and times that are wanted."""
+        first = self._offsets_at(self.least, -_CLOCK_SLIP, cluster, bounds)
+        last = self._offsets_at(self.most, 1 + _CLOCK_SLIP, cluster, bounds)
+        least, most = self.least.get("queueoffset", 0), self.most.get("queueoffset")
+        found = []
+        for each in ranges:
+            queue = Queue(*each[:3])
+            begin = max(each.begin, least, first.get(queue, 0))
+            end = min(each.end, last.get(queue, each.end))
+            end = end if most is None else min(end, most + 1)
+            if begin < end:
+                found.append(each._replace(begin=begin, end=end))
+        return found
+
+    def expression(self) -> str | None:
+        """The tags that are wanted, as brokers read them; None if they cannot help."""
+        tags = self.values.get("tags")
+        if not tags or not all(_PLAIN_TAG.fullmatch(tag) for tag in tags):
+            return None
+        return " || ".join(sorted(tags))
+
+    def _offsets_at(
+        self,
+        times: Mapping[str, int],
+        slip: int,
+        cluster: Cluster,
+        bounds: Mapping[Queue, Bounds],
+    ) -> Offsets:
+        time = times.get("storetimestamp")
+        return {} if time is None else cluster.at_time(bounds, max(0, time + slip))
+
+    def _wants(self, name: str, value: str) -> bool:
+        return name not in self.values or value in self.values[name]
+
+    def _in(self, value: int, name: str) -> bool:
+        return self.least.get(name, value) <= value <= self.most.get(name, value)
+
+
+_NAMES = ("topic", "brokername", "tags")
+_NUMBERS = ("queueid", "queueoffset", "storetimestamp")
+
+
+def _name(attribute: tuple[str, ...]) -> str:
+    return attribute[0].lower() if len(attribute) == 1 else ""
+
+
+def _number(value: Any) -> int | None:
+    """Of a time the milliseconds since 1970, rounded down."""
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000)
+    return value if type(value) is int else None

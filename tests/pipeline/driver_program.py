@@ -1,0 +1,117 @@
+"""What drivers of tests do that run in processes of their own. The task is JSON, the argument.
+
+Prints "tasks N" when so many tasks have ended, "batch N" when a micro-batch has, and "result: JSON"
+at the end.
+"""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import mq.pipeline
+
+# A row takes a millisecond, so that a job is not over before an executor can be killed.
+_SLEEP = "reflect('java.lang.Thread', 'sleep', {})"
+
+
+def open_session(task: dict[str, Any]) -> SparkSession:
+    settings = {
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
+        "spark.local.dir": str(Path(task["folder"], "local")),
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master(task["master"]).appName(task["what"])
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    mq.pipeline.register(session)
+    return session
+
+
+def slow(frame: DataFrame, task: dict[str, Any]) -> DataFrame:
+    """The same rows, each one later by a millisecond or what the task says."""
+    pause = _SLEEP.format(f"{task.get('pause', 1)}L")
+    return frame.where(f"coalesce({pause}, '') != 'never'")
+
+
+def write_table(spark: SparkSession, task: dict[str, Any]) -> None:
+    frame = spark.range(0, task["rows"], 1, task["partitions"])
+    frame = slow(frame.selectExpr("cast(id as string) as body"), task)
+    writer = frame.write.format("rocketmq").mode("append")
+    writer.options(**task["options"]).save()
+
+
+def read_table(spark: SparkSession, task: dict[str, Any]) -> list[list[int]]:
+    reader = spark.read.format("rocketmq").schema("queueId int, queueOffset bigint")
+    frame = slow(reader.options(**task["options"]).load(), task)
+    return [[row.queueId, row.queueOffset] for row in frame.collect()]
+
+
+def stream(spark: SparkSession, task: dict[str, Any]) -> None:
+    """From a topic to Parquet or, with `to`, to a topic, until all that is there now is read."""
+    reader = spark.readStream.format("rocketmq").options(**task["options"])
+    frame = reader.load().select("body", "queueId", "queueOffset")
+    checkpoint = str(Path(task["folder"], "checkpoint"))
+    if "to" in task:
+        frame = frame.select("body")
+        writer = frame.writeStream.format("rocketmq").options(**task["to"])
+    else:
+        writer = frame.writeStream.format("parquet").option("path", task["parquet"])
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    told = -1
+    while query.isActive:
+        time.sleep(0.02)
+        progress = query.lastProgress
+        if progress is not None and progress["batchId"] > told:
+            told = progress["batchId"]
+            print("batch", told, flush=True)
+    query.awaitTermination()
+
+
+def tell_tasks(spark: SparkSession) -> None:
+    """Print how many tasks have ended, whenever that changes."""
+    tracker = spark.sparkContext.statusTracker()
+    told = 0
+    while True:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        if done > told:
+            told = done
+            print("tasks", done, flush=True)
+        time.sleep(0.02)
+
+
+WHAT: dict[str, Callable[[SparkSession, dict[str, Any]], Any]] = {
+    "write_table": write_table,
+    "read_table": read_table,
+    "stream": stream,
+}
+
+
+def main() -> None:
+    task = json.loads(sys.argv[1])
+    spark = open_session(task)
+    print("the session is open", flush=True)
+    threading.Thread(target=tell_tasks, args=(spark,), daemon=True).start()
+    result = WHAT[task["what"]](spark, task)
+    print("result:", json.dumps(result), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
