@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mq.pipeline.jobs.declaration import Job
 
 # The names on the command line; the module has underscores for hyphens.
-JOBS = ("archive", "count", "lag-report", "offset-export")
+JOBS = ("archive", "count", "lag-report", "offset-export", "replay")
 
 
 class UnknownJob(LookupError):

@@ -58,6 +58,7 @@ QUEUES = Shape(
     ),
 )
 TABLES = (QUEUES,)
+EXAMPLE = "--topic Orders --folder /data/archive"
 WRITES = f"day=DATE/topic=TOPIC/BATCH-PART.parquet with the columns {SCHEMA}"
 
 

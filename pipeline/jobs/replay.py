@@ -1,0 +1,318 @@
+"""Send archived messages to a topic again, in their order.
+
+Reads an archive of `archive`, or any Parquet that has its columns. The messages of a queue go to
+one queue, one after the other, so that they keep their order: with --queues same to the queue with
+the same number (at the broker of the same name, or at the only one there is), with --queues mapped
+all queues of the archive are dealt out to those of the target in turn.
+
+Bodies, tags, keys, flags, sharding keys and the users' own properties are kept. Message ids, times,
+delays and whatever else RocketMQ sets itself are new: a replayed message is a new message. Messages
+with an empty body, which no broker takes, are left out and reported.
+
+A task sends the messages for one queue, --rate of them a second at most; how many tasks run at a
+time is up to Spark (local[*]: one per core). Without --exactly-once a task that fails and is tried
+again sends its messages again from the first one, and so does a second run: choose what is left
+with --begin. With it, consumers see all messages when the job has ended, or none.
+
+--count-only says what would be sent where.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.pipeline import parsing
+from mq.pipeline.jobs import archive
+from mq.pipeline.jobs.access import ClusterAccess
+from mq.pipeline.jobs.archive_log import HOME
+from mq.pipeline.jobs.declaration import JobError, option, switch
+from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
+from mq.pipeline.jobs.pacing import paced, small_batches
+from mq.pipeline.jobs.storage import Folder
+from mq.pipeline.offsets import Queue
+from mq.protocol.names import check_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mq.protocol.bodies import MessageQueue
+
+QUEUES = Shape(
+    "queues",
+    "What goes where",
+    (
+        text("topic", "Topic"),
+        text("brokerName", "Broker"),
+        number("queueId", "Queue"),
+        number("messages", "Messages"),
+        number("bytes", "Bytes"),
+        time("first", "First stored"),
+        time("last", "Last stored"),
+        text("toTopic", "To topic"),
+        text("toBroker", "To broker"),
+        number("toQueue", "To queue"),
+    ),
+)
+TABLES = (QUEUES,)
+EXAMPLE = "--folder /data/archive --to Orders-again --rate 500"
+WRITES = "messages in the topics"
+
+_NEEDED = ("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "body")
+_SENT = ("body", "tags", "keys", "properties", "flag")  # as far as the files have them
+_QUEUE = ("topic", "brokerName", "queueId")
+
+
+def queue_numbers(text: str) -> tuple[int, ...]:
+    """Numbers between commas."""
+    return tuple(parsing.number(0, 2**31 - 1)(part.strip()) for part in text.split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to send, and where to."""
+
+    folder: str = option(
+        "folder",
+        parsing.text,
+        "The archive, or a folder of Parquet files with its columns.",
+        example="/data/archive",
+        metavar="DIR",
+    )
+    to: str | None = option(
+        "to",
+        check_topic,
+        "The topic to send to. Without it each message goes to the topic that it came from.",
+        example="Orders-again",
+        default=None,
+        metavar="TOPIC",
+    )
+    topic: tuple[str, ...] = option(
+        "topic",
+        parsing.topics,
+        "Only messages that came from these topics.",
+        example="Orders,Refunds",
+        default=(),
+        metavar="TOPIC[,…]",
+    )
+    only_queues: tuple[int, ...] = option(
+        "only-queues",
+        queue_numbers,
+        "Only messages that came from queues with these numbers.",
+        example="0,3",
+        default=(),
+        metavar="N[,…]",
+    )
+    begin: int | None = option(
+        "begin",
+        parsing.time,
+        "Only messages stored from this time on.",
+        example="2026-01-31T08:00:00+01:00",
+        default=None,
+        metavar="TIME",
+    )
+    end: int | None = option(
+        "end",
+        parsing.time,
+        "Only messages stored before this time.",
+        example="2026-01-31T09:00:00+01:00",
+        default=None,
+        metavar="TIME",
+    )
+    queues: str = option(
+        "queues",
+        parsing.choice("same", "mapped"),
+        "Which queue messages go to: the one with the same number, or one of all in turn.",
+        example="mapped",
+        default="same",
+        metavar="same|mapped",
+    )
+    rate: int | None = option(
+        "rate",
+        parsing.number(1, 10**9),
+        "Messages a second that each task sends at most.",
+        example="500",
+        default=None,
+        metavar="N",
+    )
+    exactly_once: bool = switch("exactly-once", "Let consumers see all messages at the end.")
+    count_only: bool = switch("count-only", "Send nothing; say what would be sent where.")
+
+
+def load(spark: "SparkSession", folder: str) -> "DataFrame":
+    """The messages in a folder. Raises JobError for a folder that has none."""
+    target = Folder(spark, folder)
+    if target.names(HOME):
+        return archive.read(spark, folder)
+    if not any(name.endswith(".parquet") for name in target.files()):
+        raise JobError(f"{folder} has no Parquet files; make an archive: mq spark submit archive")
+    frame = spark.read.parquet(target.path)
+    missing = [name for name in _NEEDED if name not in frame.columns]
+    if missing:
+        raise JobError(
+            f"{folder} has no column {missing[0]}; a replay needs {', '.join(_NEEDED)}, as "
+            "archives have them"
+        )
+    return frame
+
+
+def chosen(frame: "DataFrame", options: Options) -> "DataFrame":
+    """The messages that the options choose; days of an archive that are not wanted are not read."""
+    from pyspark.sql import functions as f
+
+    if options.topic:
+        frame = frame.where(f.col("topic").isin(list(options.topic)))
+    if options.only_queues:
+        frame = frame.where(f.col("queueId").isin(list(options.only_queues)))
+    if options.begin is not None:
+        begin = datetime.fromtimestamp(options.begin / 1000, UTC)
+        frame = frame.where(f.col("storeTimestamp") >= begin)
+        frame = frame.where(f.col("day") >= begin.date()) if "day" in frame.columns else frame
+    if options.end is not None:
+        end = datetime.fromtimestamp(options.end / 1000, UTC)
+        frame = frame.where(f.col("storeTimestamp") < end)
+        frame = frame.where(f.col("day") <= end.date()) if "day" in frame.columns else frame
+    return frame
+
+
+def by_queue(frame: "DataFrame") -> "DataFrame":
+    """A row per queue: topic, brokerName, queueId, messages, bytes, first, last, empty.
+
+    `empty` are those that cannot be sent; `messages` are the others.
+    """
+    from pyspark.sql import functions as f
+
+    size = f.length("body")
+    full = size > 0
+    return (
+        frame.groupBy(*_QUEUE)
+        .agg(
+            f.count_if(full).alias("messages"),
+            f.sum(size).alias("bytes"),
+            f.min("storeTimestamp").alias("first"),
+            f.max("storeTimestamp").alias("last"),
+            (f.count("*") - f.count_if(full)).alias("empty"),
+        )
+        .orderBy(*_QUEUE)
+    )
+
+
+def targets(
+    sources: Sequence[Queue],
+    there: Mapping[str, "Sequence[MessageQueue]"],
+    how: str,
+    to: str | None,
+) -> dict[Queue, "MessageQueue"]:
+    """Which queue the messages of each queue go to. `there` are the queues of target topics.
+
+    Raises JobError where there is no queue of the same number.
+    """
+    found = {}
+    turns: dict[str, int] = {}
+    for source in sorted(sources):
+        topic = to or source.topic
+        if how == "mapped":
+            turn = turns.get(topic, 0)
+            turns[topic] = turn + 1
+            found[source] = there[topic][turn % len(there[topic])]
+            continue
+        same = [each for each in there[topic] if each.queue_id == source.queue_id]
+        named = [each for each in same if each.broker_name == source.broker_name]
+        brokers = {each.broker_name for each in there[topic]}
+        if not named and not (same and len(brokers) == 1):
+            raise JobError(
+                f"topic {topic} has no queue {source.queue_id} at broker {source.broker_name}: "
+                "give it as many queues as there were, or send with --queues mapped"
+            )
+        found[source] = (named or same)[0]
+    return found
+
+
+def prepared(frame: "DataFrame", to: Mapping[Queue, "MessageQueue"]) -> "DataFrame":
+    """What is written to the topics: a task for each target queue, in the order of offsets.
+
+    Messages with an empty body are left out.
+    """
+    from pyspark.sql import functions as f
+
+    order = sorted(set(to.values()))
+    rows = [
+        (*source, target.topic, target.broker_name, target.queue_id, order.index(target))
+        for source, target in to.items()
+    ]
+    schema = (
+        "topic string, brokerName string, queueId int, toTopic string, toBroker string, "
+        "toQueue int, task int"
+    )
+    mapping = f.broadcast(frame.sparkSession.createDataFrame(rows, schema))
+    kept = [name for name in _SENT if name in frame.columns]
+    return (
+        frame.where(f.length("body") > 0)
+        .join(mapping, list(_QUEUE))
+        .repartitionById(len(order), "task")
+        .sortWithinPartitions(*_QUEUE, "queueOffset")
+        .select(
+            *kept,
+            f.col("toTopic").alias("topic"),
+            f.col("toBroker").alias("brokerName"),
+            f.col("toQueue").alias("queueId"),
+        )
+    )
+
+
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+    """Count, and send. Raises JobError."""
+    frame = chosen(load(spark, options.folder), options)
+    counted = by_queue(frame).collect()
+    if not counted:
+        raise JobError(
+            f"{options.folder} has no messages that --topic, --only-queues, --begin and --end "
+            "choose; give fewer of them"
+        )
+    sources = [Queue(row.topic, row.brokerName, row.queueId) for row in counted]
+    names = {options.to or source.topic for source in sources}
+    to = targets(sources, _queues_of(cluster, names), options.queues, options.to)
+    rows = []
+    for source, row in zip(sources, counted, strict=True):
+        target = to[source]
+        times = [int(moment.timestamp() * 1000) for moment in (row["first"], row["last"])]
+        where = (target.topic, target.broker_name, target.queue_id)
+        rows.append((*source, row.messages, row.bytes, *times, *where))
+    empty = sum(row.empty for row in counted)
+    failures = [f"{empty} messages have an empty body, which no broker takes"] * bool(empty)
+    if options.count_only:
+        return Outcome([QUEUES.of(rows)], failures, ["nothing was sent: --count-only"])
+    messages = prepared(frame, to)
+    if options.rate is not None:
+        messages = paced(messages, "queueId", options.rate)
+    once = str(options.exactly_once).lower()
+    with small_batches(spark, options.rate):
+        writer = messages.write.format("rocketmq").options(**cluster.options(exactlyOnce=once))
+        writer.mode("append").save()
+    return Outcome([QUEUES.of(rows)], failures)
+
+
+def _queues_of(
+    cluster: ClusterAccess, topics: Iterable[str]
+) -> dict[str, "Sequence[MessageQueue]"]:
+    """The queues of each topic that can be written to. Raises JobError."""
+    from mq.client.blocking import run as wait
+    from mq.client.errors import RouteNotFound
+    from mq.client.routes import write_queues
+
+    found: dict[str, Sequence[MessageQueue]] = {}
+    with cluster.session() as session:
+        for topic in sorted(topics):
+            try:
+                found[topic] = sorted(write_queues(topic, wait(session.route(topic))))
+            except RouteNotFound:
+                raise JobError(
+                    f"there is no topic {topic}: make it first, with as many queues as it had, or "
+                    "send to another one with --to"
+                ) from None
+            except MQError as error:
+                raise JobError(f"no name server answers: {error}") from None
+            if not found[topic]:
+                raise JobError(f"topic {topic} has no queue that can be written to now")
+    return found
