@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import orjson
+
 from mq.client.errors import ClientError
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -50,14 +52,11 @@ def read_access_key(path: Path) -> AccessKey:
 
     Raises ClientError that names the file and never shows the secret.
     """
-    import yaml
-
     try:
-        data = yaml.safe_load(path.read_bytes())
+        content = path.read_bytes()
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError):
-        raise ClientError(f"{path} is not YAML") from None
+    data = _parsed(path, content)
     if not isinstance(data, dict):
         raise ClientError(f"{path} has no accessKey and secretKey")
     values = [data.get(name) for name in ("accessKey", "secretKey", "securityToken")]
@@ -65,3 +64,17 @@ def read_access_key(path: Path) -> AccessKey:
     if not access_key.strip() or not secret_key.strip():
         raise ClientError(f"{path} has no accessKey or no secretKey")
     return AccessKey(access_key, secret_key, token or None)
+
+
+def _parsed(path: Path, content: bytes) -> object:
+    try:
+        return orjson.loads(content)  # JSON is YAML, and Spark's executors have no YAML
+    except ValueError:
+        pass
+    import yaml
+
+    try:
+        found: object = yaml.safe_load(content)
+        return found
+    except (yaml.YAMLError, ValueError):
+        raise ClientError(f"{path} is not YAML") from None

@@ -103,7 +103,10 @@ def _settings(wanted: Wanted) -> list[str]:
 
 def variables_for(spark: Spark, wanted: Wanted, given: Mapping[str, str]) -> dict[str, str]:
     """Variables to set for spark-submit beside those there are."""
-    found = {} if spark.home is None else {"SPARK_HOME": str(spark.home)}
+    # A folder called mq where the command is run must not hide what the zip brings.
+    found = {"PYTHONSAFEPATH": "1"}
+    if spark.home is not None:
+        found["SPARK_HOME"] = str(spark.home)
     if wanted.environment is not None:
         found["PYSPARK_PYTHON"] = f"./{_ENVIRONMENT}/bin/python"
     elif wanted.python is not None:

@@ -1,4 +1,7 @@
-"""`mq spark list`, `explain` and `submit`, without Spark: see test_spark_submit.py for the rest."""
+"""`mq spark list`, `explain` and `submit`, with a stand-in for Spark.
+
+tests/pipeline/jobs/test_submitted.py has the real one.
+"""
 
 import json
 import os
