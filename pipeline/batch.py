@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._wanted = Wanted()
-        self.pushFilters = _PushFilters(self)  # type: ignore[method-assign, assignment]
+        self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
     def push(self, filters: list[Filter]) -> Iterable[Filter]:
         """Have filters narrow what is pulled. Returns all of them: Spark applies them, too."""

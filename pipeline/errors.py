@@ -4,7 +4,9 @@ PipelineError
 ├── OptionError        an option is missing, unknown or malformed; names it and shows a right one
 ├── SchemaError        a column that is not there, or of a type that it cannot have
 ├── BrokerDown         a broker does not answer while a query is planned
+├── BrokerAway         a broker stays away whose messages a stream has to read
 ├── DataLoss           messages that were to be read are gone, and failOnDataLoss is true
+├── DamagedStore       files of a store are not as they should be, and failOnDamage is true
 ├── RowError           a row that no message can be made of
 ├── WriteFailed        rows could not be sent, however often it was tried
 └── CommitFailed       messages that were prepared could not all be made visible
@@ -44,6 +46,35 @@ class DataLoss(PipelineError):
             '.option("failOnDataLoss", "false")'
         )
         self.what = what
+
+
+class DamagedStore(PipelineError):
+    """A part of a commit log that should be messages is none."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. To leave it out, and only report it in the log: "
+            '.option("failOnDamage", "false"); to list all damage: .option("report", "damage")'
+        )
+        self.what = what
+
+    def __reduce__(self) -> tuple[type["DamagedStore"], tuple[str]]:
+        return DamagedStore, (self.what,)
+
+
+class BrokerAway(PipelineError):
+    """A broker stays away in the middle of a micro-batch.
+
+    Its messages are not lost, and a stream that went on would never come back to them: this fails
+    whatever failOnDataLoss is.
+    """
+
+    retriable = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. Nothing is lost: start the broker, and the query again, which goes on there"
+        )
 
 
 class BrokerDown(PipelineError):

@@ -30,7 +30,7 @@ from mq.client.errors import (
     for_code,
 )
 from mq.client.routes import broker_address
-from mq.pipeline.errors import DataLoss
+from mq.pipeline.errors import BrokerAway, DataLoss
 from mq.pipeline.records import Integers, walk
 from mq.pipeline.wire import Frame, Wire
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -88,6 +88,7 @@ class PullSettings(NamedTuple):
     retries: int = 3
     retry_pause: float = 1.0  # seconds; twice as long before each further one
     fail_on_data_loss: bool = True
+    skip_absent: bool = True  # go on without a broker that stays away, where a loss does not fail
 
 
 class Segment(NamedTuple):
@@ -358,6 +359,8 @@ class QueuePuller:
             what = f"{self._range.queue}, offset {left}: {self._failures} tries failed: {error}"
             if self._settings.fail_on_data_loss:
                 raise DataLoss(f"{what}; the broker has to come back") from error
+            if not self._settings.skip_absent:
+                raise BrokerAway(what) from error
             log.warning("%s; up to %d nothing is read", what, self._range.end)
             return False
         pause = self._settings.retry_pause * 2 ** (self._failures - 1)

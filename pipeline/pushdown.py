@@ -56,8 +56,8 @@ class Wanted:
         name = _name(attribute)
         found = frozenset(value for value in values if value is not None)
         if name in _NUMBERS:
-            numbers = [_number(value) for value in found]
-            if numbers and None not in numbers:
+            numbers = [number for value in found if (number := _number(value)) is not None]
+            if numbers and len(numbers) == len(found):
                 self._bound(self.least, max, attribute, min(numbers))
                 self._bound(self.most, min, attribute, max(numbers))
         elif name in _NAMES:

@@ -17,6 +17,7 @@ class Partition(InputPartition):
     """What one task reads. No ranges at all is what an empty topic has."""
 
     ranges: tuple[QueueRange, ...]
+    skip_absent: bool = True  # as PullSettings has it
 
 
 def read(
@@ -24,8 +25,9 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Pull the ranges of a partition, one after the other, and decode them."""
     decoder = Decoder(schema, options.tags())
+    settings = options.pull_settings()._replace(skip_absent=partition.skip_absent)
     with options.session() as session:
         for pulled in partition.ranges:
-            puller = QueuePuller(session, pulled, options.pull_settings())
+            puller = QueuePuller(session, pulled, settings)
             for buffer, positions in puller.segments():
                 yield from decoder.batches(buffer, positions, pulled.broker_name)

@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from mq.pipeline.cluster import Bounds, Cluster
 from mq.pipeline.decoder import Decoder
+from mq.pipeline.errors import BrokerAway, DataLoss
 from mq.pipeline.offsets import EARLIEST, LATEST, Nested, Offsets, Queue, from_nested, to_nested
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import limited, ranges, report_loss, split, starting_offsets
@@ -95,9 +96,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = ended.keys() - began.keys()
         if unknown:
             bounds = self._bounds()
-            began.update({queue: bounds[queue].begin for queue in unknown if queue in bounds})
+            away = sorted(unknown - bounds.keys())
+            if away:  # they were there when the batch was planned
+                raise BrokerAway(f"{away[0]} cannot be asked")
+            began.update({queue: bounds[queue].begin for queue in unknown})
         parts = split(ranges(began, ended), self._options.min_partitions)
-        return [Partition((each,)) for each in parts]
+        return [Partition((each,), skip_absent=False) for each in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Partition)
@@ -121,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ahead(self, began: Mapping[Queue, int]) -> tuple[Offsets, Offsets]:
         """Where each queue ends now (or where availableNow is to end), and where it goes on."""
-        bounds = self._bounds()
+        bounds = self._bounds_of_all(began)
         ends = {queue: at.end for queue, at in bounds.items()}
         if self._target is not None:
             # A batch that was planned before a restart may have gone further than the target.
@@ -132,6 +136,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         begins = {queue: began.get(queue, bounds[queue].begin) for queue in ends}
         return ends, begins
+
+    def _bounds_of_all(self, began: Mapping[Queue, int]) -> dict[Queue, Bounds]:
+        """The queues that there are now. Where some are missing that a batch has read already,
+        because their broker is down, name servers are asked again; in the end their offsets stay
+        where they are, or the query fails."""
+        pause = self._options.retry_pause_ms / 1000
+        for tries_left in range(self._options.retries, -1, -1):
+            bounds = self._bounds()
+            gone = sorted(began.keys() - bounds.keys())
+            if not gone or not self._options.fail_on_data_loss:
+                break
+            if not tries_left:
+                raise DataLoss(
+                    f"{gone[0]} is not there any more: its broker is down, or it was deleted"
+                )
+            time.sleep(pause)
+            pause *= 2
+        return bounds
 
     def _is_early(self, begin: Mapping[Queue, int], end: Mapping[Queue, int]) -> bool:
         """Whether minOffsetsPerTrigger lets the batch wait for more messages."""

@@ -1,0 +1,164 @@
+"""Streams of two brokers of which one dies, and comes back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.testing import RunningBroker
+from tests.interop.peers import free_port
+from tests.pipeline.conftest import require_spark
+from tests.pipeline.filling import fill
+from tests.system.daemon import BrokerProcess
+
+require_spark()
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
+from pyspark.sql.types import BinaryType, StructType  # noqa: E402
+
+from mq.pipeline.batch import BatchReader  # noqa: E402
+from mq.pipeline.errors import BrokerAway, BrokerDown, DataLoss  # noqa: E402
+from mq.pipeline.offsets import Nested  # noqa: E402
+from mq.pipeline.options import ReadOptions, parse_options  # noqa: E402
+from mq.pipeline.stream import StreamReader  # noqa: E402
+
+TOPIC = "Orders"
+BODY = StructType().add("body", BinaryType())
+
+
+class Pair:
+    """broker-a, which stays, and broker-b, a process that can be killed."""
+
+    def __init__(self, first: RunningBroker, second: BrokerProcess) -> None:
+        self.first = first
+        self.second = second
+        self.sent = {"broker-a": 0, "broker-b": 0}
+
+    def create(self, address: str) -> None:
+        config = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1, perm=6)
+        with BlockingSession(self.first.name_server) as session:
+            run(Admin(session).create_topic(address, config))
+
+    def send(self, broker: str, count: int) -> list[bytes]:
+        begin = self.sent[broker]
+        self.sent[broker] += count
+        bodies = [f"{broker} {begin + n}".encode() for n in range(count)]
+        fill(self.first.name_server, TOPIC, bodies, MessageQueue(TOPIC, broker, 0))
+        return bodies
+
+    def options(self, **more: str) -> ReadOptions:
+        return parse_options(
+            {
+                "nameServer": self.first.name_server,
+                "topic": TOPIC,
+                "startingOffsets": "earliest",
+                "numRetries": "1",
+                "retryIntervalMs": "50",
+                "pullTimeoutMs": "3000",
+                **more,
+            }
+        )
+
+    def stream(self, **more: str) -> StreamReader:
+        return StreamReader(self.options(**more), BODY)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with RunningBroker(tmp_path / "first") as first:
+        settings = {
+            "brokerName": "broker-b",
+            "namesrvAddr": first.name_server,
+            "listenPort": str(free_port()),  # its own, so that it comes back there
+            "diskMaxUsedSpaceRatio": "95",
+        }
+        with BrokerProcess(tmp_path / "second", settings) as second:
+            pair = Pair(first, second)
+            pair.create(first.address)
+            pair.create(second.address)
+            yield pair
+
+
+def read(reader: StreamReader | BatchReader, *batch: Nested) -> list[bytes]:
+    partitions = reader.partitions(*batch)
+    return sorted(
+        body
+        for partition in partitions
+        for records in reader.read(partition)
+        for body in records.column(0).to_pylist()
+    )
+
+
+def test_offsets_of_a_broker_that_is_away_stay_and_its_messages_come_later(pair: Pair) -> None:
+    first = sorted(pair.send("broker-a", 5) + pair.send("broker-b", 5))
+    reader = pair.stream(failOnDataLoss="false")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert read(reader, begin, end) == first
+
+    more = pair.send("broker-b", 3)
+    pair.second.kill()
+    more_at_first = pair.send("broker-a", 4)
+    without = reader.latestOffset(end, ReadAllAvailable())
+    assert without[TOPIC]["broker-b"] == {"0": 5}
+    assert read(reader, end, without) == more_at_first
+    with pytest.raises((BrokerDown, DataLoss), match="broker-b"):
+        pair.stream().latestOffset(without, ReadAllAvailable())
+
+    pair.second.start()
+    whole = reader.latestOffset(without, ReadAllAvailable())
+    assert read(reader, without, whole) == more
+    assert whole == {TOPIC: {"broker-a": {"0": 9}, "broker-b": {"0": 8}}}
+
+
+def test_a_batch_whose_broker_dies_under_it_fails_and_is_whole_when_it_is_repeated(
+    pair: Pair,
+) -> None:
+    sent = pair.send("broker-a", 2) + pair.send("broker-b", 2)
+    reader = pair.stream(failOnDataLoss="false")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    pair.second.kill()
+    with pytest.raises(BrokerAway, match="Nothing is lost: start the broker"):
+        read(reader, begin, end)
+    # A batch that is repeated after a restart, from a beginning that did not know the queue.
+    with pytest.raises(BrokerAway, match="Nothing is lost: start the broker"):
+        read(pair.stream(failOnDataLoss="false"), {}, end)
+    # A table has no second time: what cannot be read is left out, if that is allowed.
+    table = BatchReader(pair.options(failOnDataLoss="false"), BODY)
+    assert read(table) == [b"broker-a 0", b"broker-a 1"]
+    pair.second.start()
+    assert read(pair.stream(failOnDataLoss="false"), begin, end) == sorted(sent)
+
+
+def test_queues_of_a_broker_that_appears_are_read_from_their_beginning(pair: Pair) -> None:
+    pair.second.kill()
+    pair.second = BrokerProcess(
+        pair.second.store.parent / "third",
+        {"brokerName": "broker-c", "namesrvAddr": pair.first.name_server, "listenPort": "0"},
+    )
+    reader = pair.stream(failOnDataLoss="false")
+    begin = reader.initialOffset()
+    assert "broker-c" not in begin.get(TOPIC, {})
+    with pair.second as third:
+        pair.create(third.address)
+        pair.sent["broker-c"] = 0
+        sent = pair.send("broker-c", 3)
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        assert read(reader, begin, end) == sent
+        # Spark takes the beginning from the checkpoint after a restart.
+        assert read(pair.stream(), begin, end) == sent
+
+
+def test_a_queue_that_no_route_has_is_a_loss_unless_that_is_allowed(pair: Pair) -> None:
+    start = {TOPIC: {"broker-a": {"0": 0}, "broker-x": {"0": 7}}}
+    sent = pair.send("broker-a", 2)
+    with pytest.raises(DataLoss, match="queue 0 of topic Orders at broker broker-x is not there"):
+        pair.stream().latestOffset(start, ReadAllAvailable())
+    reader = pair.stream(failOnDataLoss="false")
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end[TOPIC]["broker-x"] == {"0": 7}
+    assert read(reader, start, end) == sent
