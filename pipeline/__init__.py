@@ -6,6 +6,7 @@ pyspark_rocketmq. Elsewhere (an editable install, a zip that came with --py-file
     import mq.pipeline
     mq.pipeline.register(spark)
     spark.read.format("rocketmq").option("nameServer", "host:9876").option("topic", "Orders").load()
+    spark.read.format("rocketmq-store").load("/var/lib/mq/store")
 """
 
 from typing import TYPE_CHECKING
@@ -13,9 +14,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from mq.pipeline.store_files import Damage
+
 
 def register(spark: "SparkSession") -> None:
-    """Make `format("rocketmq")` known to a session. Raises ImportError without mq[spark]."""
+    """Make `format("rocketmq")` and `format("rocketmq-store")` known to a session.
+
+    Raises ImportError without mq[spark].
+    """
     from mq.pipeline.source import RocketMQDataSource
+    from mq.pipeline.store_source import RocketMQStoreDataSource
 
     spark.dataSource.register(RocketMQDataSource)
+    spark.dataSource.register(RocketMQStoreDataSource)
+
+
+def damage(*paths: str) -> "list[Damage]":
+    """What is damaged in the commit log of a store, found without Spark.
+
+    Each path is the store's folder, or that of its log. Raises OptionError for one without a log.
+    """
+    from mq.pipeline.store_damage import damage as find
+
+    return find(*paths)

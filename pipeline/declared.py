@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mq.client.blocking import BlockingSession
 
-T = TypeVar("T", bound="ClusterOptions")
+T = TypeVar("T")
 
 _TLS_NAMES = (
     "tls.client.trustCertPath",
@@ -89,27 +89,29 @@ def read_declared(kind: type[T], given: Mapping[str, str]) -> T:
     tls_properties = []
     for key, text in given.items():
         name = key.lower()
-        if name in _TLS_BY_LOWER:
+        if name in _TLS_BY_LOWER and issubclass(kind, ClusterOptions):
             tls_properties.append((_TLS_BY_LOWER[name], text))
         elif name in known:
             values[known[name].name] = _read(known[name].metadata, text)
         else:
             raise _unknown(known, key)
-    return kind(**values, tls_properties=tuple(tls_properties))
+    if tls_properties:
+        values["tls_properties"] = tuple(tls_properties)
+    return kind(**values)
 
 
-def example_of(kind: type[ClusterOptions], name: str) -> str:
+def example_of(kind: type[Any], name: str) -> str:
     """A right value of an option."""
     text: str = _declared(kind)[name.lower()].metadata["example"]
     return text
 
 
-def wrong(kind: type[ClusterOptions], name: str, reason: str) -> OptionError:
+def wrong(kind: type[Any], name: str, reason: str) -> OptionError:
     """The error about an option of a kind, with its example."""
     return OptionError(name, reason, example_of(kind, name))
 
 
-def _declared(kind: type[ClusterOptions]) -> dict[str, "Field[Any]"]:
+def _declared(kind: type[Any]) -> dict[str, "Field[Any]"]:
     return {each.metadata["name"].lower(): each for each in fields(kind) if "name" in each.metadata}
 
 

@@ -37,7 +37,10 @@ class Decoder:
 
         Raises RemoteProtocolError for damaged records and bodies that cannot be decompressed.
         """
-        records = Records(buffer, positions)
+        yield from self.tables(Records(buffer, positions), broker_name)
+
+    def tables(self, records: Records, broker_name: str | None) -> Iterator[pa.RecordBatch]:
+        """Like `batches`, of records that have been looked at already."""
         if len(self._tags):
             found = find_property(records, Context(broker_name), PropertyKey.TAGS)
             wanted = pc.is_in(found, value_set=self._tags)

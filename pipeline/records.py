@@ -69,6 +69,14 @@ def _steps(buffer: bytearray, start: int, end: int) -> list[int]:
     return positions
 
 
+class MalformedRecord(RemoteProtocolError):
+    """The record with this index is the first that was found to be none."""
+
+    def __init__(self, index: int, queue_offset: int) -> None:
+        super().__init__(f"the record of queue offset {queue_offset} is malformed")
+        self.index = index
+
+
 class Records:
     """The records at ascending positions of a buffer, field by field.
 
@@ -77,7 +85,7 @@ class Records:
     """
 
     def __init__(self, buffer: bytearray, positions: Integers) -> None:
-        """Raises RemoteProtocolError where the parts of a record do not make its size."""
+        """Raises MalformedRecord where the parts of a record do not make its size."""
         self.buffer = buffer
         self.positions = positions
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
@@ -129,6 +137,12 @@ class Records:
         """In ms since 1970."""
         return self.int64(self.positions + 40)
 
+    def body_checksum(self) -> Integers:
+        return self.int32(self.positions + 8)
+
+    def physical_offset(self) -> Integers:
+        return self.int64(self.positions + 28)
+
     def store_timestamp(self) -> Integers:
         """In ms since 1970."""
         return self.int64(self.positions + 56 + self.born_v6)
@@ -145,5 +159,4 @@ class Records:
     def _check(self, good: npt.NDArray[np.bool_]) -> None:
         if not good.all():
             wrong = int(np.argmin(good))
-            offset = int(self.queue_offset()[wrong])
-            raise RemoteProtocolError(f"the record of queue offset {offset} is malformed")
+            raise MalformedRecord(wrong, int(self.queue_offset()[wrong]))

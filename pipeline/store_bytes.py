@@ -1,0 +1,202 @@
+"""What lies at a position of a commit log's file, and where the next record is."""
+
+import errno
+import os
+import struct
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mq.pipeline.records import Integers, MalformedRecord, Records
+from mq.pipeline.store_files import Damage, LogFile
+from mq.protocol.checksum import crc32
+from mq.protocol.message import CRC_MASK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+
+SMALLEST = 91  # bytes of a record with neither topic nor body nor properties
+
+_HEAD = struct.Struct(">iI")  # size, magic
+_MAGICS = tuple(struct.pack(">I", magic) for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_AT = 4
+_PIECE = 1 << 20  # bytes searched in one go
+
+
+class Found(Enum):
+    """What lies at a position."""
+
+    RECORD = "a whole record"
+    END = "nothing more in this file"
+    DAMAGE = "neither"
+
+
+class StoreBytes:
+    """An open file of a log. Its methods raise OSError."""
+
+    def __init__(self, descriptor: int, file: LogFile, *, verify: bool = True) -> None:
+        """Without `verify` a record whose body has another checksum counts as whole."""
+        self.file = file
+        self._descriptor = descriptor
+        self._verify = verify
+
+    def read(self, position: int, buffer: bytearray) -> int:
+        """Fill a buffer from a position on; returns how many bytes there were."""
+        filled = 0
+        with memoryview(buffer) as view:
+            while filled < len(buffer):
+                count = os.preadv(self._descriptor, [view[filled:]], position + filled)
+                if not count:
+                    break
+                filled += count
+        return filled
+
+    def record_size(self, position: int) -> int | None:
+        """The size that a record says it has, if it fits into the file."""
+        head = os.pread(self._descriptor, _HEAD.size, position)
+        if len(head) < _HEAD.size:
+            return None
+        size, magic = _HEAD.unpack(head)
+        fits = SMALLEST <= size <= self.file.size - position
+        return size if magic in (MAGIC_V1, MAGIC_V2) and fits else None
+
+    def look(self, position: int) -> tuple[Found, int, str]:
+        """What is there, its size if that is known (else 0), and what is wrong with it."""
+        left = self.file.size - position
+        head = os.pread(self._descriptor, _HEAD.size, position)
+        if len(head) < _HEAD.size:
+            if self.file.is_last and not any(head):
+                return Found.END, 0, ""
+            return Found.DAMAGE, 0, "the file ends without a filler"
+        size, magic = _HEAD.unpack(head)
+        if magic == MAGIC_BLANK and size == left:
+            return Found.END, 0, ""
+        reason = f"magic {magic:#010x} is none of a message's"
+        if magic == MAGIC_BLANK:
+            reason = f"a filler of {size} bytes where {left} are left"
+        elif size == magic == 0:
+            if self.file.is_last and self.data_end(position) == position:
+                return Found.END, 0, ""
+            reason = "zeros where a message should be"
+        elif magic in (MAGIC_V1, MAGIC_V2):
+            reason = f"a message of {size} bytes where {left} are left"
+            if SMALLEST <= size <= left:
+                wrong = self._what_is_wrong(position, size)
+                return (Found.DAMAGE, size, wrong) if wrong else (Found.RECORD, size, "")
+        return Found.DAMAGE, 0, reason
+
+    def _what_is_wrong(self, position: int, size: int) -> str:
+        buffer = bytearray(size)
+        if self.read(position, buffer) < size:
+            return "the file became shorter"
+        try:
+            record = Records(buffer, np.zeros(1, np.int64))
+        except MalformedRecord:
+            return f"its parts do not make its size of {size} bytes"
+        offset = int(record.physical_offset()[0])
+        if offset != self.file.start + position:
+            return f"it says that it belongs to offset {offset} of the log"
+        if self._verify and not bodies_are_whole(record)[0]:
+            return "the checksum of the body is wrong"
+        return ""
+
+    def next_record(self, position: int) -> int | None:
+        """Where the next whole record begins that says that it lies where it lies."""
+        for start, piece in self._data(position, _MAGIC_AT + len(_MAGICS[0])):
+            at = -1
+            while True:
+                places = [piece.find(magic, at + 1) for magic in _MAGICS]
+                at = min((place for place in places if place >= 0), default=-1)
+                if at < 0:
+                    break
+                candidate = start + at - _MAGIC_AT
+                if candidate >= position and self.look(candidate)[0] is Found.RECORD:
+                    return candidate
+        return None
+
+    def damage_at(self, position: int, size: int, reason: str) -> Damage:
+        """The damage that begins at a position, up to where reading can go on."""
+        following: int | None = position + size
+        found = self.look(position + size)[0] if size else Found.DAMAGE
+        if found is Found.DAMAGE:
+            following = self.next_record(position + 1)
+        cut = False
+        if self.file.is_last and (following is None or found is Found.END):
+            # The end of the log. Half a record, whose rest was never written, is no damage.
+            end = self.data_end(position)
+            declared = self.record_size(position)
+            cut = end - position < (_HEAD.size if declared is None else declared)
+            following = end if following is None else following
+        if following is None:
+            following = self.file.size
+        return Damage(self.file.path, position, following - position, reason, is_end=cut)
+
+    def data_end(self, position: int) -> int:
+        """Behind the last byte that is not zero, of those from a position on; else the position."""
+        end = position
+        for start, piece in self._data(position, 0):
+            kept = len(piece.rstrip(b"\0"))
+            if kept:
+                end = start + kept
+        return end
+
+    def _data(self, position: int, overlap: int) -> Iterator[tuple[int, bytes]]:
+        """Pieces of the file, without its holes. Each begins `overlap` before the last one ends."""
+        while position < self.file.size:
+            try:
+                position = max(position, os.lseek(self._descriptor, position, os.SEEK_DATA))
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # which is a hole up to the end
+                    raise
+                return
+            piece = os.pread(self._descriptor, _PIECE, position)
+            yield position, piece
+            if len(piece) < _PIECE:
+                return
+            position += len(piece) - overlap
+
+
+def walk_from(buffer: bytearray, filled: int, limit: int) -> Integers:
+    """The positions of records, one behind the other from the start of a buffer.
+
+    Only of those that lie in its first `filled` bytes as a whole and begin before `limit`; up to
+    what has not the head of a record.
+    """
+    positions = _equal_steps(buffer, filled, limit)
+    position = 0
+    if len(positions):
+        position = int(positions[-1]) + int(_HEAD.unpack_from(buffer, int(positions[-1]))[0])
+    more = []
+    head = _HEAD.unpack_from
+    while position < limit and filled - position >= SMALLEST:
+        size, magic = head(buffer, position)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            break
+        if not SMALLEST <= size <= filled - position:
+            break
+        more.append(position)
+        position += size
+    return np.concatenate((positions, np.array(more, np.int64))) if more else positions
+
+
+def _equal_steps(buffer: bytearray, filled: int, limit: int) -> Integers:
+    """Those at the beginning that are all as long as the first."""
+    size, magic = _HEAD.unpack_from(buffer) if filled >= SMALLEST else (0, 0)
+    if size < SMALLEST or magic not in (MAGIC_V1, MAGIC_V2):
+        return np.empty(0, np.int64)
+    count = min(filled // size, -(-limit // size))
+    heads: npt.NDArray[Any] = np.ndarray((count,), ">i8", buffer, 0, (size,))
+    same = heads == heads[:1]
+    if not same.all():
+        count = int(np.argmin(same))
+    return np.arange(0, count * size, size)
+
+
+def bodies_are_whole(records: Records) -> npt.NDArray[np.bool_]:
+    """For which records the checksum is that of the body."""
+    begins = records.body_at.tolist()
+    ends = (records.body_at + records.body_length).tolist()
+    with memoryview(records.buffer) as view:
+        sums = [crc32(view[begin:end]) for begin, end in zip(begins, ends, strict=True)]
+    whole: npt.NDArray[np.bool_] = (np.array(sums, np.int64) & CRC_MASK) == records.body_checksum()
+    return whole

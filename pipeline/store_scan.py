@@ -1,0 +1,102 @@
+"""Reading a part of a commit log's file: runs of whole records, and the damage between them.
+
+A part has the records that begin in it. Its first one is found by looking for what says that it is
+a record of that very place: its magic, its own offset in the log, and the checksum of its body.
+Whoever reads the part before it goes on as far, and reports what lies between. So each record is
+read once and each damage reported once, though nobody reads the file as a whole.
+
+A file ends with a filler, the log with zeros. A crash may leave half a record there.
+"""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from mq.pipeline.records import Integers, MalformedRecord, Records
+from mq.pipeline.store_bytes import SMALLEST, Found, StoreBytes, bodies_are_whole, walk_from
+from mq.pipeline.store_files import Damage, Part
+
+_CHUNK = 4 * 1024 * 1024  # bytes read in one go, and what becomes one record batch
+
+
+class PartScan:
+    """One part. Iterate once: over records, good until the next ones are asked for, and damage."""
+
+    def __init__(self, part: Part, *, verify: bool = True) -> None:
+        """`verify` compares each body with its checksum."""
+        self._part = part
+        self._verify = verify
+        self._buffer = bytearray(max(SMALLEST, min(_CHUNK, part.file.size)))
+
+    def __iter__(self) -> Iterator[Records | Damage]:
+        """Raises OSError."""
+        descriptor = os.open(self._part.file.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield from self._scan(StoreBytes(descriptor, self._part.file, verify=self._verify))
+        finally:
+            os.close(descriptor)
+
+    def _scan(self, store: StoreBytes) -> Iterator[Records | Damage]:
+        begin, end = self._part.begin, self._part.end
+        first = store.next_record(begin) if begin else 0
+        if first is None or first >= end:
+            return  # whoever reads the part before this one has looked at it
+        position = first
+        while position < end:
+            for records in self._run(store, position):
+                yield records
+                position = self._next
+            found, size, reason = store.look(position)
+            if found is Found.END:
+                return
+            if found is Found.DAMAGE:
+                damage = store.damage_at(position, size, reason)
+                yield damage
+                position += damage.size
+                if damage.is_end or not damage.size or position >= store.file.size:
+                    return
+        # The next part begins with the first whole record that is found there.
+        found, size, reason = store.look(position)
+        if found is Found.DAMAGE and position < store.file.size:
+            yield store.damage_at(position, size, reason)
+
+    def _run(self, store: StoreBytes, position: int) -> Iterator[Records]:
+        """Records from a position on, chunk by chunk, up to the end of the part or to damage.
+
+        With each, `_next` is where the next one begins.
+        """
+        while position < self._part.end:
+            filled = store.read(position, self._buffer)
+            positions = walk_from(self._buffer, filled, self._part.end - position)
+            if not len(positions):
+                size = store.record_size(position)
+                if size is None or size <= len(self._buffer):
+                    return
+                self._buffer = bytearray(size)  # a record larger than a chunk
+                continue
+            records = self._good(positions, store.file.start + position)
+            if len(records):
+                last = records.positions[-1:]
+                position = self._next = position + int(last[0] + records.int32(last)[0])
+                yield records
+            if len(records) < len(positions):
+                return
+
+    def _good(self, positions: Integers, base: int) -> Records:
+        """The records up to the first that is damaged.
+
+        `base` is the offset in the log of the first byte in the buffer.
+        """
+        while True:
+            try:
+                records = Records(self._buffer, positions)
+                break
+            except MalformedRecord as error:
+                positions = positions[: error.index]
+        good = records.physical_offset() == base + positions
+        if self._verify:
+            good &= bodies_are_whole(records)
+        if not good.all():
+            records = Records(self._buffer, positions[: int(np.argmin(good))])
+        return records
