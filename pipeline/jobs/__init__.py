@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from mq.pipeline.jobs.declaration import Job
 
 # The names on the command line; the module has underscores for hyphens.
-JOBS = ("archive", "count", "lag-report", "offset-export", "replay")
+JOBS = (
+    "archive",
+    "compaction",
+    "count",
+    "dead-letters",
+    "lag-report",
+    "offset-export",
+    "replay",
+    "trace-analysis",
+)
 
 
 class UnknownJob(LookupError):

@@ -42,6 +42,7 @@ class Folder:
             self._configuration = java_spark.hadoopConfiguration()
             self._files = given.getFileSystem(self._configuration)
             self._root = self._files.makeQualified(given)
+        self._spark = spark
         self.path: str = self._root.toString()
 
     def child(self, name: str) -> str:
@@ -121,6 +122,24 @@ class Folder:
             self.move(f"{staging}/{part}", name)
         finally:
             self.delete(staging)
+
+    def write_whole(self, frame: "DataFrame") -> None:
+        """Write a frame as Parquet; the folder appears when all is there, in place of what it was.
+
+        What it was is moved aside for that, and deleted then: a kill between the two leaves it
+        beside, with a name that begins with `_replaced-`.
+        """
+        beside = Folder(self._spark, self._root.getParent().toString())
+        name, mark = self._root.getName(), uuid.uuid4().hex
+        staging, replaced = f"_staging-{name}-{mark}", f"_replaced-{name}-{mark}"
+        try:
+            frame.write.parquet(beside.child(staging))
+            if self.exists():
+                beside.move(name, replaced)
+            beside.move(staging, name)
+            beside.delete(replaced)
+        finally:
+            beside.delete(staging)
 
     def _at(self, name: str) -> Any:
         return self._java.org.apache.hadoop.fs.Path(self._root, name) if name else self._root

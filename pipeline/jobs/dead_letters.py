@@ -1,0 +1,249 @@
+"""Report dead letters by group and original topic: how many, since when, and why.
+
+A message becomes a dead letter when its group has consumed it in vain as often as it retries
+("retries used up"), or when a consumer gave it up before ("given up early": a consumer that says
+so, or a message that the broker could not hand out again). Brokers do not keep the exception of the
+listener: tags and times are what tells failures apart; the letters themselves are shown by
+mq dlq show and sent again by mq dlq resend.
+
+The age is the time since the message became a dead letter. Letters leave by age, as all messages do
+(fileReservedTime): what is old here is soon lost.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.pipeline import parsing
+from mq.pipeline.jobs import pictures
+from mq.pipeline.jobs.access import ClusterAccess
+from mq.pipeline.jobs.declaration import JobError, option
+from mq.pipeline.jobs.offset_export import patterns
+from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
+from mq.pipeline.jobs.page import Section, page
+from mq.protocol.names import DEAD_LETTER_PREFIX
+from mq.protocol.properties import PropertyKey
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+READ = (
+    "topic string, properties map<string,string>, tags string, storeTimestamp timestamp, "
+    "reconsumeTimes int"
+)
+RETRIES = 16  # of a group that says nothing else
+NOT_TOLD = "(not told)"
+
+LETTERS = Shape(
+    "letters",
+    "Dead letters by group and original topic",
+    (
+        text("group", "Group"),
+        text("topic", "Original topic"),
+        number("messages", "Messages"),
+        number("retriesUsedUp", "Retries used up"),
+        number("givenUpEarly", "Given up early"),
+        number("mostRetries", "Most retries"),
+        time("first", "First"),
+        time("last", "Last"),
+        text("tags", "Most frequent tags"),
+    ),
+)
+AGES = Shape(
+    "ages",
+    "Dead letters by age",
+    (text("group", "Group"), text("age", "Age"), number("messages", "Messages")),
+)
+TABLES = (LETTERS, AGES)
+REPORTS = True
+
+_TAGS = 3
+_DRAWN = 12
+_HOUR = 3600
+_AGES = (  # of less than so many seconds
+    (_HOUR, "under an hour"),
+    (24 * _HOUR, "1 to 24 hours"),
+    (72 * _HOUR, "1 to 3 days"),
+    (168 * _HOUR, "3 to 7 days"),
+)
+_OLDEST = "7 days or more"
+AGE_NAMES = (*(name for _, name in _AGES), _OLDEST)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Whose dead letters."""
+
+    groups: tuple[str, ...] = option(
+        "groups",
+        patterns,
+        "Only these groups; * and ? stand for any characters.",
+        example="billing,order-*",
+        default=(),
+        metavar="GROUP[,…]",
+    )
+    begin: int | None = option(
+        "begin",
+        parsing.time,
+        "Only messages that became dead letters from this time on.",
+        example="2026-01-31T08:00:00+01:00",
+        default=None,
+        metavar="TIME",
+    )
+    end: int | None = option(
+        "end",
+        parsing.time,
+        "Only messages that became dead letters before this time.",
+        example="2026-01-31T09:00:00+01:00",
+        default=None,
+        metavar="TIME",
+    )
+
+
+def letters(messages: "DataFrame", limits: Mapping[str, int]) -> "DataFrame":
+    """A row per dead letter: group, topic, tags, since, retries, usedUp.
+
+    `messages` have the columns of `READ`; `limits` are how often groups retry, where that is not
+    `RETRIES`. A message that says its own limit is held to that.
+    """
+    from pyspark.sql import functions as f
+
+    properties = f.col("properties")
+    group = f.substring("topic", len(DEAD_LETTER_PREFIX) + 1, 1000)
+    own = f.try_to_number(properties[PropertyKey.MAX_RECONSUME_TIMES], f.lit("999999999"))
+    known = [f.lit(part) for each in limits.items() for part in each]
+    limit = f.create_map(*known)[group] if known else f.lit(None)
+    return messages.select(
+        group.alias("group"),
+        f.coalesce(
+            properties[PropertyKey.RETRY_TOPIC],
+            properties[PropertyKey.DLQ_ORIGIN_TOPIC],
+            f.lit(NOT_TOLD),
+        ).alias("topic"),
+        "tags",
+        f.col("storeTimestamp").alias("since"),
+        f.col("reconsumeTimes").alias("retries"),
+        (f.col("reconsumeTimes") >= f.coalesce(own, limit, f.lit(RETRIES))).alias("usedUp"),
+    )
+
+
+def by_topic(letters: "DataFrame") -> "DataFrame":
+    """A row per group and original topic, with the columns of `LETTERS`."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    key = ["group", "topic"]
+    most = Window.partitionBy(*key).orderBy(f.desc("count"), "tags")
+    tags = (
+        letters.where("tags is not null")
+        .groupBy(*key, "tags")
+        .count()
+        .withColumn("place", f.row_number().over(most))
+        .where(f.col("place") <= _TAGS)
+        .withColumn("text", f.concat("tags", f.lit(" ("), "count", f.lit(")")))
+        .groupBy(*key)
+        .agg(f.sort_array(f.collect_list(f.struct("place", "text"))).alias("tags"))
+        .select(*key, f.array_join(f.col("tags.text"), ", ").alias("tags"))
+    )
+    return (
+        letters.groupBy(*key)
+        .agg(
+            f.count("*").alias("messages"),
+            f.count_if("usedUp").alias("retriesUsedUp"),
+            f.count_if(~f.col("usedUp")).alias("givenUpEarly"),
+            f.max("retries").alias("mostRetries"),
+            f.min("since").alias("first"),
+            f.max("since").alias("last"),
+        )
+        .join(tags, key, "left")
+        .fillna("", ["tags"])
+        .orderBy(f.desc("messages"), *key)
+    )
+
+
+def by_age(letters: "DataFrame", now: datetime) -> "DataFrame":
+    """How many letters of each group are how old: group, age (of `AGE_NAMES`), messages."""
+    from pyspark.sql import functions as f
+
+    seconds = f.lit(now.timestamp()) - f.unix_millis("since") / 1000
+    place = f.lit(len(_AGES))
+    for index, (edge, _) in reversed(list(enumerate(_AGES))):
+        place = f.when(seconds < edge, index).otherwise(place)
+    names = f.array(*map(f.lit, AGE_NAMES))
+    return (
+        letters.groupBy("group", place.alias("place"))
+        .agg(f.count("*").alias("messages"))
+        .orderBy("group", "place")
+        .select("group", f.get(names, f.col("place")).alias("age"), "messages")
+    )
+
+
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+    """Report. Raises JobError for a group that has no dead letters."""
+    now = datetime.now(UTC)
+    chosen = {"topicPattern": _pattern(options.groups)}
+    if options.begin is not None:
+        chosen["startingTimestamp"] = str(options.begin)
+    if options.end is not None:
+        chosen["endingTimestamp"] = str(options.end)
+    rows = letters(cluster.read(spark, READ, **chosen), _limits(cluster)).persist()
+    found = LETTERS.collect(by_topic(rows))
+    ages = AGES.collect(by_age(rows, now))
+    rows.unpersist()
+    if not found.rows and options.groups:
+        raise JobError(
+            f"no group that --groups {','.join(options.groups)} names has dead letters in the time "
+            "that was chosen; groups that have some: mq dlq list"
+        )
+    return Outcome([found, ages], page=_page(found, ages, now))
+
+
+def _page(found: Table, ages: Table, now: datetime) -> str:
+    where = [(f"{row[0]}: {row[1]}", row[2]) for row in found.rows[:_DRAWN]]
+    by_name = dict.fromkeys(AGE_NAMES, 0)
+    for _, age, messages in ages.rows:
+        by_name[age] += messages
+    sections = [
+        Section("Groups and topics", "", pictures.bars("Dead letters", where), found),
+        Section("Age", "", pictures.bars("Dead letters by age", list(by_name.items())), ages),
+    ]
+    total = sum(row[2] for row in found.rows)
+    used_up = sum(row[3] for row in found.rows)
+    summary = (
+        f"{total} dead letters of {len({row[0] for row in found.rows})} groups; {used_up} had "
+        f"their retries used up, {total - used_up} were given up early."
+    )
+    return page("Dead letters", sections, now, summary)
+
+
+def _pattern(groups: Sequence[str]) -> str:
+    """The dead letter topics of groups, as a regular expression."""
+    import re
+
+    wild = [re.escape(name).replace(r"\*", ".*").replace(r"\?", ".") for name in groups or ("*",)]
+    return f"{DEAD_LETTER_PREFIX}({'|'.join(wild)})"
+
+
+def _limits(cluster: ClusterAccess) -> dict[str, int]:
+    """How often groups retry, where a broker tells."""
+    from mq.client.admin import Admin
+    from mq.client.blocking import run as wait
+    from mq.pipeline.declared import ClusterOptions, read_declared
+    from mq.pipeline.jobs.offsets_of_groups import places
+
+    limits = {}
+    try:
+        brokers = places(read_declared(ClusterOptions, cluster.options()))
+    except MQError:
+        return {}  # reading will tell
+    with cluster.session() as session:
+        for place in brokers:
+            try:
+                groups = wait(Admin(session).subscription_groups(place.address))
+            except MQError:
+                continue  # of another broker, or what most groups have
+            for name, group in groups.subscription_group_table.items():
+                limits[name] = group.retry_max_times
+    return limits

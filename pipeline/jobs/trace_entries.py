@@ -1,0 +1,79 @@
+"""The entries of message traces as rows. Needs Spark and pyarrow when it is imported."""
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import arrow_udf
+
+from mq.client.trace.records import EndTransaction, MalformedTrace, Pub, Record, SubAfter, decode
+
+#: Times and costs in ms. Of kind: Pub, SubBefore, SubAfter, EndTransaction; or Malformed, whose
+#: other columns are null, for a trace that cannot be read to its end.
+SCHEMA = (
+    "kind string, timestamp bigint, `group` string, topic string, messageId string, "
+    "requestId string, cost bigint, success boolean, retryTimes int, outcome int, state string"
+)
+_ARROW = pa.list_(
+    pa.struct(
+        [
+            ("kind", pa.string()),
+            ("timestamp", pa.int64()),
+            ("group", pa.string()),
+            ("topic", pa.string()),
+            ("messageId", pa.string()),
+            ("requestId", pa.string()),
+            ("cost", pa.int64()),
+            ("success", pa.bool_()),
+            ("retryTimes", pa.int32()),
+            ("outcome", pa.int32()),
+            ("state", pa.string()),
+        ]
+    )
+)
+
+
+def entries(traces: DataFrame) -> DataFrame:
+    """A row for each entry in the column `body` of trace messages, with the columns of `SCHEMA`."""
+    structure = ", ".join(part.replace(" ", ": ", 1) for part in SCHEMA.split(", "))
+    decoded = arrow_udf(decode_bodies, f"array<struct<{structure}>>")  # type: ignore[call-overload]
+    return traces.select(f.explode(decoded("body")).alias("entry")).select("entry.*")
+
+
+def decode_bodies(bodies: pa.Array) -> pa.Array:
+    """The entries in each body, in a list of structures."""
+    return pa.array([_entries(bytes(body.as_buffer())) for body in bodies], _ARROW)
+
+
+def _entries(body: bytes) -> list[dict[str, Any]]:
+    found = []
+    try:
+        for record in decode(body):
+            found.append(_row(record))
+    except MalformedTrace:
+        found.append({"kind": "Malformed"})
+    return found
+
+
+def _row(record: Record) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "kind": type(record).__name__,
+        "timestamp": record.timestamp,
+        "group": record.group,
+        "messageId": record.message_id,
+    }
+    if isinstance(record, Pub):
+        row |= {"topic": record.topic, "cost": record.cost, "success": record.success}
+    elif isinstance(record, EndTransaction):
+        row |= {"topic": record.topic, "state": record.state}
+    elif isinstance(record, SubAfter):
+        row |= {
+            "requestId": record.request_id,
+            "cost": record.cost,
+            "success": record.success,
+            "outcome": record.outcome,
+        }
+    else:
+        row |= {"requestId": record.request_id, "retryTimes": record.retry_times}
+    return row
