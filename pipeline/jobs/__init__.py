@@ -19,6 +19,7 @@ JOBS = (
     "lag-report",
     "offset-export",
     "replay",
+    "skew",
     "trace-analysis",
 )
 
