@@ -33,6 +33,7 @@ class _Sent(NamedTuple):
     outgoing: Outgoing
     queue: MessageQueue
     tries: int
+    at: float  # of the monotonic clock
 
 
 class Sender:
@@ -50,7 +51,7 @@ class Sender:
         self._on_stored = on_stored
         self._window: RequestWindow[_Sent] = RequestWindow(session, options.timeout)
         self._busy: set[MessageQueue] = set()
-        self._waited_for: MQError | None = None
+        self._resumed = 0.0  # when the last pause ended
 
     def __enter__(self) -> "Sender":
         return self
@@ -83,16 +84,16 @@ class Sender:
                 if address is None:
                     raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
             except (RouteNotFound, ConnectError, RequestTimeout) as error:
-                tries = self._again(outgoing, tries, error)
+                tries = self._again(outgoing, tries, error, time.monotonic())
                 continue
             command = outgoing.command(queue, self._window.next_opaque())
-            self._window.send(address, command, _Sent(outgoing, queue, tries))
+            self._window.send(address, command, _Sent(outgoing, queue, tries, time.monotonic()))
             return
 
     def _accept(self, outcome: Outcome[_Sent]) -> None:
         sent = outcome.token
         if outcome.error is not None:
-            tries = self._again(sent.outgoing, sent.tries, outcome.error)
+            tries = self._again(sent.outgoing, sent.tries, outcome.error, sent.at)
             self._send(sent.outgoing, tries, sent.queue.broker_name)
             return
         if sent.outgoing.queue is not None:
@@ -100,7 +101,7 @@ class Sender:
         if self._on_stored is not None:
             self._on_stored(sent.outgoing, sent.queue, outcome.fields)
 
-    def _again(self, outgoing: Outgoing, tries: int, error: MQError) -> int:
+    def _again(self, outgoing: Outgoing, tries: int, error: MQError, sent_at: float) -> int:
         """Wait before a further try, and count it. Raises WriteFailed if there is none."""
         if not error.retriable and not isinstance(error, RouteNotFound):
             raise WriteFailed(f"{outgoing.rows} rows for topic {outgoing.topic}: {error}") from None
@@ -110,11 +111,11 @@ class Sender:
                 f"{outgoing.rows} rows for topic {outgoing.topic}: {tries} tries failed: {error}. "
                 "Start the broker, or try longer: numRetries, retryIntervalMs, sendTimeoutMs"
             ) from None
-        if error is self._waited_for:  # of the same connection: it was waited for already
+        if sent_at < self._resumed:  # it failed with others, for which there was a pause already
             return tries
-        self._waited_for = error
         pause = self._options.retry_pause * 2 ** (tries - 1)
         log.warning("rows for topic %s: again in %g s: %s", outgoing.topic, pause, error)
         self._queues.outdate(outgoing.topic)
         time.sleep(pause)
+        self._resumed = time.monotonic()
         return tries
