@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
@@ -24,7 +25,6 @@ from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
 from mq.daemons.listener import Channel
-from mq.protocol.batch import decode_batch
 from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
@@ -252,37 +252,18 @@ class SendHandlers:
         # messages it would hide their own.
         common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._config().broker_cluster_name
-        elements = []
-        total = 0
-        for element in decode_batch(body):
-            own = decode(str(element.properties, "utf-8"))
-            elements.append((element, own, _field(encode({**own, **common}))))
-            total += layout.RECORD_MINIMUM + 2 * layout.IPV6_EXTRA + len(queue.topic_field)
-            total += len(element.body) + len(elements[-1][2])
-        if not elements:
+        messages = messages_of(body, common)
+        if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
-        appender = self._appender
-        physicals = []
-        first_offset = 0
         try:
-            appender.reserve(total)
-            first_offset = queue.appended
-            for element, own, field in elements:
-                physical = appender.append(
-                    queue,
-                    bytes(element.body),
-                    field,
-                    flag=element.flag,
-                    sys_flag=_checked(int(fields["f"])),
-                    born_timestamp=int(fields["g"]),
-                    born_host=channel.born_host,
-                    reconsume_times=int(fields.get("j") or 0),
-                    tags_code=tags_code(own.get(PropertyKey.TAGS)),
-                )
-                physicals.append(physical)
-                keys = keys_of(own)
-                if keys:
-                    appender.index(queue.topic, keys, physical)
+            physicals, first_offset = self._appender.append_batch(
+                queue,
+                messages,
+                sys_flag=_checked(int(fields["f"])),
+                born_timestamp=int(fields["g"]),
+                born_host=channel.born_host,
+                reconsume_times=int(fields.get("j") or 0),
+            )
         except StoreRefused as refusal:
             self.refused += 1
             raise Refused(refusal.code, refusal.remark) from None
@@ -297,7 +278,7 @@ class SendHandlers:
             f'{first_offset}"}},"flag":1,"language":"PYTHON","opaque":{opaque}{_REPLY_END}'
         ).encode()
         size = len(reply)
-        appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
+        self._appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
 
     def send_v1(self, command: Command, channel: Channel) -> None:
         """A message in the first version of the header."""

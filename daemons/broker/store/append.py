@@ -16,7 +16,7 @@ back as if it had never come: offsets, entries and the bytes that did get writte
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mq.daemons.broker.store import layout
@@ -37,6 +37,9 @@ _MAGIC = layout.MAGIC_V1
 _CRC_MASK = 0x7FFFFFFF
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 _IPV4_HOST = 8  # bytes of address and port
+
+#: Body, properties field, flag, tags code and keys of a message of a batch request.
+BatchedMessage = tuple[bytes, bytes, int, int, tuple[str, ...]]
 
 OnStored = Callable[[StoreRefused | None], None]
 
@@ -181,6 +184,68 @@ class Appender:
         queue.put_bytes += size
         batch.touched[queue] = queue.appended
         return position
+
+    def append_batch(
+        self,
+        queue: ConsumeQueue,
+        messages: Sequence[BatchedMessage],
+        *,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+    ) -> tuple[list[int], int]:
+        """Put messages at the end of a queue, all or none, into one file; let their keys find them.
+
+        Returns their physical offsets, and the queue offset of the first. As `append` for each of
+        them, without what is the same for all. Raises StoreRefused.
+        """
+        if self.refusal is not None:
+            raise self.refusal
+        host, topic_field = self.store_host, queue.topic_field
+        fixed = _HEAD_SIZE + len(topic_field)
+        v4 = len(born_host) == _IPV4_HOST and not self._sys_flag
+        if not v4:
+            fixed += len(born_host) + len(host) - 2 * _IPV4_HOST
+        sizes = [fixed + len(body) + len(field) for body, field, *_ in messages]
+        self.reserve(sum(sizes))
+        batch = self._batch
+        if not batch.parts:
+            self._open(batch)
+        timestamp, topic, queue_id = batch.timestamp, queue.topic, queue.queue_id
+        pack = _pack_head if v4 else self._pack_head_of
+        parts, keyed, extend = batch.parts, batch.keyed, self.extend
+        position, first, physicals = batch.end, queue.appended, []
+        for size, (body, field, flag, code, keys) in zip(sizes, messages, strict=True):
+            head = pack(
+                size,
+                _MAGIC,
+                crc32(body) & _CRC_MASK,
+                queue_id,
+                flag,
+                queue.appended,
+                position,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                timestamp,
+                host,
+                reconsume_times,
+                0,
+                len(body),
+            )
+            parts += (head, body, topic_field, field)
+            if extend is not None:
+                code = extend(queue, code, timestamp, field)
+            queue.append(_pack_entry(position, size, code))
+            if keys:
+                keyed.append((topic, keys, position))
+            physicals.append(position)
+            position += size
+        queue.put_bytes += position - batch.end
+        batch.end = position
+        batch.touched[queue] = queue.appended
+        return physicals, first
 
     def batch_timestamp(self) -> int:
         """The store timestamp, in ms, that a message appended in this turn gets."""
@@ -327,6 +392,9 @@ class Appender:
             ResponseCode.SERVICE_NOT_AVAILABLE,
             f"store refused: cannot write the commit log: {error}",
         )
+
+    def _pack_head_of(self, *head: int | bytes) -> bytes:
+        return self._pack_any_head(head)
 
     def _pack_any_head(self, head: tuple[int | bytes, ...]) -> bytes:
         """A record's head when one of its hosts is an IPv6 address."""

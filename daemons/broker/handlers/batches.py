@@ -1,0 +1,73 @@
+"""The messages of a batch request, ready to be appended."""
+
+import struct
+
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import BatchedMessage
+from mq.daemons.broker.store.records import keys_of
+from mq.daemons.dispatch import Refused
+from mq.protocol.codes import ResponseCode
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.properties import (
+    MAX_LENGTH,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    PropertyKey,
+    decode,
+    encode,
+)
+from mq.protocol.tags import tags_code
+
+_unpack_head = struct.Struct(">i8xii").unpack_from  # size, flag, body length: mq.protocol.batch
+_unpack_length = struct.Struct(">h").unpack_from
+_HEAD_SIZE = 20
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+_UNIQUE = f"{PropertyKey.UNIQUE_KEY}{NAME_VALUE_SEPARATOR}".encode()
+
+
+def messages_of(body: bytes, common: dict[str, str]) -> list[BatchedMessage]:
+    """Read a batch; `common` are the properties that each message gets besides its own.
+
+    Raises RemoteProtocolError where the lengths do not add up, Refused for properties that are too
+    long.
+    """
+    behind = _SEPARATOR + encode(common).encode()
+    found: list[BatchedMessage] = []
+    position, end = 0, len(body)
+    while position < end:
+        try:
+            size, flag, length = _unpack_head(body, position)
+            start = position + _HEAD_SIZE
+            stop = start + length
+            if length < 0:
+                raise _malformed(position)
+            (text_length,) = _unpack_length(body, stop)
+        except struct.error:
+            raise _malformed(position) from None
+        following = stop + 2 + text_length
+        if text_length < 0 or following > end or following - position != size:
+            raise _malformed(position)
+        text = body[stop + 2 : following]
+        # What producers of tables give: the id, and nothing else that has to be looked at.
+        if text.startswith(_UNIQUE) and _SEPARATOR not in text and text_length > len(_UNIQUE):
+            keys: tuple[str, ...] = (text[len(_UNIQUE) :].decode(),)
+            code = 0
+            raw = text + behind
+        else:
+            own = decode(text.decode())
+            keys = keys_of(own)
+            code = tags_code(own.get(PropertyKey.TAGS))
+            raw = encode({**own, **common}).encode()
+        if len(raw) > MAX_LENGTH:
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"properties of {len(raw)} bytes are over the limit of {MAX_LENGTH}",
+            )
+        field = layout.SHORT.pack(len(raw)) + raw
+        found.append((body[start:stop], field, flag, code, keys))
+        position = following
+    return found
+
+
+def _malformed(position: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"batch: no whole message at byte {position}")

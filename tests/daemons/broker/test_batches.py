@@ -1,0 +1,65 @@
+"""What a broker reads out of a batch request."""
+
+import pytest
+
+from mq.daemons.broker.handlers.batches import messages_of
+from mq.daemons.dispatch import Refused
+from mq.protocol.batch import encode_batch
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.message import Message
+from mq.protocol.properties import decode
+from mq.protocol.tags import java_hash
+
+COMMON = {"CLUSTER": "DefaultCluster"}
+
+
+def element(body: bytes, properties: bytes, flag: int = 0) -> bytes:
+    size = 22 + len(body) + len(properties)
+    head = b"".join(value.to_bytes(4, "big", signed=True) for value in (size, 0, 0, flag))
+    length = len(body).to_bytes(4, "big")
+    return head + length + body + len(properties).to_bytes(2, "big") + properties
+
+
+def test_a_message_with_nothing_but_an_id_is_stored_with_it() -> None:
+    (message,) = messages_of(element(b"body", b"UNIQ_KEY\x01ABC", -5), COMMON)
+    body, field, flag, code, keys = message
+    assert (body, flag, code, keys) == (b"body", -5, 0, ("ABC",))
+    assert field == b"\x00\x23UNIQ_KEY\x01ABC\x02CLUSTER\x01DefaultCluster"
+
+
+def test_tags_keys_and_what_a_sender_may_not_set_are_looked_at() -> None:
+    text = b"UNIQ_KEY\x01ABC\x02TAGS\x01A\x02CLUSTER\x01forged\x02KEYS\x01k1 k2\x02empty\x01\x02"
+    body = element(b"one", text) + element(b"two", b"") + element(b"three", b"UNIQ_KEY\x01")
+    one, two, three = messages_of(body, COMMON)
+    assert one[3:] == (java_hash("A"), ("ABC", "k1", "k2"))
+    assert decode(one[1][2:].decode())["CLUSTER"] == "DefaultCluster"
+    assert two == (b"two", b"\x00\x16CLUSTER\x01DefaultCluster", 0, 0, ())
+    assert three[1:] == two[1:]
+
+
+def test_what_a_client_makes_of_messages_is_read() -> None:
+    messages = [
+        Message("T", b"x" * n, "A" if n % 2 else None, ["k"], {"n": f"{n}"}, flag=n)
+        for n in range(1, 30)
+    ]
+    found = messages_of(encode_batch(messages), COMMON)
+    assert [each[0] for each in found] == [message.body for message in messages]
+    assert [each[2] for each in found] == list(range(1, 30))
+    assert [decode(each[1][2:].decode())["n"] for each in found] == [f"{n}" for n in range(1, 30)]
+
+
+@pytest.mark.parametrize("cut", [1, 10, 21, 24, 28])
+def test_lengths_that_do_not_add_up_are_damage(cut: int) -> None:
+    whole = element(b"body", b"a\x01b")
+    for damaged in (
+        whole + whole[:cut],
+        whole + b"\xff" * cut,
+        element(b"", b"")[:16] + b"\xff\xff\xff\xff\x00\x00",
+    ):
+        with pytest.raises(RemoteProtocolError, match="no whole message at byte"):
+            messages_of(damaged, COMMON)
+
+
+def test_properties_that_no_record_holds_are_refused() -> None:
+    with pytest.raises(Refused, match="are over the limit of 32767"):
+        messages_of(element(b"x", b"UNIQ_KEY\x01" + b"k" * 32_750), COMMON)
