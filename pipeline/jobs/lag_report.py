@@ -188,8 +188,8 @@ def rates(frame: "DataFrame", window: float) -> "DataFrame":
         f.max("snapshotTime").alias("ended"),
     ).select(
         *_KEY,
-        f.try_divide("consumed", seconds).alias("consumedPerSecond"),
-        f.try_divide("sent", seconds).alias("sentPerSecond"),
+        f.round(f.try_divide("consumed", seconds), 3).alias("consumedPerSecond"),
+        f.round(f.try_divide("sent", seconds), 3).alias("sentPerSecond"),
     )
     gain = f.col("consumedPerSecond") - f.col("sentPerSecond")
     after = f.when(f.col("lag") == 0, 0.0).when(gain > 0, f.col("lag") / gain)

@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 from mq.pipeline.jobs.outcome import Table
+from mq.pipeline.jobs.pictures import DARK, LIGHT
 
 
 @dataclass(frozen=True)
@@ -23,9 +24,6 @@ class Section:
     picture: str = ""
     table: Table | None = None
 
-
-_LIGHT = ("#1b62a5", "#b5420c", "#2b7a2b", "#8a2be2", "#a3261f", "#6b4c3b", "#b0247e", "#4d5358")
-_DARK = ("#7ab8f5", "#f2a65a", "#7ddc7d", "#c9a0ff", "#ff8f88", "#d3b09c", "#f78fd0", "#c3c9ce")
 
 _STYLE = """\
 :root { color-scheme: light dark; --text: #1a1a1a; --ground: #ffffff; --weak: #5c5c5c;
@@ -128,9 +126,9 @@ def _style() -> str:
     series = "\n".join(
         f"svg .fill{n} {{ fill: var(--c{n}); }} "
         f"svg .line{n} {{ fill: none; stroke: var(--c{n}); stroke-width: 2; }}"
-        for n in range(len(_LIGHT))
+        for n in range(len(LIGHT))
     )
     style = _STYLE.replace("SERIES", series)
-    for word, colors in (("LIGHT", _LIGHT), ("DARK", _DARK)):
+    for word, colors in (("LIGHT", LIGHT), ("DARK", DARK)):
         style = style.replace(word, " ".join(f"--c{n}: {c};" for n, c in enumerate(colors)))
     return style

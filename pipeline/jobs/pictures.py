@@ -9,19 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from xml.sax.saxutils import escape
 
-COLORS = 8  # of different series; the style has as many
+# Of different series, on light and on dark ground.
+LIGHT = ("#1b62a5", "#b5420c", "#2b7a2b", "#8a2be2", "#a3261f", "#6b4c3b", "#b0247e", "#4d5358")
+DARK = ("#7ab8f5", "#f2a65a", "#7ddc7d", "#c9a0ff", "#ff8f88", "#d3b09c", "#f78fd0", "#c3c9ce")
+
 Points = Sequence[tuple[float, float]]
 
 _WIDTH = 760
 _HEIGHT = 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 16, 36
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 30, 16, 36
 _ROW = 24  # of a bar
 _LEGEND_ROW = 20
-_LABEL = 220  # what is left for the names of bars
+_LABEL = 250  # what is left for the names of bars
 _LABEL_LETTERS = 32
 _VALUE = 110
 _TICKS = 5
-_PERCENTS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
+_PERCENTS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _TIME_STEPS = (
     *(1, 5, 15, 30, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 3 * _HOUR, 6 * _HOUR),
@@ -29,10 +32,29 @@ _TIME_STEPS = (
 )
 
 
-def bars(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> str:
+def short_number(value: float) -> str:
+    """1234567 as 1.23 M."""
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size * 0.9995:
+            return f"{value / size:.3g} {letter}"
+    return f"{value:.3g}"
+
+
+def short_time(milliseconds: float) -> str:
+    """1500 as 1.5 s."""
+    if milliseconds >= 999.5:
+        return f"{milliseconds / 1000:.4g} s"
+    return f"{milliseconds:.3g} ms"
+
+
+def bars(
+    title: str,
+    values: Sequence[tuple[str, float]],
+    text: Callable[[float], str] = short_number,
+) -> str:
     """A bar for each value, one below the other; the longest is that of the greatest value.
 
-    Values are not negative. Empty without values.
+    Values are not negative, and stand beside their bars as `text` makes them. Empty without values.
     """
     if not values:
         return ""
@@ -47,7 +69,7 @@ def bars(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> str
             f"<title>{escape(name)}</title>{escape(shortened(name))}</text>",
             f'<rect class="bar" x="{_LABEL}" y="{y + 3}" width="{length:.1f}"'
             f' height="{_ROW - 7}"/>',
-            f'<text x="{_LABEL + length + 6:.1f}" y="{y + 15}">{short_number(value)}{unit}</text>',
+            f'<text x="{_LABEL + length + 6:.1f}" y="{y + 15}">{text(value)}</text>',
         ]
     return _svg(title, _TOP + len(values) * _ROW + 8, shapes)
 
@@ -73,28 +95,52 @@ def over_time(title: str, series: Mapping[str, Points]) -> str:
 def percentiles(title: str, series: Mapping[str, Points]) -> str:
     """Lines whose points are (percent, ms), on scales where the slowest so many percent have room.
 
-    Empty without points.
+    It goes to the last round percentile that there are points for. Empty without points.
     """
-    values = [value for line in series.values() for _, value in line]
-    if not values:
+    points = [point for line in series.values() for point in line]
+    if not points:
         return ""
-    low = 10 ** math.floor(math.log10(max(min(values), 1)))
-    high = max(10 ** math.ceil(math.log10(max(*values, 1))), low * 10)
+    most = max(percent for percent, _ in points)
+    marks = [percent for percent in _PERCENTS if percent <= most]
+    least = min((value for _, value in points if value > 0), default=1)
+    low = 10 ** math.floor(math.log10(least))
+    high = max(10 ** math.ceil(math.log10(max(low, *(value for _, value in points)))), low * 10)
     y_log = _scale(math.log10(low), math.log10(high), _HEIGHT - _BOTTOM, _TOP)
-    x_part = _scale(0, _nines(_PERCENTS[-1]), _LEFT, _WIDTH - _RIGHT)
+    x_part = _scale(0, _nines(marks[-1] or 50.0), _LEFT, _WIDTH - _RIGHT)
 
     def x(percent: float) -> float:
-        return x_part(_nines(min(percent, _PERCENTS[-1])))
+        return x_part(_nines(min(percent, marks[-1])))
 
     def y(value: float) -> float:
         return y_log(math.log10(max(value, low)))
 
     decades = [10.0**n for n in range(round(math.log10(low)), round(math.log10(high)) + 1)]
     grid = [
-        *_across(y, decades, " ms"),
-        *_upright(x, [(percent, f"{percent:g} %") for percent in _PERCENTS]),
+        *_across(y, decades, short_time),
+        *_upright(x, [(percent, f"{percent:g} %") for percent in marks]),
     ]
     return _lines(title, series, x, y, grid)
+
+
+def standalone(picture: str, title: str) -> str:
+    """A picture as a file of its own, on white, with its title above."""
+    width, height = map(float, picture.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])
+    style = "".join(
+        f".fill{n}{{fill:{color}}}.line{n}{{fill:none;stroke:{color};stroke-width:2}}"
+        for n, color in enumerate(LIGHT)
+    )
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height + 30:g}"',
+            '  font-family="sans-serif" font-size="12">',
+            f"<style>.grid{{stroke:#ddd}}.bar{{fill:{LIGHT[0]}}}{style}</style>",
+            f'<rect width="{width:g}" height="{height + 30:g}" fill="white"/>',
+            f'<text x="{_LEFT}" y="20" font-size="15">{escape(title)}</text>',
+            picture.replace("<svg ", f'<svg y="30" width="{width:g}" height="{height:g}" ', 1),
+            "</svg>",
+            "",
+        ]
+    )
 
 
 def ticks(top: float) -> list[float]:
@@ -105,14 +151,6 @@ def ticks(top: float) -> list[float]:
             step *= factor
             break
     return [n * step for n in range(int(top / step * (1 + 1e-9)) + 1)]
-
-
-def short_number(value: float) -> str:
-    """1234567 as 1.23 M."""
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size * 0.9995:
-            return f"{value / size:.3g} {letter}"
-    return f"{value:.3g}"
 
 
 def shortened(name: str) -> str:
@@ -132,7 +170,7 @@ def _lines(
 ) -> str:
     shapes = list(grid)
     for index, (name, points) in enumerate(series.items()):
-        color = index % COLORS
+        color = index % len(LIGHT)
         placed = [(x(at), y(value)) for at, value in points]
         if len(placed) == 1:
             ((at, value),) = placed
@@ -159,14 +197,17 @@ def _svg(title: str, height: float, shapes: Iterable[str]) -> str:
     )
 
 
-def _across(y: Callable[[float], float], values: Iterable[float], unit: str = "") -> list[str]:
+def _across(
+    y: Callable[[float], float],
+    values: Iterable[float],
+    text: Callable[[float], str] = short_number,
+) -> list[str]:
     shapes = []
     for value in values:
         at = y(value)
         shapes += [
             f'<line class="grid" x1="{_LEFT}" y1="{at:.1f}" x2="{_WIDTH - _RIGHT}" y2="{at:.1f}"/>',
-            f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">'
-            f"{short_number(value)}{unit}</text>",
+            f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{text(value)}</text>',
         ]
     return shapes
 

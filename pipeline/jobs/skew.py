@@ -203,7 +203,7 @@ def top_values(values: "DataFrame", top: int, *, exact: bool) -> "DataFrame":
         "value",
         "messages",
         "bytes",
-        (100 * f.col("messages") / f.col("total")).alias("share"),
+        f.round(100 * f.col("messages") / f.col("total"), 2).alias("share"),
         f.lit(exact).alias("exact"),
     ).orderBy(*key, f.desc("messages"), "value")
 
@@ -270,7 +270,8 @@ def _topic_rows(queues: Table, values: Table) -> Iterable[tuple[object, ...]]:
         skew = skew_of(counts)
         yield (
             *(topic, len(rows), sum(1 for count in counts if not count), sum(counts), sum(sizes)),
-            *(skew.variation, skew_of(sizes).variation, 100 * skew.share),
+            *(round(skew.variation, 3), round(skew_of(sizes).variation, 3)),
+            round(100 * skew.share, 2),
             advice(counts, brokers, keys[0] if keys else None, len(keys) > 1),
         )
 
@@ -280,7 +281,7 @@ def _with_shares(counted: Mapping[Queue, tuple[int, int]]) -> Table:
     for queue, (messages, _) in counted.items():
         totals[queue.topic] = totals.get(queue.topic, 0) + messages
     return QUEUES.of(
-        (*queue, messages, size, 100 * messages / (totals[queue.topic] or 1))
+        (*queue, messages, size, round(100 * messages / (totals[queue.topic] or 1), 2))
         for queue, (messages, size) in sorted(counted.items())
     )
 

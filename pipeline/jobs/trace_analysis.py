@@ -277,7 +277,12 @@ def _page(tables: Sequence[Table], curves: dict[str, list[tuple[float, float]]])
     sent, consumed, ended = tables
     slow = [(f"{row[1]} on {row[0]}", row[6]) for row in sent.rows[:_DRAWN] if row[6] is not None]
     sections = [
-        Section("Sends", "", pictures.bars("99 % of sends took at most", slow, " ms"), sent),
+        Section(
+            "Sends",
+            "",
+            pictures.bars("99 % of sends took at most", slow, pictures.short_time),
+            sent,
+        ),
         Section(
             "From the send to the consumer",
             "How long messages waited, from the end of their send to their first delivery.",

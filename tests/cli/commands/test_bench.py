@@ -47,7 +47,7 @@ def test_end_to_end_tells_of_both_ends_and_draws_the_latencies(
     assert rows.keys() == {"produce", "consume"}
     assert min(row["messages"] for row in rows.values()) > 0
     root = xml.fromstring(picture.read_text())
-    assert [element.tag.rpartition("}")[2] for element in root].count("polyline") == 2
+    assert [element.tag.rpartition("}")[2] for element in root.iter()].count("polyline") == 2
 
 
 def test_a_dry_run_sends_nothing(cluster: Mq) -> None:

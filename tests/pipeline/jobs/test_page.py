@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from mq.pipeline.jobs.outcome import Shape, number, text, time
 from mq.pipeline.jobs.page import Section, page, shown, when
-from mq.pipeline.jobs.pictures import COLORS, bars
+from mq.pipeline.jobs.pictures import LIGHT, bars
 
 SHAPE = Shape(
     "queues", "Queues", (text("name", "Name"), number("n", "N"), number("f", "F"), time("t", "T"))
@@ -65,7 +65,7 @@ def test_a_page_holds_its_tables_and_pictures_and_nothing_from_elsewhere() -> No
 
 def test_every_series_has_a_colour_for_light_and_for_dark() -> None:
     html = page("t", [], MADE)
-    for color in range(COLORS):
+    for color in range(len(LIGHT)):
         assert len(re.findall(rf"--c{color}: #[0-9a-f]{{6}};", html)) == 2
         assert f".line{color} " in html and f".fill{color} " in html
 

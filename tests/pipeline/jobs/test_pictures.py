@@ -4,7 +4,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from mq.pipeline.jobs.pictures import bars, over_time, percentiles, short_number, shortened, ticks
+from mq.pipeline.jobs.pictures import (
+    bars,
+    over_time,
+    percentiles,
+    short_number,
+    short_time,
+    shortened,
+    standalone,
+    ticks,
+)
 
 
 def texts(svg: str) -> list[str]:
@@ -48,11 +57,11 @@ def test_lines_go_from_the_first_time_to_the_last() -> None:
 
 
 def test_percentiles_have_as_much_room_for_each_nine() -> None:
-    svg = percentiles("latency", {"g": [(0, 1), (90, 10), (99, 100), (99.9, 1000), (100, 1000)]})
+    svg = percentiles("latency", {"g": [(0, 1), (90, 10), (99, 100), (99.9, 1000)]})
     (line,) = ElementTree.fromstring(svg).iter("polyline")
     xs = [float(p.split(",")[0]) for p in line.attrib["points"].split()]
     assert xs[2] - xs[1] == pytest.approx(xs[3] - xs[2], abs=0.2)
-    assert {"1 ms", "10 ms", "1 k ms", "99.9 %"} <= set(texts(svg))
+    assert {"1 ms", "10 ms", "1 s", "99.9 %"} <= set(texts(svg))
 
 
 def test_ticks_are_round_numbers() -> None:
@@ -67,3 +76,17 @@ def test_ticks_are_round_numbers() -> None:
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert short_number(value) == text
+
+
+def test_times_are_short() -> None:
+    assert [short_time(value) for value in (0.25, 12, 999, 1500, 61_234)] == [
+        *("0.25 ms", "12 ms", "999 ms", "1.5 s", "61.23 s")
+    ]
+
+
+def test_a_picture_may_stand_alone() -> None:
+    root = ElementTree.fromstring(standalone(bars("Queues", [("a", 1)]), "a < b"))
+    name = "{http://www.w3.org/2000/svg}"
+    assert root.tag == f"{name}svg"
+    assert root.find(f"{name}text").text == "a < b"  # type: ignore[union-attr]
+    assert root.find(f"{name}svg/{name}rect").attrib["class"] == "bar"  # type: ignore[union-attr]
