@@ -18,11 +18,14 @@ from tests.pipeline.conftest import require_spark
 
 require_spark()
 
-from pyspark.sql.types import BinaryType, StructType  # noqa: E402
+import pyarrow as pa  # noqa: E402
+from pyspark.sql.types import BinaryType, StringType, StructType  # noqa: E402
 
 from mq.pipeline.batch import BatchReader  # noqa: E402
-from mq.pipeline.errors import OptionError  # noqa: E402
+from mq.pipeline.errors import OptionError, WriteFailed  # noqa: E402
 from mq.pipeline.options import parse_options  # noqa: E402
+from mq.pipeline.sink import BatchWriter, check_target  # noqa: E402
+from mq.pipeline.write_options import parse_write_options  # noqa: E402
 
 BODY = StructType().add("body", BinaryType())
 ACCOUNTS = """\
@@ -43,6 +46,11 @@ def read(**options: str) -> list[bytes]:
         for batch in reader.read(partition)
         for body in batch.column("body").to_pylist()
     ]
+
+
+def write(body: str, **options: str) -> int:
+    writer = BatchWriter(parse_write_options(options), StructType().add("body", StringType()))
+    return writer.write(iter([pa.record_batch([pa.array([body])], names=["body"])])).rows
 
 
 def test_a_key_from_a_file_reads_what_it_may(tmp_path: Path) -> None:
@@ -68,7 +76,14 @@ def test_a_key_from_a_file_reads_what_it_may(tmp_path: Path) -> None:
         assert read(nameServer=broker.name_server, topic="Orders", aclFile=str(key)) == [b"one"]
         with pytest.raises(OptionError, match=r"option aclFile: .*NO_PERMISSION.*Prices"):
             read(nameServer=broker.name_server, topic="Prices", aclFile=str(key))
+        assert write("two", nameServer=broker.name_server, topic="Orders", aclFile=str(key)) == 1
+        with pytest.raises(WriteFailed, match=r"topic Prices: .*NO_PERMISSION"):
+            write("two", nameServer=broker.name_server, topic="Prices", aclFile=str(key))
         for options in ({}, {"aclFile": str(wrong)}):
+            with pytest.raises(OptionError, match="option aclFile: ") as raised:
+                given = {"nameServer": broker.name_server, "topic": "Orders", **options}
+                check_target(parse_write_options(given))
+            assert "secret" not in str(raised.value)
             with pytest.raises(OptionError, match="option aclFile: ") as raised:
                 read(nameServer=broker.name_server, topic="Orders", **options)
             assert "secret" not in str(raised.value)
@@ -92,8 +107,11 @@ def test_tls_encrypts_all_and_verifies_where_asked(tmp_path: Path) -> None:
         broker.send("Orders", b"one")
         options = {"nameServer": broker.name_server, "topic": "Orders", "useTLS": "true"}
         assert read(**options) == [b"one"]
+        check_target(parse_write_options(options))
+        assert write("two", **options) == 1
+        assert sorted(read(**options)) == [b"one", b"two"]
         options["tls.client.authServer"] = "true"
-        assert read(**options, **{"TLS.client.trustCertPath": str(trusted)}) == [b"one"]
+        assert len(read(**options, **{"TLS.client.trustCertPath": str(trusted)})) == 2
         with pytest.raises(OptionError, match=r"option nameServer: .*certificate"):
             read(**options, **{"tls.client.trustCertPath": str(other)})
 
