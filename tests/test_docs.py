@@ -11,6 +11,7 @@ from docs.runner.__main__ import ROOT, pages
 from docs.runner.comparison import matched
 from docs.runner.page import read
 from docs.runner.play import Play
+from tests.pipeline.conftest import require_spark
 
 PAGES = [str(path.relative_to(ROOT)) for path in pages()]
 
@@ -33,8 +34,11 @@ def plays(
         }
 
 
+@pytest.mark.timeout(480)  # one of them starts Spark, and waits for the others' processes
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_shows_what_its_commands_print(page: str, plays: dict[str, "Future[Play]"]) -> None:
+    if any(step.is_cell for step in read(ROOT / page).steps):
+        require_spark()
     problems = plays[page].result().problems
     assert not problems, "\n".join(problems)
 
@@ -88,6 +92,21 @@ def test_an_id_of_the_page_is_that_of_the_run_in_later_commands(tmp_path: Path) 
     play = Play(read(path), tmp_path / "run")
     assert play.played[1].printed == [new]
     assert play.rewritten() == path.read_text().replace("\nx\n", f"\n{new}\n").replace(old, new)
+
+
+def test_cells_run_in_one_python_and_what_they_print_is_compared(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(
+        "<!-- cluster: -->\n```python\n# [1]\nfound = 1\n```\n"
+        "```python\n# [2]\nprint('found', found + 1)\n```\n\n```text\nfound 3\n```\n"
+        "```python\n# [3]\nprint('late')\nraise ValueError('why')\n```\n"
+    )
+    play = Play(read(path), tmp_path / "run")
+    compared, status, unseen = play.problems
+    assert compared.startswith("page.md:7: `# [2]` prints something else")
+    assert status.endswith(" ends with status 1, which the page does not show")
+    assert "+ValueError: why" in unseen
+    assert play.rewritten() == path.read_text().replace("found 3", "found 2")
 
 
 def test_a_status_is_compared_where_other_figures_vary(tmp_path: Path) -> None:

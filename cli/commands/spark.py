@@ -33,6 +33,7 @@ _OPTIONS = (
     text("help", "What it is"),
     text("example", "Example"),
 )
+_COMMAND = (text("command", "With --print: the command"),)
 _EXPLAINED = (
     text("job", "Job"),
     text("summary", "What it does"),
@@ -143,10 +144,10 @@ def _around(job: Job) -> Iterator[str]:
 
 @gives(
     *_tables(),
+    _COMMAND,
     totals=(
         text("table", "Which of the job's tables this is: see mq spark explain"),
         text("report", "With --report: the file"),
-        text("command", "With --print: the command"),
     ),
 )
 @widened(parameters, JOBS)
@@ -252,7 +253,7 @@ async def spark_submit(
         if call.dry_run:
             call.would("run", shown, f"job {job.name}")
         else:
-            yield Result(plain=f"{shown}\n", data=[], totals={"command": shown})
+            yield Result(_COMMAND, [(shown,)], f"{shown}\n")
         return
     try:
         outcome = _run(call, job, arguments, wanted, spark_home)

@@ -4,6 +4,8 @@ What stands in a page, and what it means:
 
 - A block of ```` ```console ````: each line `$ COMMAND` is run, what follows is what it prints.
   A line `...` stands for lines that are left out.
+- A block of ```` ```python ```` that begins with `# [NUMBER]`: a cell of a notebook. The block of
+  ```` ```text ```` behind it is what it prints. All cells of a page run in one Python.
 - Another block whose first line is `# NAME.EXT`: a file, which is written before anything is run.
 - `<!-- cluster: broker-a broker-b -->`: the brokers that run, `broker-a` if nothing is said; none
   are named: nothing runs. Lines `name=value` under them, before the `-->`, are their settings.
@@ -17,22 +19,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 _COMMENT = re.compile(r"<!-- *(.*?) *-->", re.DOTALL)
+_CELL = re.compile(r"# \[\d+\]")
 _FILE_NAME = re.compile(r"# ([\w./-]+\.\w+)$")
 
 
 class Step(NamedTuple):
-    """A command of a page. `line` is where it stands, from 0; `shown` what is under it."""
+    """A command of a page, or a cell. `line` is where it stands, from 0; `shown` what is under it.
+
+    Of a cell `output` is the line where its output begins, or None if there is no block for it.
+    """
 
     command: str
     shown: list[str]
     line: int
     figures_vary: bool
     order_varies: bool
+    is_cell: bool = False
+    output: int | None = None
 
     @property
-    def first(self) -> int:
-        """The line where the output begins."""
-        return self.line + 1 + self.command.count("\n")
+    def first(self) -> int | None:
+        """The line where the output begins, if it has a place."""
+        return self.output if self.is_cell else self.line + 1 + self.command.count("\n")
 
 
 class Setup(NamedTuple):
@@ -96,6 +104,14 @@ def _comment(page: Page, said: str, line: int) -> None:
 
 def _block(page: Page, language: str, first: int, end: int, said: str) -> None:
     lines = page.lines[first:end]
+    if language == "python" and lines and _CELL.fullmatch(lines[0]):
+        figures, order = "figures" in said, "order" in said
+        page.parts.append(Step("\n".join(lines), [], first, figures, order, is_cell=True))
+        return
+    before = page.parts[-1] if page.parts else None
+    if language == "text" and isinstance(before, Step) and before.is_cell:
+        page.parts[-1] = before._replace(shown=lines, output=first)
+        return
     if language != "console":
         name = _FILE_NAME.match(lines[0]) if lines else None
         if name is not None:

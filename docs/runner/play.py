@@ -9,6 +9,7 @@ from pathlib import Path
 
 from docs.runner.cluster import Cluster
 from docs.runner.comparison import LEFT_OUT, copied, matched, shape
+from docs.runner.notebook import Notebook
 from docs.runner.page import Page, Setup, Step
 
 _STEP_SECONDS = 40
@@ -33,7 +34,10 @@ class Play:
         self._page = page
         self._copied: dict[str, str] = {}  # an id or a time of the page: what it is in this run
         self._status = 0
-        with Cluster(folder, page.brokers, page.settings) as self._cluster:
+        with (
+            Cluster(folder, page.brokers, page.settings) as self._cluster,
+            Notebook(folder, self._cluster.environment) as self._notebook,
+        ):
             self._write_files()
             following = [*page.steps[1:], None]
             for part in page.parts:
@@ -51,6 +55,8 @@ class Play:
         for played in reversed(self.played):
             shown = played.step.shown
             first = played.step.first
+            if first is None:
+                continue
             if not played.same or LEFT_OUT not in shown:
                 lines[first : first + len(shown)] = played.printed
         return "\n".join(lines) + "\n"
@@ -71,8 +77,11 @@ class Play:
             self._problem(setup.line, f"the set-up ends with status {status}: {printed}")
 
     def _step(self, step: Step, following: Step | None) -> None:
-        # `$ echo $?` shows the status of the command before it.
-        status, printed = self._run(f"(exit {self._status})\n{step.command}")
+        if step.is_cell:
+            status, printed = self._run_cell(step.command)
+        else:
+            # `$ echo $?` shows the status of the command before it.
+            status, printed = self._run(f"(exit {self._status})\n{step.command}")
         pairs = matched(
             step.shown, printed, figures_vary=step.figures_vary, order_varies=step.order_varies
         )
@@ -89,7 +98,8 @@ class Play:
         self._status = status
 
     def _difference(self, step: Step, printed: list[str]) -> Iterator[str]:
-        yield f"`{step.command}` prints something else ({HOW_TO_REWRITE}):"
+        name = step.command.partition("\n")[0] if step.is_cell else step.command
+        yield f"`{name}` prints something else ({HOW_TO_REWRITE}):"
         shown, real = (
             [shape(line, step.figures_vary) for line in lines if line.strip()]
             for lines in (step.shown, printed)
@@ -115,6 +125,10 @@ class Play:
             return 124, [*said.splitlines(), f"(it has not ended after {_STEP_SECONDS} s)"]
         shown = self._cluster.to_show(ended.stdout).splitlines()
         return ended.returncode, [line.rstrip() for line in shown]
+
+    def _run_cell(self, code: str) -> tuple[int, list[str]]:
+        status, text = self._notebook.run(self._cluster.to_run(_replaced(code, self._copied)))
+        return status, [line.rstrip() for line in self._cluster.to_show(text).splitlines()]
 
     def _bash(self, command: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "systemd").glob("*.service"))
 DAEMONS = [unit for unit in UNITS if "\nType=notify\n" in unit.read_text()]
 EXPORT = ROOT / "systemd" / "mq-offset-export@.service"
+SPARK = ROOT / "systemd" / "mq-spark@.service"
 MOST_EXPOSURE = 1.5  # of 10; what is left is the network, which a broker is for
 MQ = "/opt/mq/bin/mq"
 
@@ -37,7 +38,7 @@ def units(tmp_path: Path) -> Path:
 
 def test_there_is_a_unit_for_each_daemon() -> None:
     assert [unit.name for unit in DAEMONS] == ["mq-broker@.service", "mq-namesrv.service"]
-    assert {*UNITS} == {*DAEMONS, EXPORT}
+    assert {*UNITS} == {*DAEMONS, EXPORT, SPARK}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,8 @@ def test_there_is_a_unit_for_each_daemon() -> None:
         "mq-broker@a.service",
         "mq-offset-export@a.service",
         "mq-offset-export@a.timer",
+        "mq-spark@archive.service",
+        "mq-spark@archive.timer",
     ],
 )
 def test_systemd_understands_every_line(units: Path, name: str) -> None:
@@ -88,6 +91,16 @@ def test_the_command_of_the_export_writes_offsets_and_nothing_else(tmp_path: Pat
         )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     assert (tmp_path / "offsets.jsonl").exists()
+
+
+def test_the_command_of_the_spark_unit_takes_a_job_and_its_options() -> None:
+    found = re.search(rf"^ExecStart={MQ} (.+)$", SPARK.read_text(), re.MULTILINE)
+    assert found is not None
+    line = found[1].replace("%i", "count").replace("$JOB_OPTIONS", "--topic Orders --print")
+    command = [sys.executable, "-m", "mq", *shlex.split(line)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "spark-submit --master" in ended.stdout
 
 
 def test_user_and_folders_are_those_of_the_units(tmp_path: Path) -> None:

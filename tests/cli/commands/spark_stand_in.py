@@ -1,7 +1,7 @@
 """A spark-submit that does what a test says, in no time; it writes down what it was given.
 
 The peer is scripted, the command is not: what is tested is how `mq spark submit` starts it, what it
-shows to whom, and how it takes the answer. The real one is in tests/pipeline/jobs/test_submitted.py.
+shows to whom, and how it takes the answer. tests/pipeline/jobs/test_submitted.py has the real one.
 """
 
 import json

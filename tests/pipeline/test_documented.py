@@ -1,0 +1,70 @@
+"""docs/pipeline.md says what the declarations say."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mq.pipeline.jobs import JOBS
+from tests.pipeline.conftest import require_spark
+
+require_spark()
+
+from mq.pipeline import columns, sink_columns  # noqa: E402
+from mq.pipeline.options import ReadOptions  # noqa: E402
+from mq.pipeline.store_options import StoreOptions  # noqa: E402
+from mq.pipeline.write_options import WriteOptions  # noqa: E402
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
+ROW = re.compile(r"^\| `([^`]+)` \| (?:`([^`]*)`)? ?\| (?:`(.*?)`)? ?\| (.*) \|$", re.MULTILINE)
+
+
+def table(name: str) -> dict[str, tuple[str, str]]:
+    """Default and example of each option in a table."""
+    found = re.search(rf"<!-- options: {name} -->\n(.*?)<!-- end -->", PAGE, re.DOTALL)
+    assert found is not None
+    lines = found[1].strip().splitlines()[2:]
+    rows = {row[1]: (row[2] or "", row[3].replace("\\|", "|")) for row in ROW.finditer(found[1])}
+    assert len(rows) == len(lines), "a line is not an option, or one is there twice"
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("read", ReadOptions), ("write", WriteOptions), ("store", StoreOptions)]
+)
+def test_every_option_stands_there_with_its_default_and_example(name: str, kind: Any) -> None:
+    declared = {item.metadata["name"]: item for item in fields(kind) if "name" in item.metadata}
+    shown = table(name)
+    assert shown.keys() == declared.keys()
+    for option, (default, example) in shown.items():
+        item = declared[option]
+        assert example == item.metadata["example"], option
+        if default:
+            assert item.metadata["parse"](default) == item.default, option
+        else:
+            assert item.default in (None, ()), option
+
+
+@pytest.mark.parametrize(
+    ("heading", "there"),
+    [("## Read", columns.COLUMNS), ("## Write", sink_columns.COLUMNS)],
+)
+def test_every_column_stands_there_with_its_types(heading: str, there: Any) -> None:
+    section = PAGE.partition(f"\n{heading}\n")[2].partition("<!-- options")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE))
+    assert shown.keys() == there.keys()
+    for name, kinds in there.items():
+        first = next(iter(kinds))
+        assert first in shown[name], name
+
+
+def test_further_columns_are_named() -> None:
+    for name in columns.FURTHER_COLUMNS:
+        assert f"`{name} " in PAGE
+
+
+def test_every_job_stands_in_the_table_of_jobs() -> None:
+    section = PAGE.partition("\n## Jobs\n")[2].partition("\n### ")[0]
+    assert set(re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)) == set(JOBS)
