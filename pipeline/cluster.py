@@ -47,11 +47,13 @@ class Bounds(NamedTuple):
 class Cluster:
     """Asks; a context manager."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, *, answered: bool = False) -> None:
+        """`answered` says that the name servers were there before: they may be so again."""
         self._options = options
         self._session = options.session()
         self._admin = Admin(self._session)
         self._puller = Puller(self._session, options.group)
+        self._answered = answered
 
     def __enter__(self) -> "Cluster":
         return self
@@ -67,10 +69,7 @@ class Cluster:
         """
         if self._options.topic_pattern is None:
             return list(self._options.topics)
-        try:
-            names = run(self._admin.topic_list()).topic_list
-        except MQError as error:
-            raise OptionError("nameServer", str(error), example("nameServer")) from None
+        names = self._of_name_server(lambda: self._admin.topic_list()).topic_list
         matches = re.compile(self._options.topic_pattern).fullmatch
         return sorted(name for name in names if matches(name) and not is_system_topic(name))
 
@@ -167,10 +166,27 @@ class Cluster:
                 log.warning("%s: offset %d not committed for %s: %s", queue, offset, group, error)
 
     def _route(self, topic: str) -> TopicRouteData:
-        try:
-            return run(self._session.route(topic))
-        except (ConnectError, RequestTimeout, BadAnswer) as error:
-            raise OptionError("nameServer", str(error), example("nameServer")) from None
+        return self._of_name_server(lambda: self._session.route(topic))
+
+    def _of_name_server(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Ask the name servers, as often as the options say. Raises OptionError.
+
+        A first question that none of them answers has the wrong address: it is not asked again.
+        """
+        pause = self._options.retry_pause_ms / 1000
+        for tries_left in range(self._options.retries if self._answered else 0, -1, -1):
+            try:
+                answer = run(ask())
+            except (ConnectError, RequestTimeout, BadAnswer) as error:
+                if not tries_left:
+                    raise OptionError("nameServer", str(error), example("nameServer")) from None
+                log.warning("name servers: again in %g s: %s", pause, error)
+                time.sleep(pause)
+                pause *= 2
+            else:
+                self._answered = True
+                return answer
+        raise AssertionError("not reached")
 
     def _bounds_at(self, topic: str, broker_name: str) -> dict[Queue, Bounds]:
         stats = self._again(

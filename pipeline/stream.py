@@ -118,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed = done
 
     def _bounds(self) -> dict[Queue, Bounds]:
-        with Cluster(self._options) as cluster:
+        with Cluster(self._options, answered=True) as cluster:
             bounds = cluster.bounds(cluster.topics())
         self._latest = {queue: at.end for queue, at in bounds.items()}
         return bounds
