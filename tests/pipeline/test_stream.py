@@ -1,15 +1,20 @@
 """Streams, in a real Spark, of a real broker."""
 
 import json
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
+from mq.pipeline.progress import lag_by_queue
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
-from tests.pipeline.conftest import PATIENCE
+from tests.pipeline.conftest import PATIENCE, require_spark
 from tests.pipeline.filling import fill
 
 if TYPE_CHECKING:
@@ -92,6 +97,7 @@ def test_a_query_from_latest_gets_what_comes_and_queues_that_appear(
     source = query.recentProgress[-1]["sources"][0]
     offsets = {mq_topic: {"broker-a": {"0": 3, "1": 1, "2": 1}}}
     assert json.loads(source["endOffset"]) == json.loads(source["latestOffset"]) == offsets
+    assert set(lag_by_queue(query.recentProgress[-1]).values()) == {0}
 
 
 def test_a_restarted_query_goes_on_where_it_ended_and_tells_a_group(
@@ -138,10 +144,86 @@ def test_a_topic_made_anew_is_a_loss_unless_that_is_allowed(
     assert bodies(seen) == [b"new"]
 
 
+def test_a_batch_waits_for_enough_messages_or_long_enough(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    """As Spark asks, without one: it tells nobody of triggers that have found too little."""
+    require_spark()
+    from pyspark.sql.streaming.datasource import ReadMinRows
+    from pyspark.sql.types import StructType
+
+    from mq.pipeline.options import parse_options
+    from mq.pipeline.stream import StreamReader
+
+    def reader(delay: str) -> StreamReader:
+        options = {"topic": mq_topic, "minOffsetsPerTrigger": "5", "maxTriggerDelay": delay}
+        options["nameServer"] = mq_session_broker.name_server
+        return StreamReader(parse_options(options), StructType())
+
+    mq_session_broker.create_topic(mq_topic, 1)
+    patient, hasty = reader("1h"), reader("0ms")
+    limit = patient.getDefaultReadLimit()
+    assert limit == ReadMinRows(5)
+    begin = patient.initialOffset()
+    assert patient.latestOffset(begin, limit) == begin  # the first batch, which is empty
+    fill(mq_session_broker.name_server, mq_topic, [b"%d" % n for n in range(4)])
+    assert patient.latestOffset(begin, limit) == begin
+    assert hasty.latestOffset(begin, limit) == {mq_topic: {"broker-a": {"0": 4}}}
+    fill(mq_session_broker.name_server, mq_topic, [b"4"])
+    end = patient.latestOffset(begin, limit)
+    assert end == {mq_topic: {"broker-a": {"0": 5}}}
+    fill(mq_session_broker.name_server, mq_topic, [b"5"])
+    assert patient.latestOffset(end, limit) == end
+    patient.prepareForTriggerAvailableNow()  # which takes all that there is
+    assert patient.latestOffset(end, limit) == {mq_topic: {"broker-a": {"0": 6}}}
+
+
+def test_a_hundred_topics_of_a_pattern_are_one_stream(
+    spark: "SparkSession", tmp_path: Path, checkpoint: str
+) -> None:
+    with RunningBroker(tmp_path / "store") as broker:
+        for n in range(100):
+            broker.create_topic(f"Orders-{n:03}", 1)
+        broker.create_topic("Refunds", 1)
+        for n in range(100):
+            fill(broker.name_server, f"Orders-{n:03}", [b"%d" % n])
+        fill(broker.name_server, "Refunds", [b"not this"])
+        seen: Seen = []
+        options = {"topicPattern": "Orders-.*", "startingOffsets": "earliest"}
+        query = start(spark, broker, checkpoint, seen, now="yes", **options)
+        assert query.awaitTermination(PATIENCE)
+        assert bodies(seen) == sorted(b"%d" % n for n in range(100))
+
+
+def test_messages_deleted_before_they_were_read_are_a_loss_unless_that_is_allowed(
+    spark: "SparkSession", tmp_path: Path, checkpoint: str
+) -> None:
+    store = tmp_path / "store"
+    sent = [b"%02d" % n * 10_000 for n in range(20)]  # three to a log file
+    with RunningBroker(store, {"mappedFileSizeCommitLog": "65536"}) as broker:
+        broker.create_topic("T", 1)
+        seen: Seen = []
+        options = {"topic": "T", "startingOffsets": "earliest", "now": "yes"}
+        fill(broker.name_server, "T", sent[:1])
+        assert start(spark, broker, checkpoint, seen, **options).awaitTermination(PATIENCE)
+        fill(broker.name_server, "T", sent[1:], per_batch=1)
+        broker.restart()  # all is flushed
+        for file in sorted(store.rglob("commitlog/*"))[:3]:
+            os.utime(file, (1_000_000_000, 1_000_000_000))
+        with BlockingSession(broker.name_server) as session:
+            run(Admin(session).delete_expired_commit_log(broker.address))
+            kept = run(Admin(session).min_offset(broker.address, "T", 0))
+        assert 1 < kept < 20
+        query = start(spark, broker, checkpoint, seen, **options)
+        with pytest.raises(Exception, match=r"the messages from offset 1 to \d+ are gone"):
+            query.awaitTermination(PATIENCE)
+        options["failOnDataLoss"] = "false"
+        assert start(spark, broker, checkpoint, seen, **options).awaitTermination(PATIENCE)
+    assert bodies(seen) == sorted([sent[0], *sent[kept:]])
+
+
 def rename_in_checkpoint(checkpoint: str, old: str, new: str) -> None:
     """As if the topic that the query knows had been deleted, and made again with fewer messages."""
-    from pathlib import Path
-
     for file in Path(checkpoint, "offsets").iterdir():
         if not file.name.startswith("."):
             file.write_text(file.read_text().replace(old, new))
