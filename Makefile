@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FILE ?=
 ARGS ?=
 
-.PHONY: install run test check bench build types docs manual clean
+.PHONY: install run test check bench bench-spark build types docs manual clean
 
 install: $(VENV)/.installed ## a virtual environment with mq and the tools of its developers
 
@@ -31,6 +31,9 @@ types: install ## mypy cannot rename folders, so show it a tree that has the rig
 
 bench: install ## this broker beside the Java one: make bench [ARGS='--only send,pull']
 	$(BIN)/python -m bench.compare $(ARGS)
+
+bench-spark: install ## the Spark source and sink beside Kafka's: make bench-spark [ARGS='--rows 50000']
+	$(BIN)/python -m bench.spark $(ARGS)
 
 docs: install ## run what the documents show again, and write it where it is otherwise: make docs [FILE=docs/x.md]
 	$(BIN)/python -m docs.runner $(FILE)

@@ -78,6 +78,12 @@ class Daemon:
             self._process.wait()
             self._process = None
 
+    @property
+    def process(self) -> int:
+        """The number of the process."""
+        assert self._process is not None
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
         """User and system time since its start."""
         fields = self._proc("stat").rpartition(")")[2].split()
