@@ -42,6 +42,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "deliverAt": ("timestamp", "bigint"),
 }
 
+_MAP = pa.map_(pa.string(), pa.string())
+_ARROW = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "array<string>": pa.list_(pa.string()),
+    "map<string,string>": _MAP,
+}
 _SPELLING = {name.lower(): name for name in COLUMNS}
 # Columns that are properties in the message, too.
 _OWN_COLUMNS = {
@@ -155,7 +162,12 @@ class SinkColumns:
 
     def _column(self, batch: pa.RecordBatch, name: str) -> Any:
         place = self._places.get(name)
-        return None if place is None else batch.column(place)
+        if place is None:
+            return None
+        # spark.sql.execution.arrow.useLargeVarTypes makes other types of the same.
+        wanted = _ARROW.get(self._types[name])
+        column = batch.column(place)
+        return column if wanted is None or column.type.equals(wanted) else column.cast(wanted)
 
     def _properties(self, batch: pa.RecordBatch) -> list[pa.Array]:
         parts = []
@@ -217,9 +229,6 @@ class SinkColumns:
         if self._types["deliverAt"] == "timestamp":
             times = pc.divide(times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1000)
         return property_text(PropertyKey.TIMER_DELIVER_MS, times.cast(pa.string()))
-
-
-_MAP = pa.map_(pa.string(), pa.string())
 
 
 def property_text(name: str, values: pa.Array) -> pa.Array:

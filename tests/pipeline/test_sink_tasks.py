@@ -259,3 +259,19 @@ def test_a_target_that_is_not_there_is_told_before(tmp_path: Path) -> None:
         with pytest.raises(OptionError) as raised:
             parse_write_options({"nameServer": "a:1", **wrong})
         assert text in str(raised.value)
+
+
+def test_large_types_of_arrow_are_as_good(
+    mq_session_broker: RunningBroker, mq_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As spark.sql.execution.arrow.useLargeVarTypes makes them."""
+    large = pa.large_string()
+    monkeypatch.setitem(KINDS, "string", (StringType(), large))
+    monkeypatch.setitem(KINDS, "binary", (BinaryType(), pa.large_binary()))
+    mapped = (MapType(StringType(), StringType()), pa.map_(large, large))
+    monkeypatch.setitem(KINDS, "map<string,string>", mapped)
+    columns = "body binary, tags string, properties map<string,string>, shardingKey string"
+    rows = [[b"x", "A", [("n", "1")], "key"]]
+    write(mq_session_broker.name_server, columns, rows, topic=mq_topic)
+    (message,) = mq_session_broker.wait_for_messages(mq_topic, 1)
+    assert (message.body, message.tags, message.properties["n"]) == (b"x", "A", "1")
