@@ -1,7 +1,8 @@
 """What a task of a write does, without Spark around it: rows become messages of a real broker."""
 
 import random
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pyspark.sql.types import (  # noqa: E402
     TimestampType,
 )
 
-from mq.pipeline.errors import OptionError, RowError, SchemaError  # noqa: E402
+from mq.pipeline.errors import OptionError, RowError, SchemaError, WriteFailed  # noqa: E402
 from mq.pipeline.sink import BatchWriter, check_target  # noqa: E402
 from mq.pipeline.write_options import parse_write_options  # noqa: E402
 from mq.protocol.flags import SysFlag  # noqa: E402
@@ -275,3 +276,35 @@ def test_large_types_of_arrow_are_as_good(
     write(mq_session_broker.name_server, columns, rows, topic=mq_topic)
     (message,) = mq_session_broker.wait_for_messages(mq_topic, 1)
     assert (message.body, message.tags, message.properties["n"]) == (b"x", "A", "1")
+
+
+@pytest.mark.parametrize("columns", ["body string", "body string, shardingKey string"])
+def test_a_broker_that_comes_back_gets_all_rows_and_one_that_does_not_is_an_error(
+    tmp_path: Path, columns: str
+) -> None:
+    spark, arrow = schema_of(columns)
+
+    def batches(broker: RunningBroker, *, comes_back: bool) -> Iterator[pa.RecordBatch]:
+        for start in range(0, 3000, 300):
+            numbers = [f"{n:04}" for n in range(start, start + 300)]
+            yield pa.RecordBatch.from_arrays([pa.array(numbers)] * len(arrow), schema=arrow)
+            if start == 1500:
+                broker.stop()
+                if comes_back:
+                    threading.Timer(0.3, broker.start).start()
+
+    with RunningBroker(tmp_path / "store") as broker:
+        broker.create_topic("T", 4)
+        given = {"nameServer": broker.name_server, "topic": "T", "sendBatchBytes": "3000"}
+        given |= {"numRetries": "8", "retryIntervalMs": "100"}
+        writer = BatchWriter(parse_write_options(given), spark)
+        assert writer.write(batches(broker, comes_back=True)).rows == 3000
+        messages = broker.messages("T")
+        assert {int(message.body) for message in messages} == set(range(3000))
+        ids = {message.properties["UNIQ_KEY"] for message in messages}
+        assert len(ids) == 3000  # what is there twice has the same id twice
+
+        writer = BatchWriter(parse_write_options({**given, "numRetries": "1"}), spark)
+        with pytest.raises(WriteFailed, match=r"rows for topic T: 2 tries failed: .*numRetries"):
+            writer.write(batches(broker, comes_back=False))
+        broker.start()
