@@ -24,8 +24,11 @@ Bytes = npt.NDArray[np.uint8]
 
 # A name's hash is the sum of these. Names of the same letters have the same one, which is rare, and
 # costs time only.
-_WEIGHTS = np.random.default_rng(1).integers(1, 1 << 62, 256, np.uint64)
+# (The mixing of SplitMix64; numpy.random would take longer to import than a query to plan.)
 _ROW_WEIGHT = np.uint64(0x9E3779B97F4A7C15)
+_WEIGHTS = np.arange(1, 257, dtype=np.uint64) * _ROW_WEIGHT
+_WEIGHTS = (_WEIGHTS ^ (_WEIGHTS >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+_WEIGHTS = (_WEIGHTS ^ (_WEIGHTS >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
 
 
 def parts(

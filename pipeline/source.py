@@ -1,4 +1,8 @@
-"""The data source `rocketmq`: what Spark makes of `format("rocketmq")` and its options."""
+"""The data source `rocketmq`: what Spark makes of `format("rocketmq")` and its options.
+
+Spark imports this in a new process for each query that it plans. What only writes need takes a
+tenth of a second, and is imported by them.
+"""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -12,9 +16,7 @@ from pyspark.sql.types import StructType
 from mq.pipeline.batch import BatchReader
 from mq.pipeline.columns import default_schema
 from mq.pipeline.options import ReadOptions, parse_options
-from mq.pipeline.sink import BatchWriter, StreamWriter, check_target, refuse_overwrite
 from mq.pipeline.stream import StreamReader
-from mq.pipeline.write_options import parse_write_options
 
 
 class RocketMQDataSource(DataSource):
@@ -34,6 +36,9 @@ class RocketMQDataSource(DataSource):
         return StreamReader(self._options(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from mq.pipeline.sink import BatchWriter, check_target, refuse_overwrite
+        from mq.pipeline.write_options import parse_write_options
+
         options = parse_write_options(self.options)
         if overwrite:
             refuse_overwrite()
@@ -42,6 +47,9 @@ class RocketMQDataSource(DataSource):
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from mq.pipeline.sink import StreamWriter, check_target
+        from mq.pipeline.write_options import parse_write_options
+
         # In the output mode "complete" each batch is the whole table: it is appended, too.
         options = parse_write_options(self.options)
         writer = StreamWriter(options, schema)
