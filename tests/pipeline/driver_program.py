@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import mq.pipeline
+from mq.pipeline.jobs import driver, load
 
 # A row takes a millisecond, so that a job is not over before an executor can be killed.
 _SLEEP = "reflect('java.lang.Thread', 'sleep', {})"
@@ -83,6 +84,14 @@ def stream(spark: SparkSession, task: dict[str, Any]) -> None:
     query.awaitTermination()
 
 
+def do_job(spark: SparkSession, task: dict[str, Any]) -> list[list[Any]]:
+    """Do a job of mq.pipeline.jobs; returns the rows of its first table."""
+    job = load(task["job"])
+    given = {"cluster": {"nameServer": task["name_server"]}, "answer": None}
+    outcome = driver.run_in(spark, job, job.read(task["arguments"]), given)
+    return [list(row) for row in outcome.tables[0].rows]
+
+
 def tell_tasks(spark: SparkSession) -> None:
     """Print how many tasks have ended, whenever that changes."""
     tracker = spark.sparkContext.statusTracker()
@@ -100,6 +109,7 @@ WHAT: dict[str, Callable[[SparkSession, dict[str, Any]], Any]] = {
     "write_table": write_table,
     "read_table": read_table,
     "stream": stream,
+    "job": do_job,
 }
 
 

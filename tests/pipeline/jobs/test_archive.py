@@ -1,10 +1,6 @@
 """An archive has each message once, whenever a run is killed."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -25,7 +21,8 @@ from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
-from tests.pipeline.conftest import PATIENCE, require_spark
+from tests.pipeline.clusters import Driver, SparkCluster
+from tests.pipeline.conftest import PATIENCE
 from tests.pipeline.filling import fill
 
 if TYPE_CHECKING:
@@ -205,55 +202,50 @@ def test_of_two_runs_at_once_one_fails_and_nothing_is_there_twice(
     assert [each.name for each in (tmp_path / "_archive").iterdir()] == ["00000001.json"]
 
 
-_DRIVER = """
-import sys
-from pyspark.sql import SparkSession
-from mq.pipeline.jobs import driver
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
-builder.config("spark.driver.memory", "512m").getOrCreate()
-sys.exit(driver.main([sys.argv[1]]))
-"""
-
-
 def test_a_driver_that_is_killed_in_the_middle_leaves_neither_gap_nor_duplicate(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
-    require_spark()
     mq_session_broker.create_topic(mq_topic, 2)
     for queue_id in range(2):
         send(mq_session_broker, mq_topic, queue_id, range(1000))
     folder = tmp_path / "archive"
-    given = {
-        "job": "archive",
-        "arguments": {"topic": mq_topic, "folder": str(folder), "batch": "20"},
-        "cluster": {"nameServer": mq_session_broker.name_server},
-        "answer": str(tmp_path / "answer"),
-    }
-    (tmp_path / "job.json").write_text(json.dumps(given))
-    process = subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, str(tmp_path / "job.json")],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + PATIENCE
-        # Of 100 batches: three are there, and the next one is being written.
-        while not (folder / "_archive" / "00000003.json").exists() or not list(
-            (folder / "_archive").glob("staging-*")
-        ):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.01)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert not (tmp_path / "answer").exists()
-    before = len(archived(spark, folder))
-    assert before < 2000
+    home = folder / "_archive"
+    task = in_batches(mq_session_broker, mq_topic, folder, 20)
+    with Driver(tmp_path, "local[2]", "job", **task) as driver:
+        # Of 100 batches: two are there, and the next one is being written.
+        driver.wait_until(
+            lambda: (home / "00000002.json").exists() and list(home.glob("staging-*")), PATIENCE
+        )
+        driver.kill()
+    assert len(archived(spark, folder)) < 2000
     run(spark, mq_session_broker, folder, mq_topic)
     assert archived(spark, folder) == messages(1000, 1000)
-    assert not list((folder / "_archive").glob("staging-*"))
+    assert not list(home.glob("staging-*"))
+
+
+def test_executors_of_a_cluster_archive_and_may_be_killed(
+    spark: "SparkSession",
+    spark_cluster: SparkCluster,
+    mq_session_broker: RunningBroker,
+    mq_topic: str,
+    tmp_path: Path,
+) -> None:
+    mq_session_broker.create_topic(mq_topic, 2)
+    for queue_id in range(2):
+        send(mq_session_broker, mq_topic, queue_id, range(50))
+    folder = tmp_path / "archive"
+    task = in_batches(mq_session_broker, mq_topic, folder, 60)
+    with Driver(tmp_path, spark_cluster.master, "job", **task) as driver:
+        driver.wait_for_line("tasks 1", PATIENCE)
+        spark_cluster.kill_an_executor()
+        assert [row[2:5] for row in driver.result(PATIENCE)] == [[0, 0, 50], [1, 0, 50]]
+    assert archived(spark, folder) == messages(50, 50)
+
+
+def in_batches(broker: RunningBroker, topic: str, folder: Path, size: int) -> dict[str, Any]:
+    """The job for a driver of its own."""
+    arguments = {"topic": topic, "folder": str(folder), "batch": str(size)}
+    return {"job": "archive", "arguments": arguments, "name_server": broker.name_server}
 
 
 AT = Bounds(10, 100)
