@@ -309,7 +309,7 @@ def _printed(call: Call, job: Job, wanted: "Wanted", spark_home: str | None) -> 
     spark = installed.find_spark(spark_home, variables)
     packed = package.package(call.environment.cache_directory)
     words = command.arguments(spark, packed, wanted, Path(command.JOB_FILE))
-    return command.shown(words, command.variables_for(spark, wanted, variables))
+    return command.shown(words, command.variables_for(spark, wanted, variables, Path()))
 
 
 def _run(
@@ -330,7 +330,8 @@ def _run(
         described["answer"] = None if wanted.cluster_mode else str(answer)
         words = command.arguments(spark, packed, wanted, passing.write(folder, described))
         seen = command.without_secrets(variables)
-        seen |= command.variables_for(spark, wanted, variables)
+        seen |= command.variables_for(spark, wanted, variables, folder)
+        command.write_stand_in(folder)
         ended = running.run(words, seen, call.environment.stderr)
         return _answered(job, wanted, ended, answer)
 

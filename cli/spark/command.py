@@ -16,6 +16,8 @@ LOCAL = "local[*]"
 _MASTERS = ("local", "spark://", "yarn", "k8s://")
 _SECRETS = ("MQ_ACCESS_KEY", "MQ_SECRET_KEY", "MQ_SECURITY_TOKEN")
 _ENVIRONMENT = "environment"  # the folder that executors unpack a packed environment to
+_UNPACKED = f"./{_ENVIRONMENT}/bin/python"
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ class Wanted:
             raise UsageError(
                 "Spark's standalone clusters do not run drivers in Python",
                 hint="leave out --deploy-mode cluster: the driver runs here, executors there",
+            )
+        if self.environment is not None and self.is_local:
+            raise UsageError(
+                "--environment is for executors of a cluster",
+                hint="here a Python is named by its path: --python PATH",
             )
         for setting in self.settings:
             key, equals, _ = setting.partition("=")
@@ -95,20 +102,28 @@ def _settings(wanted: Wanted) -> list[str]:
         cores = wanted.executor_cores or 1
         settings["spark.executor.cores"] = str(cores)
         settings["spark.cores.max"] = str(cores * wanted.executors)
-    if wanted.cluster_mode and wanted.environment is not None:
-        python = f"./{_ENVIRONMENT}/bin/python"
-        settings["spark.yarn.appMasterEnv.PYSPARK_PYTHON"] = python
+    if wanted.environment is not None and wanted.cluster_mode:
+        settings["spark.yarn.appMasterEnv.PYSPARK_PYTHON"] = _UNPACKED
+    elif wanted.environment is not None:
+        settings["spark.executorEnv.PATH"] = f"./{_ENVIRONMENT}/bin:{_SYSTEM_PATH}"
     return [f"{key}={value}" for key, value in settings.items()]
 
 
-def variables_for(spark: Spark, wanted: Wanted, given: Mapping[str, str]) -> dict[str, str]:
-    """Variables to set for spark-submit beside those there are."""
+def variables_for(
+    spark: Spark, wanted: Wanted, given: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """Variables to set for spark-submit beside those there are; `folder` is where the job lies."""
     # A folder called mq where the command is run must not hide what the zip brings.
     found = {"PYTHONSAFEPATH": "1"}
     if spark.home is not None:
         found["SPARK_HOME"] = str(spark.home)
-    if wanted.environment is not None:
-        found["PYSPARK_PYTHON"] = f"./{_ENVIRONMENT}/bin/python"
+    if wanted.environment is not None and wanted.cluster_mode:
+        found["PYSPARK_PYTHON"] = _UNPACKED
+    elif wanted.environment is not None:
+        # The driver plans reads with the Python of this name, too: a path that only executors have
+        # will not do. Each looks the name up on a path of its own; here it is `stand_in`.
+        found["PYSPARK_PYTHON"] = _python_name()
+        found["PATH"] = f"{folder / 'bin'}:{given.get('PATH', _SYSTEM_PATH)}"
     elif wanted.python is not None:
         found["PYSPARK_PYTHON"] = wanted.python
     elif wanted.is_local and not given.get("PYSPARK_PYTHON"):
@@ -120,6 +135,22 @@ def variables_for(spark: Spark, wanted: Wanted, given: Mapping[str, str]) -> dic
             asked if asked and wanted.environment is None else sys.executable
         )
     return found
+
+
+def write_stand_in(folder: Path) -> None:
+    """A program by whose name the driver finds this Python and executors find theirs.
+
+    It calls it by its path: Python looks for its libraries beside where it was found on the PATH,
+    and that is the one of executors.
+    """
+    path = folder / "bin" / _python_name()
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    path.chmod(0o700)
+
+
+def _python_name() -> str:
+    return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:

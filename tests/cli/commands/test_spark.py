@@ -107,6 +107,7 @@ def test_no_job_s_option_hides_one_of_the_command(name: str) -> None:
             "standalone clusters do not run drivers in Python",
             "leave out --deploy-mode",
         ),
+        ("count --topic A --environment e.tar.gz", "--environment is for executors", "--python"),
         ("count --topic A --report x.html", "job count makes no page", "-o markdown"),
         ("count --topic A --columns nosuch", "no column 'nosuch'", "its columns are"),
     ],

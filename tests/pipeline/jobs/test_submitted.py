@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 from collections.abc import Iterator
 from contextlib import suppress
@@ -140,6 +141,28 @@ def test_a_job_runs_on_a_cluster_whose_executors_have_no_mq(
     document = json.loads(out)
     assert document["totals"] == {"table": "queues"}
     assert sum(row["messages"] for row in document["data"]) == 8
+
+
+def test_executors_use_an_environment_that_goes_along(
+    spark_cluster: SparkCluster,
+    mq_session_broker: RunningBroker,
+    mq_topic: str,
+    elsewhere: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    mq_session_broker.send(mq_topic, b"one")
+    python = Path(elsewhere["PYSPARK_PYTHON"]).parents[1]
+    packed = tmp_path / "packed.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        for path in python.iterdir():
+            archive.add(path, path.name)
+    words = ("count", "--topic", mq_topic, "--master", spark_cluster.master)
+    more = ("-n", mq_session_broker.name_server, "--executor-memory", "512m")
+    without = {name: value for name, value in elsewhere.items() if name != "PYSPARK_PYTHON"}
+    with submitting(without, *words, *more, "--environment", str(packed)) as process:
+        out, log = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, log
+    assert json.loads(out)["data"][0]["messages"] == 1
 
 
 def test_a_topic_that_is_not_there_is_one_line_and_66(
