@@ -55,7 +55,13 @@ def read(spark: "SparkSession", folder: str, layout: str) -> "DataFrame":
         )
         raise JobError(f"{folder} has no snapshots of offsets as {layout}; {hint}")
     reader = spark.read.schema(f"{SCHEMA}, day date").options(**_settings(layout))
-    return reader.format(layout).option("pathGlobFilter", f"offsets-*{ending}").load(target.path)
+    days = sorted({name.partition("/")[0] for name in found})
+    return (
+        reader.format(layout)
+        .option("pathGlobFilter", f"offsets-*{ending}")
+        .option("basePath", target.path)
+        .load([target.child(day) for day in days])
+    )
 
 
 def _is_snapshot(name: str) -> bool:

@@ -166,3 +166,12 @@ def test_name_servers_that_are_away_are_named(spark: "SparkSession", tmp_path: P
     options = offset_export.Options(folder=str(tmp_path))
     with pytest.raises(JobError, match=r"no name server answers: 127\.0\.0\.1:1: "):
         job.run(spark, options, ClusterAccess("127.0.0.1:1"))
+
+
+@pytest.mark.parametrize("layout", snapshots.LAYOUTS)
+def test_a_cluster_without_groups_has_an_empty_snapshot(
+    spark: "SparkSession", mq_broker: RunningBroker, tmp_path: Path, layout: str
+) -> None:
+    outcome = export(spark, mq_broker, folder=str(tmp_path), layout=layout)
+    assert (outcome.tables[0].rows, outcome.failures) == ([], [])
+    assert snapshots.read(spark, str(tmp_path), layout).count() == 0
