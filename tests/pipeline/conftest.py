@@ -57,6 +57,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.log.level": "ERROR",
+        # A Python worker has 15 s by default to call back.
+        "spark.python.authenticate.socketTimeout": f"{PATIENCE}s",
     }
     builder = SparkSession.builder.master("local[2]").appName("mq tests")
     for name, value in settings.items():

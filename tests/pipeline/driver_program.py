@@ -35,6 +35,7 @@ def open_session(task: dict[str, Any]) -> SparkSession:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
         "spark.local.dir": str(Path(task["folder"], "local")),
         "spark.log.level": "ERROR",
+        "spark.python.authenticate.socketTimeout": "200s",  # for a busy machine
     }
     builder = SparkSession.builder.master(task["master"]).appName(task["what"])
     for name, value in settings.items():

@@ -90,14 +90,25 @@ def test_a_query_from_latest_gets_what_comes_and_queues_that_appear(
         for queue_id in range(3):
             queue = MessageQueue(mq_topic, "broker-a", queue_id)
             fill(mq_session_broker.name_server, mq_topic, [b"queue %d" % queue_id], queue)
-        until(query, lambda: len(bodies(seen)) == 4)
+        offsets = {mq_topic: {"broker-a": {"0": 3, "1": 1, "2": 1}}}
+        # Spark tells of a batch after it has run.
+        until(query, lambda: ended(query) == offsets)
     finally:
         query.stop()
     assert bodies(seen) == [b"first", b"queue 0", b"queue 1", b"queue 2"]
-    source = query.recentProgress[-1]["sources"][0]
-    offsets = {mq_topic: {"broker-a": {"0": 3, "1": 1, "2": 1}}}
+    source = progress(query)
     assert json.loads(source["endOffset"]) == json.loads(source["latestOffset"]) == offsets
     assert set(lag_by_queue(query.recentProgress[-1]).values()) == {0}
+
+
+def ended(query: "StreamingQuery") -> Any:
+    """Where the last batch that Spark has told of ended; None before the first."""
+    return json.loads(progress(query)["endOffset"]) if query.recentProgress else None
+
+
+def progress(query: "StreamingQuery") -> Any:
+    """What Spark has told last of the source."""
+    return query.recentProgress[-1]["sources"][0]
 
 
 def test_a_restarted_query_goes_on_where_it_ended_and_tells_a_group(
