@@ -81,9 +81,7 @@ def package(cache: Path) -> Package:
 
 
 def _files() -> Iterator[tuple[str, bytes]]:
-    import mq
-
-    (root,) = mq.__path__
+    (root,) = import_module("mq").__path__
     yield "mq/__init__.py", (Path(root) / "__init__.py").read_bytes()
     for part in _PARTS:
         (folder,) = import_module(f"mq.{part}").__path__

@@ -226,6 +226,30 @@ def test_a_job_that_is_partly_done_ends_with_1(mq: Mq, tmp_path: Path, at: dict[
     assert "broker-a" in finished.out
 
 
+def test_the_page_of_a_report_is_written_where_it_is_wanted(
+    mq: Mq, tmp_path: Path, at: dict[str, str]
+) -> None:
+    job = load("lag-report")
+    made = {
+        "tables": [{"name": shape.name, "rows": []} for shape in job.tables],
+        "failures": [],
+        "notes": [],
+        "page": "<html>lag</html>",
+    }
+    spark = StandIn(tmp_path, answering({"outcome": made}))
+    words = ("spark", "submit", "lag-report", "--folder", "/data", "--spark-home", str(spark.home))
+    page = tmp_path / "lag.html"
+    run = mq.having(at)
+    finished = run(*words, "--report", str(page), "-o", "json", "--columns", "group,lag")
+    assert finished.status == 0
+    assert page.read_text() == "<html>lag</html>"
+    finished = run(*words, "--report", "-")
+    assert (finished.status, finished.out) == (0, "<html>lag</html>")
+    finished = run(*words, "--report", str(tmp_path / "none" / "lag.html"))
+    assert finished.status == 73
+    assert "--report: there is no folder" in finished.err
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "status"),
     [
