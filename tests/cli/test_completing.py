@@ -49,6 +49,10 @@ def test_each_kind_has_its_names(complete: Mq, standalone: Standalone) -> None:
     assert "topicList" in names(complete, "commands", "topic")
 
 
+def test_jobs_are_known(complete: Mq) -> None:
+    assert "count" in names(complete, "jobs", "spark", "submit", "c")
+
+
 def test_contexts_are_known(complete: Mq) -> None:
     complete("context", "add", "prod", "-n", "10.0.0.1:9876")
     assert names(complete, "contexts", "context", "use", "p") == ["prod"]

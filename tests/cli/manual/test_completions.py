@@ -42,6 +42,12 @@ CASES = [
     ("mq help topicRou", ["topicRoute"]),
     ("mq deleteAccessConfig --accessK", ["--accessKey"]),
     ("mq nonesuch -t ", []),
+    ("mq spark explain cou", ["count"]),
+    ("mq spark submit cou", ["count"]),
+    ("mq spark submit count --topic-p", ["--topic-pattern"]),
+    ("mq spark submit lag-report --topic-p", []),
+    ("mq spark submit count --topic TBW", ["TBW102"]),
+    ("mq spark submit count --deploy-m", ["--deploy-mode"]),
 ]
 
 
@@ -137,6 +143,9 @@ zpty -d z
         ("mq update-topic -c Def", "mq update-topic -c DefaultCluster "),
         ("mq clusterList -o j", "mq clusterList -o json "),
         ("mq context use pr", "mq context use prod "),
+        ("mq spark submit cou", "mq spark submit count "),
+        ("mq spark submit count --topic-p", "mq spark submit count --topic-pattern="),
+        ("mq spark submit count --topic TBW", "mq spark submit count --topic TBW102 "),
     ],
 )
 def test_zsh_completes(line: str, expected: str, cluster: Mq, tmp_path: Path) -> None:
