@@ -30,6 +30,14 @@ def topics(text: str) -> tuple[str, ...]:
     return tuple(check_topic(name) for name in names)
 
 
+def patterns(text: str) -> tuple[str, ...]:
+    """Names or glob patterns, with commas between them."""
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found:
+        raise ValueError("names nothing")
+    return found
+
+
 def pattern(text: str) -> str:
     try:
         re.compile(text)

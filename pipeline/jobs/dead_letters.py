@@ -20,7 +20,6 @@ from mq.pipeline import parsing
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import JobError, option
-from mq.pipeline.jobs.offset_export import patterns
 from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
 from mq.pipeline.jobs.page import Section, page
 from mq.protocol.names import DEAD_LETTER_PREFIX
@@ -78,7 +77,7 @@ class Options:
 
     groups: tuple[str, ...] = option(
         "groups",
-        patterns,
+        parsing.patterns,
         "Only these groups; * and ? stand for any characters.",
         example="billing,order-*",
         default=(),

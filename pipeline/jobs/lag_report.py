@@ -21,7 +21,6 @@ from mq.pipeline import parsing
 from mq.pipeline.jobs import pictures, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import JobError, option
-from mq.pipeline.jobs.offset_export import patterns
 from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
 from mq.pipeline.jobs.page import Section, page
 
@@ -102,7 +101,7 @@ class Options:
     )
     groups: tuple[str, ...] = option(
         "groups",
-        patterns,
+        parsing.patterns,
         "Only these groups; * and ? stand for any characters.",
         example="billing,order-*",
         default=(),
@@ -110,7 +109,7 @@ class Options:
     )
     topics: tuple[str, ...] = option(
         "topics",
-        patterns,
+        parsing.patterns,
         "Only these topics; * and ? stand for any characters.",
         example="Orders,pay-*",
         default=(),

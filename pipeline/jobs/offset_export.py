@@ -57,14 +57,6 @@ WRITES = (
 )
 
 
-def patterns(text: str) -> tuple[str, ...]:
-    """Names or glob patterns, between commas."""
-    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not found:
-        raise ValueError("names nothing")
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Whose offsets, and where to."""
@@ -86,7 +78,7 @@ class Options:
     )
     groups: tuple[str, ...] = option(
         "groups",
-        patterns,
+        parsing.patterns,
         "Only these groups; * and ? stand for any characters.",
         example="billing,order-*",
         default=(),
@@ -94,7 +86,7 @@ class Options:
     )
     topics: tuple[str, ...] = option(
         "topics",
-        patterns,
+        parsing.patterns,
         "Only these topics; * and ? stand for any characters.",
         example="Orders,pay-*",
         default=(),

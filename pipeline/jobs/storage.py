@@ -9,6 +9,7 @@ there the file is copied, which shows it whole, too, but two who write the same 
 time do not see each other.
 """
 
+import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from mq.pipeline.jobs.declaration import JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems without
 
 
 class Folder:
@@ -153,9 +157,12 @@ class Folder:
             # Java's rename looks first and replaces then; a link is made or refused at once.
             try:
                 os.link(self._local(source), self._local(target))
+                return True
             except FileExistsError:
                 return False
-            return True
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
         return not self.exists(target) and bool(
             self._files.rename(self._at(source), self._at(target))
         )

@@ -1,5 +1,7 @@
 """Folders through Spark's file systems."""
 
+import errno
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,3 +63,25 @@ def test_what_the_file_system_refuses_is_one_line(spark: "SparkSession", tmp_pat
         Folder(spark, str(tmp_path)).read("missing")
     with pytest.raises(JobError, match="missing"):
         Folder(spark, str(tmp_path)).move("missing", "other")
+
+
+def test_where_there_are_no_links_a_file_is_renamed(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    folder = Folder(spark, str(tmp_path))
+    assert folder.write_new("1.json", b"first")
+    assert not folder.write_new("1.json", b"second")
+    assert folder.read("1.json") == b"first"
+    assert folder.names() == ["1.json"]
+
+
+def test_a_folder_is_replaced_as_a_whole(spark: "SparkSession", tmp_path: Path) -> None:
+    folder = Folder(spark, str(tmp_path / "result"))
+    for count in (3, 2):
+        folder.write_whole(spark.range(count))
+        assert spark.read.parquet(folder.path).count() == count
+    assert [each.name for each in tmp_path.iterdir()] == ["result"]
