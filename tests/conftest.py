@@ -9,8 +9,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 ROOT = Path(__file__).resolve().parents[1]
-# Fixtures of a whole run that take ten seconds to start.
-SHARED = re.compile(r"\b(java_cluster|spark): ")
+# Fixtures of a whole run that take ten seconds to start; tests of one group use several of them.
+SHARED = re.compile(r"\b(java_cluster|spark)(?:_cluster)?: ")
 
 
 @functools.cache

@@ -91,7 +91,8 @@ def test_messages_are_consumed_in_order_across_a_move(pair: Pair, tmp_path: Path
     assert peers.run_java(RELEASE, *produce, "6").stdout.count("SENT ") == 6
     arguments = (pair._namesrv, "StaticGroup", topic)
     with peers.JavaProgram(RELEASE, "Consume.java", *arguments, tmp=tmp_path) as consumer:
-        lines = consumer.wait_for_line("GOT ", count=12)
+        # Its second try to learn which queues are its own comes after 20 s.
+        lines = consumer.wait_for_line("GOT ", 90, count=12)
     offsets: dict[str, list[int]] = {}
     for line in lines:
         _, _, queue, offset, *_ = line.split(" ")

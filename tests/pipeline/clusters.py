@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.interop.peers import Process, free_port
+from tests.pipeline.conftest import JVM_OPTIONS
 
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ class _Daemon(Process):
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "160m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
             "PYTHONPATH": str(_ROOT),
         }
         command = ["env", *(f"{name}={value}" for name, value in settings.items())]

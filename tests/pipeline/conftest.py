@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Seconds: a JVM and its Python workers start slowly on a machine that is busy with other tests.
 PATIENCE = 200
+# A test's JVM lives for seconds, or waits most of the time: compiling well does not pay.
+JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def require_spark() -> None:
@@ -48,6 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",

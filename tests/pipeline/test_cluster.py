@@ -73,7 +73,7 @@ def test_a_stream_reads_each_offset_once_though_its_driver_is_killed(
         "nameServer": mq_session_broker.name_server,
         "topic": mq_topic,
         "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": "25",
+        "maxOffsetsPerTrigger": "100",
     }
     what = {"options": options, "parquet": str(tmp_path / "parquet")}
     with Driver(tmp_path, "local[2]", "stream", **what) as driver:
