@@ -33,7 +33,7 @@ def test_a_read_is_whole_though_an_executor_is_killed(
         "minPartitions": "6",
     }
     with Driver(tmp_path, spark_cluster.master, "read_table", options=options) as driver:
-        driver.wait_for_line("tasks 1", PATIENCE)
+        driver.wait_for_line("tasks ", PATIENCE)
         spark_cluster.kill_an_executor()
         assert sorted(driver.result(PATIENCE)) == expected
 
@@ -55,7 +55,7 @@ def test_a_write_is_whole_though_an_executor_is_killed(
     }
     what = {"rows": 3000, "partitions": 6, "options": options}
     with Driver(tmp_path, spark_cluster.master, "write_table", **what) as driver:
-        driver.wait_for_line("tasks 1", PATIENCE)
+        driver.wait_for_line("tasks ", PATIENCE)
         spark_cluster.kill_an_executor()
         assert driver.result(PATIENCE) is None
     found = Counter(int(message.body) for message in mq_session_broker.messages(mq_topic))
