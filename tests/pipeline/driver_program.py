@@ -1,7 +1,7 @@
 """What drivers of tests do that run in processes of their own. The task is JSON, the argument.
 
-Prints "tasks N" when more tasks have ended, N in all, "batch N" when a micro-batch has, and "result: JSON"
-at the end.
+Prints "tasks N" when more tasks have ended, N in all, "batch N" when a micro-batch has, and
+"result: JSON" at the end.
 """
 
 import json
