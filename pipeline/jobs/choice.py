@@ -1,9 +1,39 @@
 """Which messages a job reads: options that jobs share."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from mq.pipeline import parsing
 from mq.pipeline.jobs.declaration import option
+
+
+def groups_option() -> Any:
+    """A field: which consumer groups, all unless told."""
+    return option(
+        "groups",
+        parsing.patterns,
+        "Only these groups; * and ? stand for any characters.",
+        example="billing,order-*",
+        default=(),
+        metavar="GROUP[,…]",
+    )
+
+
+def topics_option() -> Any:
+    """A field: which topics, all unless told."""
+    return option(
+        "topics",
+        parsing.patterns,
+        "Only these topics; * and ? stand for any characters.",
+        example="Orders,pay-*",
+        default=(),
+        metavar="TOPIC[,…]",
+    )
+
+
+def time_option(name: str, help: str, example: str) -> Any:
+    """A field: where a span of time begins or ends, in ms since 1970; None unless told."""
+    return option(name, parsing.time, help, example=example, default=None, metavar="TIME")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +56,11 @@ class MessageChoice:
         default=None,
         metavar="REGEX",
     )
-    begin: int | None = option(
-        "begin",
-        parsing.time,
-        "Only messages stored from this time on.",
-        example="2026-01-31T08:00:00+01:00",
-        default=None,
-        metavar="TIME",
+    begin: int | None = time_option(
+        "begin", "Only messages stored from this time on.", "2026-01-31T08:00:00+01:00"
     )
-    end: int | None = option(
-        "end",
-        parsing.time,
-        "Only messages stored before this time.",
-        example="2026-01-31T09:00:00+01:00",
-        default=None,
-        metavar="TIME",
+    end: int | None = time_option(
+        "end", "Only messages stored before this time.", "2026-01-31T09:00:00+01:00"
     )
 
     def __post_init__(self) -> None:

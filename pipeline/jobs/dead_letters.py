@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mq.client.errors import MQError
-from mq.pipeline import parsing
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.declaration import JobError, option
+from mq.pipeline.jobs.choice import groups_option, time_option
+from mq.pipeline.jobs.declaration import JobError
 from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
 from mq.pipeline.jobs.page import Section, page
 from mq.protocol.names import DEAD_LETTER_PREFIX
@@ -75,29 +75,16 @@ AGE_NAMES = (*(name for _, name in _AGES), _OLDEST)
 class Options:
     """Whose dead letters."""
 
-    groups: tuple[str, ...] = option(
-        "groups",
-        parsing.patterns,
-        "Only these groups; * and ? stand for any characters.",
-        example="billing,order-*",
-        default=(),
-        metavar="GROUP[,…]",
-    )
-    begin: int | None = option(
+    groups: tuple[str, ...] = groups_option()
+    begin: int | None = time_option(
         "begin",
-        parsing.time,
         "Only messages that became dead letters from this time on.",
-        example="2026-01-31T08:00:00+01:00",
-        default=None,
-        metavar="TIME",
+        "2026-01-31T08:00:00+01:00",
     )
-    end: int | None = option(
+    end: int | None = time_option(
         "end",
-        parsing.time,
         "Only messages that became dead letters before this time.",
-        example="2026-01-31T09:00:00+01:00",
-        default=None,
-        metavar="TIME",
+        "2026-01-31T09:00:00+01:00",
     )
 
 

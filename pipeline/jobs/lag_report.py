@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from mq.pipeline import parsing
 from mq.pipeline.jobs import pictures, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
+from mq.pipeline.jobs.choice import groups_option, time_option, topics_option
 from mq.pipeline.jobs.declaration import JobError, option
 from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
 from mq.pipeline.jobs.page import Section, page
@@ -99,37 +100,13 @@ class Options:
         default="parquet",
         metavar="parquet|csv|json",
     )
-    groups: tuple[str, ...] = option(
-        "groups",
-        parsing.patterns,
-        "Only these groups; * and ? stand for any characters.",
-        example="billing,order-*",
-        default=(),
-        metavar="GROUP[,…]",
+    groups: tuple[str, ...] = groups_option()
+    topics: tuple[str, ...] = topics_option()
+    begin: int | None = time_option(
+        "begin", "Only snapshots taken from this time on.", "2026-01-31T00:00:00Z"
     )
-    topics: tuple[str, ...] = option(
-        "topics",
-        parsing.patterns,
-        "Only these topics; * and ? stand for any characters.",
-        example="Orders,pay-*",
-        default=(),
-        metavar="TOPIC[,…]",
-    )
-    begin: int | None = option(
-        "begin",
-        parsing.time,
-        "Only snapshots taken from this time on.",
-        example="2026-01-31T00:00:00Z",
-        default=None,
-        metavar="TIME",
-    )
-    end: int | None = option(
-        "end",
-        parsing.time,
-        "Only snapshots taken before this time.",
-        example="2026-02-01T00:00:00Z",
-        default=None,
-        metavar="TIME",
+    end: int | None = time_option(
+        "end", "Only snapshots taken before this time.", "2026-02-01T00:00:00Z"
     )
     window: str = option(
         "window",

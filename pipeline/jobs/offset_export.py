@@ -22,6 +22,7 @@ from mq.pipeline import parsing
 from mq.pipeline.declared import ClusterOptions, read_declared
 from mq.pipeline.jobs import snapshots
 from mq.pipeline.jobs.access import ClusterAccess
+from mq.pipeline.jobs.choice import groups_option, topics_option
 from mq.pipeline.jobs.declaration import JobError, option
 from mq.pipeline.jobs.offsets_of_groups import (
     SPREAD_FROM,
@@ -76,22 +77,8 @@ class Options:
         default="parquet",
         metavar="parquet|csv|json",
     )
-    groups: tuple[str, ...] = option(
-        "groups",
-        parsing.patterns,
-        "Only these groups; * and ? stand for any characters.",
-        example="billing,order-*",
-        default=(),
-        metavar="GROUP[,…]",
-    )
-    topics: tuple[str, ...] = option(
-        "topics",
-        parsing.patterns,
-        "Only these topics; * and ? stand for any characters.",
-        example="Orders,pay-*",
-        default=(),
-        metavar="TOPIC[,…]",
-    )
+    groups: tuple[str, ...] = groups_option()
+    topics: tuple[str, ...] = topics_option()
     cluster: str | None = option(
         "cluster",
         parsing.text,

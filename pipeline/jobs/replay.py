@@ -27,6 +27,7 @@ from mq.pipeline import parsing
 from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import HOME
+from mq.pipeline.jobs.choice import time_option
 from mq.pipeline.jobs.declaration import JobError, option, switch
 from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
 from mq.pipeline.jobs.pacing import paced, small_batches
@@ -104,21 +105,11 @@ class Options:
         default=(),
         metavar="N[,…]",
     )
-    begin: int | None = option(
-        "begin",
-        parsing.time,
-        "Only messages stored from this time on.",
-        example="2026-01-31T08:00:00+01:00",
-        default=None,
-        metavar="TIME",
+    begin: int | None = time_option(
+        "begin", "Only messages stored from this time on.", "2026-01-31T08:00:00+01:00"
     )
-    end: int | None = option(
-        "end",
-        parsing.time,
-        "Only messages stored before this time.",
-        example="2026-01-31T09:00:00+01:00",
-        default=None,
-        metavar="TIME",
+    end: int | None = time_option(
+        "end", "Only messages stored before this time.", "2026-01-31T09:00:00+01:00"
     )
     queues: str = option(
         "queues",

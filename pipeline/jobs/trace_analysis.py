@@ -18,9 +18,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mq.client.trace.records import ConsumeOutcome
-from mq.pipeline import parsing
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
+from mq.pipeline.jobs.choice import time_option
 from mq.pipeline.jobs.declaration import JobError, option
 from mq.pipeline.jobs.outcome import Column as Field
 from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text
@@ -95,21 +95,11 @@ class Options:
         default=TRACE_TOPIC,
         metavar="TOPIC",
     )
-    begin: int | None = option(
-        "begin",
-        parsing.time,
-        "Only traces stored from this time on.",
-        example="2026-01-31T08:00:00+01:00",
-        default=None,
-        metavar="TIME",
+    begin: int | None = time_option(
+        "begin", "Only traces stored from this time on.", "2026-01-31T08:00:00+01:00"
     )
-    end: int | None = option(
-        "end",
-        parsing.time,
-        "Only traces stored before this time.",
-        example="2026-01-31T09:00:00+01:00",
-        default=None,
-        metavar="TIME",
+    end: int | None = time_option(
+        "end", "Only traces stored before this time.", "2026-01-31T09:00:00+01:00"
     )
 
 
