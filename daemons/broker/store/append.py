@@ -23,6 +23,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.index import Keyed
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 
@@ -76,7 +77,7 @@ class Batch:
         self.parts: list[bytes] = []
         # Each queue that got messages, with the queue offset behind the last of them.
         self.touched: dict[ConsumeQueue, int] = {}
-        self.keyed: list[tuple[str, tuple[str, ...], int]] = []  # topic, keys, physical offset
+        self.keyed: list[Keyed] = []
         self.replies: list[tuple[ReplySink, bytes]] = []
         self.prompt_replies: list[tuple[ReplySink, bytes]] = []  # do not wait for an fsync
         self.callbacks: list[OnStored] = []

@@ -13,7 +13,7 @@ import logging
 import mmap
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mq.daemons.broker.store import layout
@@ -25,14 +25,38 @@ log = logging.getLogger(__name__)
 _HEADER = layout.INDEX_HEADER
 _SLOT = layout.INDEX_SLOT
 _ITEM = layout.INDEX_ITEM
+_SLOTS_AT = _HEADER.size
+# Bound to module names, because a lookup costs as much as the arithmetic around it.
+_unpack_slot, _pack_slot, _pack_item = _SLOT.unpack_from, _SLOT.pack_into, _ITEM.pack_into
 _ALLOCATE = 1024 * 1024  # bytes of items allocated at a time
 _MAX_SECONDS = 0x7FFFFFFF
+_MAX_HASH = 0x7FFFFFFF
+_LAST = 2  # characters of a key that are hashed by themselves
+_STARTS = 256  # what is remembered: the hashes of so many texts without their last characters
+_starts: dict[str, int] = {}
+
+
+#: What a message can be found by: its topic, its keys and its physical offset.
+Keyed = tuple[str, tuple[str, ...], int]
 
 
 def key_hash(topic: str, key: str) -> int:
     """The hash of topic#key as items hold it: |hashCode|, 0 for the one that has no opposite."""
-    value = abs(java_hash(f"{topic}#{key}"))
-    return value if value <= 0x7FFFFFFF else 0
+    text = f"{topic}#{key}"
+    if len(text) > _LAST and text.isascii():
+        # Unique ids count upwards: what stands before the last digits is the same for hundreds.
+        start = text[:-_LAST]
+        value = _starts.get(start)
+        if value is None:
+            if len(_starts) >= _STARTS:
+                _starts.clear()
+            value = _starts[start] = java_hash(start) * 31**_LAST
+        value = (value + 31 * ord(text[-2]) + ord(text[-1])) & 0xFFFFFFFF
+        if value & 0x80000000:
+            value = 0x1_0000_0000 - value
+    else:
+        value = abs(java_hash(text))
+    return value if value <= _MAX_HASH else 0
 
 
 class IndexFile:
@@ -80,28 +104,43 @@ class IndexFile:
     def _item_at(self, number: int) -> int:
         return self._items_at + _ITEM.size * number
 
-    def put(self, hashed: int, physical: int, timestamp: int) -> None:
-        """Add an item. Raises OSError if there is no space for it; the file must not be full."""
+    @property
+    def room(self) -> int:
+        """How many more items there can be."""
+        return self._capacity - self.count
+
+    def put(self, items: Sequence[tuple[int, int]], timestamp: int) -> None:
+        """Add items of one time: hash and physical offset, at most as many as there is room for.
+
+        Raises OSError if there is no space.
+        """
+        if self.count <= 1 and len(items) > 1:  # the first one sets the time that others count from
+            self.put(items[:1], timestamp)
+            items = items[1:]
         position = self._item_at(self.count)
-        if position + _ITEM.size > self._allocated:
-            size = min(_ALLOCATE, self._size - self._allocated)
+        missing = position + _ITEM.size * len(items) - self._allocated
+        if missing > 0:
+            size = min(max(missing, _ALLOCATE), self._size - self._allocated)
             os.posix_fallocate(self._descriptor, self._allocated, size)
             self._allocated += size
-        slot = _HEADER.size + _SLOT.size * (hashed % self._slots)
-        (previous,) = _SLOT.unpack_from(self._map, slot)
-        if previous <= 0 or previous > self.count:
-            previous = 0
         seconds = 0
         if self.begin_timestamp > 0:
             seconds = min(max((timestamp - self.begin_timestamp) // 1000, 0), _MAX_SECONDS)
-        _ITEM.pack_into(self._map, position, hashed, physical, seconds, previous)
-        _SLOT.pack_into(self._map, slot, self.count)
+        data, slots, count, item_size = self._map, self._slots, self.count, _ITEM.size
+        for hashed, physical in items:
+            slot = _SLOTS_AT + 4 * (hashed % slots)
+            (previous,) = _unpack_slot(data, slot)
+            if not 0 < previous <= count:
+                previous = 0
+                self.used_slots += 1
+            _pack_item(data, position, hashed, physical, seconds, previous)
+            _pack_slot(data, slot, count)
+            count += 1
+            position += item_size
         if self.count <= 1:
-            self.begin_offset = physical
+            self.begin_offset = items[0][1]
             self.begin_timestamp = timestamp
-        if previous == 0:
-            self.used_slots += 1
-        self.count += 1
+        self.count = count
         self.end_offset = physical
         self.end_timestamp = timestamp
 
@@ -221,11 +260,18 @@ class Index:
     def end_timestamp(self) -> int:
         return self.files[-1].end_timestamp if self.files else 0
 
-    def put(self, topic: str, keys: Iterable[str], physical: int, timestamp: int) -> None:
-        """Index a message by its keys. Raises OSError if there is no space; nothing is lost then,
-        for the message may be put again."""
-        for key in keys:
-            self._writable().put(key_hash(topic, key), physical, timestamp)
+    def put(self, messages: Sequence[Keyed], timestamp: int) -> None:
+        """Index messages of one store timestamp by their keys.
+
+        Raises OSError if there is no space. All of them may then be put again, as what is found
+        twice is answered once.
+        """
+        items = [(key_hash(topic, key), at) for topic, keys, at in messages for key in keys]
+        while items:
+            file = self._writable()
+            room = file.room
+            file.put(items[:room], timestamp)
+            del items[:room]
 
     def save_headers(self) -> None:
         if self.files:

@@ -23,7 +23,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
-from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.index import Index, Keyed
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.read_ahead import ReadAhead
@@ -70,7 +70,7 @@ class MessageStore:
         self.boot_timestamp = time.time_ns() // 1_000_000
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._deletions = Deletions(self.root)
-        self._unindexed: list[tuple[str, tuple[str, ...], int, int]] = []
+        self._unindexed: list[tuple[list[Keyed], int]] = []  # with their store timestamp
         self._lock = -1
         self._parts = AsyncExitStack()
 
@@ -210,10 +210,7 @@ class MessageStore:
     def _published(self, batch: Batch) -> None:
         self.checkpointer.dirty.update(batch.touched)
         if batch.keyed and self.key_index is not None:
-            timestamp = batch.timestamp
-            self._unindexed += [
-                (topic, keys, physical, timestamp) for topic, keys, physical in batch.keyed
-            ]
+            self._unindexed.append((batch.keyed, batch.timestamp))
             self._index_rest()
 
     def _index_rest(self) -> None:
@@ -222,8 +219,8 @@ class MessageStore:
         put = self.key_index.put
         done = 0
         try:
-            for topic, keys, physical, timestamp in self._unindexed:
-                put(topic, keys, physical, timestamp)
+            for messages, timestamp in self._unindexed:
+                put(messages, timestamp)
                 done += 1
         except OSError as error:
             refusal = StoreRefused(

@@ -233,7 +233,7 @@ class Recovery:
         if self._index is not None and record.sys_flag & 0xC != 0xC:
             keys = keys_of(properties)
             if keys and record.physical > self._index.end_offset:
-                self._index.put(record.topic, keys, record.physical, record.store_timestamp)
+                self._index.put([(record.topic, keys, record.physical)], record.store_timestamp)
 
     def _begins_here(self, queue: ConsumeQueue, record: Record) -> bool:
         """A queue whose older messages, if it had any, went with log files that are gone."""
