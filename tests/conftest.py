@@ -2,15 +2,19 @@
 
 import functools
 import re
+import signal
 from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+# A shell that starts the suite in the background has processes ignore Ctrl-C; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 ROOT = Path(__file__).resolve().parents[1]
 # Fixtures of a whole run that take ten seconds to start; tests of one group use several of them.
-SHARED = re.compile(r"\b(java_cluster|spark)(?:_cluster)?: ")
+SHARED = re.compile(r'\b(java|spark)(?:_cluster: |: "SparkSession")')
 
 
 @functools.cache
@@ -28,4 +32,10 @@ class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    config.option.loadscopereorder = False  # by the number of tests: those with Spark came last
     return BySharedFixture(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The groups first, as they take minutes: at the end of a run a process would work alone."""
+    items.sort(key=lambda item: "/" in group(item.nodeid.partition("::")[0]))
