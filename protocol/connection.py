@@ -21,7 +21,7 @@ class FrameBuffer:
     __slots__ = ("_missing", "_rest")
 
     def __init__(self) -> None:
-        self._rest = bytearray()
+        self._rest: list[bytes] = []
         self._missing = 0  # bytes the first frame still lacks, when that is known
 
     def take(self, data: bytes) -> bytes:
@@ -32,11 +32,11 @@ class FrameBuffer:
         """
         if not self._rest:
             return data
-        self._rest += data
+        self._rest.append(data)
         self._missing -= len(data)
         if self._missing > 0:
             return b""
-        whole = bytes(self._rest)
+        whole = b"".join(self._rest)
         self._rest.clear()
         return whole
 
@@ -54,7 +54,7 @@ class FrameBuffer:
             (length,) = _LENGTH.unpack_from(data, position)
             check_length(length)
             self._missing = 4 + length - left
-        self._rest += data[position:]
+        self._rest.append(data[position:])
 
 
 def check_length(length: int) -> None:

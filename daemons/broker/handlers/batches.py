@@ -19,10 +19,11 @@ from mq.protocol.properties import (
 from mq.protocol.tags import tags_code
 
 _unpack_head = struct.Struct(">i8xii").unpack_from  # size, flag, body length: mq.protocol.batch
-_unpack_length = struct.Struct(">h").unpack_from
+_unpack_length, _pack_length = layout.SHORT.unpack_from, layout.SHORT.pack
 _HEAD_SIZE = 20
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _UNIQUE = f"{PropertyKey.UNIQUE_KEY}{NAME_VALUE_SEPARATOR}".encode()
+_ID_AT = len(_UNIQUE)
 
 
 def messages_of(body: bytes, common: dict[str, str]) -> list[BatchedMessage]:
@@ -32,6 +33,7 @@ def messages_of(body: bytes, common: dict[str, str]) -> list[BatchedMessage]:
     long.
     """
     behind = _SEPARATOR + encode(common).encode()
+    extra = len(behind)
     found: list[BatchedMessage] = []
     position, end = 0, len(body)
     while position < end:
@@ -49,24 +51,28 @@ def messages_of(body: bytes, common: dict[str, str]) -> list[BatchedMessage]:
             raise _malformed(position)
         text = body[stop + 2 : following]
         # What producers of tables give: the id, and nothing else that has to be looked at.
-        if text.startswith(_UNIQUE) and _SEPARATOR not in text and text_length > len(_UNIQUE):
-            keys: tuple[str, ...] = (text[len(_UNIQUE) :].decode(),)
+        if text[:_ID_AT] == _UNIQUE and _SEPARATOR not in text and text_length > _ID_AT:
+            keys: tuple[str, ...] = (text[_ID_AT:].decode(),)
             code = 0
-            raw = text + behind
+            field = b"".join((_pack_length(_checked(text_length + extra)), text, behind))
         else:
             own = decode(text.decode())
             keys = keys_of(own)
             code = tags_code(own.get(PropertyKey.TAGS))
             raw = encode({**own, **common}).encode()
-        if len(raw) > MAX_LENGTH:
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"properties of {len(raw)} bytes are over the limit of {MAX_LENGTH}",
-            )
-        field = layout.SHORT.pack(len(raw)) + raw
+            field = _pack_length(_checked(len(raw))) + raw
         found.append((body[start:stop], field, flag, code, keys))
         position = following
     return found
+
+
+def _checked(length: int) -> int:
+    if length > MAX_LENGTH:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"properties of {length} bytes are over the limit of {MAX_LENGTH}",
+        )
+    return length
 
 
 def _malformed(position: int) -> RemoteProtocolError:

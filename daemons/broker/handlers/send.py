@@ -271,8 +271,9 @@ class SendHandlers:
         assert isinstance(flag, int)
         if flag & ONE_WAY:
             return
-        separator = f",{self._host_text}"
-        ids = separator.join(f"{physical:016X}" for physical in physicals)
+        # Offset ids: the first one's host is in what every reply begins with.
+        offsets = struct.pack(f">{len(physicals)}q", *physicals).hex(",", 8).upper()
+        ids = offsets.replace(",", f",{self._host_text}")
         reply = (
             f'{self._reply_start}{ids}","queueId":"{queue.queue_id}","queueOffset":"'
             f'{first_offset}"}},"flag":1,"language":"PYTHON","opaque":{opaque}{_REPLY_END}'

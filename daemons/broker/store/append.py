@@ -17,6 +17,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate, count
 from typing import Protocol
 
 from mq.daemons.broker.store import layout
@@ -204,47 +205,36 @@ class Appender:
         if self.refusal is not None:
             raise self.refusal
         host, topic_field = self.store_host, queue.topic_field
-        fixed = _HEAD_SIZE + len(topic_field)
-        v4 = len(born_host) == _IPV4_HOST and not self._sys_flag
-        if not v4:
-            fixed += len(born_host) + len(host) - 2 * _IPV4_HOST
+        fixed = _HEAD_SIZE + len(topic_field) + len(born_host) + len(host) - 2 * _IPV4_HOST
         sizes = [fixed + len(body) + len(field) for body, field, *_ in messages]
         self.reserve(sum(sizes))
         batch = self._batch
         if not batch.parts:
             self._open(batch)
-        timestamp, topic, queue_id = batch.timestamp, queue.topic, queue.queue_id
-        pack = _pack_head if v4 else self._pack_head_of
-        parts, keyed, extend = batch.parts, batch.keyed, self.extend
-        position, first, physicals = batch.end, queue.appended, []
-        for size, (body, field, flag, code, keys) in zip(sizes, messages, strict=True):
-            head = pack(
-                size,
-                _MAGIC,
-                crc32(body) & _CRC_MASK,
-                queue_id,
-                flag,
-                queue.appended,
-                position,
-                sys_flag,
-                born_timestamp,
-                born_host,
-                timestamp,
-                host,
-                reconsume_times,
-                0,
-                len(body),
-            )
+        sys_flag |= self._sys_flag
+        if len(born_host) != _IPV4_HOST:
+            sys_flag |= layout.SYS_FLAG_BORN_IPV6
+        common = layout.pack_common(
+            sys_flag, born_timestamp, born_host, batch.timestamp, host, reconsume_times
+        )
+        pack_head = layout.record_head_around(len(common)).pack
+        parts, keyed, extend, entries = batch.parts, batch.keyed, self.extend, []
+        topic, queue_id, first = queue.topic, queue.queue_id, queue.appended
+        physicals = list(accumulate(sizes, initial=batch.end))
+        batch.end = physicals.pop()
+        for offset, position, size, (body, field, flag, code, keys) in zip(
+            count(first), physicals, sizes, messages, strict=False
+        ):
+            crc = crc32(body) & _CRC_MASK
+            head = pack_head(size, _MAGIC, crc, queue_id, flag, offset, position, common, len(body))
             parts += (head, body, topic_field, field)
             if extend is not None:
-                code = extend(queue, code, timestamp, field)
-            queue.append(_pack_entry(position, size, code))
+                code = extend(queue, code, batch.timestamp, field)
+            entries.append(_pack_entry(position, size, code))
             if keys:
                 keyed.append((topic, keys, position))
-            physicals.append(position)
-            position += size
-        queue.put_bytes += position - batch.end
-        batch.end = position
+        queue.append_all(entries)
+        queue.put_bytes += sum(sizes)
         batch.touched[queue] = queue.appended
         return physicals, first
 
@@ -394,27 +384,17 @@ class Appender:
             f"store refused: cannot write the commit log: {error}",
         )
 
-    def _pack_head_of(self, *head: int | bytes) -> bytes:
-        return self._pack_any_head(head)
-
     def _pack_any_head(self, head: tuple[int | bytes, ...]) -> bytes:
         """A record's head when one of its hosts is an IPv6 address."""
-        values = list(head)
         born_host, store_host = head[9], head[11]
         assert isinstance(born_host, bytes) and isinstance(store_host, bytes)
         sys_flag = int(head[7]) | self._sys_flag
         if len(born_host) != _IPV4_HOST:
             sys_flag |= layout.SYS_FLAG_BORN_IPV6
-        values[7] = sys_flag
-        return b"".join(
-            (
-                layout.RECORD_BEFORE_BORN_HOST.pack(*values[:9]),
-                born_host,
-                layout.RECORD_BETWEEN_HOSTS.pack(values[10]),
-                store_host,
-                layout.RECORD_AFTER_STORE_HOST.pack(*values[12:]),
-            )
+        common = layout.pack_common(
+            sys_flag, int(head[8]), born_host, int(head[10]), store_host, *map(int, head[12:14])
         )
+        return layout.record_head_around(len(common)).pack(*head[:7], common, head[14])
 
 
 def _send(replies: list[tuple[ReplySink, bytes]]) -> None:

@@ -305,6 +305,11 @@ class ConsumeQueue:
         self._tail += entry
         self.appended += 1
 
+    def append_all(self, entries: list[bytes]) -> None:
+        """Add entries as `append` does."""
+        self._tail += b"".join(entries)
+        self.appended += len(entries)
+
     def restore(self, index: int, entry: bytes) -> bool:
         """Add an entry again while the log is replayed; say whether it was new.
 

@@ -4,6 +4,7 @@ All numbers are signed and big-endian, all times are milliseconds since 1970. Re
 recovery take every size, magic and name from here.
 """
 
+import functools
 import struct
 from pathlib import Path
 
@@ -80,10 +81,6 @@ RECORD_HEAD = struct.Struct(
     "q"  # prepared transaction offset
     "i"  # body length
 )
-# The same in three parts, for hosts of either family (8 or 20 bytes each).
-RECORD_BEFORE_BORN_HOST = struct.Struct(">iiiiiqqiq")
-RECORD_BETWEEN_HOSTS = struct.Struct(">q")
-RECORD_AFTER_STORE_HOST = struct.Struct(">iqi")
 IPV6_EXTRA = 12  # bytes that an IPv6 host takes over an IPv4 one
 
 SYS_FLAG_AT = 36
@@ -96,6 +93,39 @@ SHORT = struct.Struct(">h")
 
 SYS_FLAG_BORN_IPV6 = 0x10
 SYS_FLAG_STORE_IPV6 = 0x20
+
+
+def pack_common(
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_offset: int = 0,
+) -> bytes:
+    """The middle of a RECORD_HEAD, which the messages of a batch have in common.
+
+    Hosts are of either family: 8 or 20 bytes, as the system flag says.
+    """
+    form = f">iq{len(born_host)}sq{len(store_host)}siq"
+    return struct.pack(
+        form,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+    )
+
+
+@functools.cache
+def record_head_around(length: int) -> struct.Struct:
+    """RECORD_HEAD with so many bytes of `pack_common` as one field."""
+    return struct.Struct(f">iiiiiqq{length}si")
+
 
 BLANK = struct.Struct(
     ">i"  # bytes left in the file, these included
