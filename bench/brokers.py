@@ -22,6 +22,11 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PING = b'{"code":106,"flag":0,"language":"OTHER","opaque":1,"version":409}'
 
 
+def stop_on_sigterm() -> None:
+    """Have SIGTERM end this program as Ctrl-C does: with its daemons."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
 class Daemon:
     """One process under measurement, listening on ``port``."""
 

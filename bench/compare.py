@@ -190,6 +190,7 @@ def _row(name: str, values: list[float], form: str) -> list[str]:
 
 
 def main() -> None:
+    brokers.stop_on_sigterm()
     options = _options()
     Path(".cache").mkdir(exist_ok=True)
     loads: list[list[str]] = []

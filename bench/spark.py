@@ -170,6 +170,7 @@ def rows_of(figures: dict[Any, Figures], what: str) -> list[list[str]]:
 
 
 def main() -> None:
+    brokers.stop_on_sigterm()
     options = _options()
     Path(".cache").mkdir(exist_ok=True)
     lines = rows_of(measure(options.rows, 1024, list(options.loads), options), "1 KB")

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -92,14 +93,26 @@ def jars(release: str) -> Path:
     return folder
 
 
-def free_port() -> int:
-    """Return a port P such that P-2 (the broker's fast port), P and P+1 (its HA port) are free.
+def _deck() -> Iterator[int]:
+    """All ports for this process in a random order, again and again.
 
-    The range lies below the ports that the system gives to outgoing connections, and the start
-    is random, so that test processes running side by side do not meet.
+    Below those that the system gives to outgoing connections. Of processes that run tests side by
+    side each has its own, and asks for none twice before it has asked for all.
     """
-    for _ in range(200):
-        port = random.randrange(20_002, 32_000, 4)
+    sharing = 8
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % sharing
+    ports = list(range(20_002 + 4 * own, 32_000, 4 * sharing))
+    while True:
+        random.shuffle(ports)
+        yield from ports
+
+
+_ports = _deck()
+
+
+def free_port() -> int:
+    """Return a port P such that P-2 (the broker's fast port), P and P+1 (its HA port) are free."""
+    for port in islice(_ports, 500):
         if all(_is_free(neighbour) for neighbour in range(port - 2, port + 2)):
             return port
     raise RuntimeError("no four free ports in a row between 20000 and 32000")
