@@ -4,6 +4,7 @@ import struct
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import BatchedMessage
+from mq.daemons.broker.store.index import key_hash, raw_hash
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import ResponseCode
@@ -26,14 +27,15 @@ _UNIQUE = f"{PropertyKey.UNIQUE_KEY}{NAME_VALUE_SEPARATOR}".encode()
 _ID_AT = len(_UNIQUE)
 
 
-def messages_of(body: bytes, common: dict[str, str]) -> list[BatchedMessage]:
+def messages_of(body: bytes, topic: str, common: dict[str, str]) -> list[BatchedMessage]:
     """Read a batch; `common` are the properties that each message gets besides its own.
 
     Raises RemoteProtocolError where the lengths do not add up, Refused for properties that are too
     long.
     """
     behind = _SEPARATOR + encode(common).encode()
-    extra = len(behind)
+    longest = MAX_LENGTH - len(behind)
+    named = f"{topic}#".encode()
     found: list[BatchedMessage] = []
     position, end = 0, len(body)
     while position < end:
@@ -52,27 +54,29 @@ def messages_of(body: bytes, common: dict[str, str]) -> list[BatchedMessage]:
         text = body[stop + 2 : following]
         # What producers of tables give: the id, and nothing else that has to be looked at.
         if text[:_ID_AT] == _UNIQUE and _SEPARATOR not in text and text_length > _ID_AT:
-            keys: tuple[str, ...] = (text[_ID_AT:].decode(),)
+            keys: tuple[int, ...] = (raw_hash(named + text[_ID_AT:]),)
             code = 0
-            field = b"".join((_pack_length(_checked(text_length + extra)), text, behind))
+            if text_length > longest:
+                raise _too_long(text_length + len(behind))
+            field = b"".join((_pack_length(text_length + len(behind)), text, behind))
         else:
             own = decode(text.decode())
-            keys = keys_of(own)
+            keys = tuple(key_hash(topic, key) for key in keys_of(own))
             code = tags_code(own.get(PropertyKey.TAGS))
             raw = encode({**own, **common}).encode()
-            field = _pack_length(_checked(len(raw))) + raw
+            if len(raw) > MAX_LENGTH:
+                raise _too_long(len(raw))
+            field = _pack_length(len(raw)) + raw
         found.append((body[start:stop], field, flag, code, keys))
         position = following
     return found
 
 
-def _checked(length: int) -> int:
-    if length > MAX_LENGTH:
-        raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"properties of {length} bytes are over the limit of {MAX_LENGTH}",
-        )
-    return length
+def _too_long(length: int) -> Refused:
+    return Refused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"properties of {length} bytes are over the limit of {MAX_LENGTH}",
+    )
 
 
 def _malformed(position: int) -> RemoteProtocolError:

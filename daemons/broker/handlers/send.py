@@ -252,7 +252,7 @@ class SendHandlers:
         # messages it would hide their own.
         common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._config().broker_cluster_name
-        messages = messages_of(body, common)
+        messages = messages_of(body, queue.topic, common)
         if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
         try:

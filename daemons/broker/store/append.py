@@ -24,7 +24,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.index import Keyed
+from mq.daemons.broker.store.index import Item, key_hash
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 
@@ -40,8 +40,8 @@ _CRC_MASK = 0x7FFFFFFF
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 _IPV4_HOST = 8  # bytes of address and port
 
-#: Body, properties field, flag, tags code and keys of a message of a batch request.
-BatchedMessage = tuple[bytes, bytes, int, int, tuple[str, ...]]
+#: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
+BatchedMessage = tuple[bytes, bytes, int, int, tuple[int, ...]]
 
 OnStored = Callable[[StoreRefused | None], None]
 
@@ -78,7 +78,7 @@ class Batch:
         self.parts: list[bytes] = []
         # Each queue that got messages, with the queue offset behind the last of them.
         self.touched: dict[ConsumeQueue, int] = {}
-        self.keyed: list[Keyed] = []
+        self.keyed: list[Item] = []  # for the index
         self.replies: list[tuple[ReplySink, bytes]] = []
         self.prompt_replies: list[tuple[ReplySink, bytes]] = []  # do not wait for an fsync
         self.callbacks: list[OnStored] = []
@@ -219,7 +219,7 @@ class Appender:
         )
         pack_head = layout.record_head_around(len(common)).pack
         parts, keyed, extend, entries = batch.parts, batch.keyed, self.extend, []
-        topic, queue_id, first = queue.topic, queue.queue_id, queue.appended
+        queue_id, first = queue.queue_id, queue.appended
         physicals = list(accumulate(sizes, initial=batch.end))
         batch.end = physicals.pop()
         for offset, position, size, (body, field, flag, code, keys) in zip(
@@ -231,8 +231,8 @@ class Appender:
             if extend is not None:
                 code = extend(queue, code, batch.timestamp, field)
             entries.append(_pack_entry(position, size, code))
-            if keys:
-                keyed.append((topic, keys, position))
+            for key in keys:
+                keyed.append((key, position))
         queue.append_all(entries)
         queue.put_bytes += sum(sizes)
         batch.touched[queue] = queue.appended
@@ -264,7 +264,7 @@ class Appender:
 
     def index(self, topic: str, keys: tuple[str, ...], position: int) -> None:
         """Let the message just appended be found by these keys."""
-        self._batch.keyed.append((topic, keys, position))
+        self._batch.keyed += [(key_hash(topic, key), position) for key in keys]
 
     def reply_when_stored(self, sink: ReplySink, frame: bytes, promptly: bool = False) -> None:
         """Send a reply frame once what was just appended is stored as the flush mode promises.

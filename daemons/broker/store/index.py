@@ -30,33 +30,39 @@ _SLOTS_AT = _HEADER.size
 _unpack_slot, _pack_slot, _pack_item = _SLOT.unpack_from, _SLOT.pack_into, _ITEM.pack_into
 _ALLOCATE = 1024 * 1024  # bytes of items allocated at a time
 _MAX_SECONDS = 0x7FFFFFFF
-_MAX_HASH = 0x7FFFFFFF
 _LAST = 2  # characters of a key that are hashed by themselves
 _STARTS = 256  # what is remembered: the hashes of so many texts without their last characters
-_starts: dict[str, int] = {}
+_starts: dict[bytes, int] = {}
 
 
-#: What a message can be found by: its topic, its keys and its physical offset.
-Keyed = tuple[str, tuple[str, ...], int]
+#: The hash of a key, and the physical offset of a message that has it.
+Item = tuple[int, int]
 
 
 def key_hash(topic: str, key: str) -> int:
     """The hash of topic#key as items hold it: |hashCode|, 0 for the one that has no opposite."""
     text = f"{topic}#{key}"
-    if len(text) > _LAST and text.isascii():
-        # Unique ids count upwards: what stands before the last digits is the same for hundreds.
-        start = text[:-_LAST]
-        value = _starts.get(start)
-        if value is None:
-            if len(_starts) >= _STARTS:
-                _starts.clear()
-            value = _starts[start] = java_hash(start) * 31**_LAST
-        value = (value + 31 * ord(text[-2]) + ord(text[-1])) & 0xFFFFFFFF
-        if value & 0x80000000:
-            value = 0x1_0000_0000 - value
-    else:
-        value = abs(java_hash(text))
-    return value if value <= _MAX_HASH else 0
+    return raw_hash(text.encode()) if text.isascii() else _without_sign(java_hash(text))
+
+
+def raw_hash(raw: bytes) -> int:
+    """The same of topic#key in UTF-8. Raises UnicodeDecodeError for what is none."""
+    if not raw.isascii() or len(raw) <= _LAST:
+        return _without_sign(java_hash(raw.decode()))
+    # Unique ids count upwards: what stands before the last digits is the same for hundreds.
+    start = raw[:-_LAST]
+    value = _starts.get(start)
+    if value is None:
+        if len(_starts) >= _STARTS:
+            _starts.clear()
+        value = _starts[start] = java_hash(start.decode()) * 31**_LAST
+    value = (value + 31 * raw[-2] + raw[-1]) & 0xFFFFFFFF
+    return value if value < 0x80000000 else _without_sign(value - 0x1_0000_0000)
+
+
+def _without_sign(hashed: int) -> int:
+    value = abs(hashed)
+    return value if value <= 0x7FFFFFFF else 0
 
 
 class IndexFile:
@@ -109,8 +115,8 @@ class IndexFile:
         """How many more items there can be."""
         return self._capacity - self.count
 
-    def put(self, items: Sequence[tuple[int, int]], timestamp: int) -> None:
-        """Add items of one time: hash and physical offset, at most as many as there is room for.
+    def put(self, items: Sequence[Item], timestamp: int) -> None:
+        """Add items of one time, at most as many as there is room for.
 
         Raises OSError if there is no space.
         """
@@ -260,18 +266,17 @@ class Index:
     def end_timestamp(self) -> int:
         return self.files[-1].end_timestamp if self.files else 0
 
-    def put(self, messages: Sequence[Keyed], timestamp: int) -> None:
-        """Index messages of one store timestamp by their keys.
+    def put(self, items: Sequence[Item], timestamp: int) -> None:
+        """Add items of messages that have one store timestamp.
 
         Raises OSError if there is no space. All of them may then be put again, as what is found
         twice is answered once.
         """
-        items = [(key_hash(topic, key), at) for topic, keys, at in messages for key in keys]
         while items:
             file = self._writable()
             room = file.room
             file.put(items[:room], timestamp)
-            del items[:room]
+            items = items[room:]
 
     def save_headers(self) -> None:
         if self.files:

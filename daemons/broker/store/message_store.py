@@ -23,7 +23,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
-from mq.daemons.broker.store.index import Index, Keyed
+from mq.daemons.broker.store.index import Index, Item
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.read_ahead import ReadAhead
@@ -70,7 +70,7 @@ class MessageStore:
         self.boot_timestamp = time.time_ns() // 1_000_000
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._deletions = Deletions(self.root)
-        self._unindexed: list[tuple[list[Keyed], int]] = []  # with their store timestamp
+        self._unindexed: list[tuple[list[Item], int]] = []  # with their store timestamps
         self._lock = -1
         self._parts = AsyncExitStack()
 
@@ -219,8 +219,8 @@ class MessageStore:
         put = self.key_index.put
         done = 0
         try:
-            for messages, timestamp in self._unindexed:
-                put(messages, timestamp)
+            for items, timestamp in self._unindexed:
+                put(items, timestamp)
                 done += 1
         except OSError as error:
             refusal = StoreRefused(

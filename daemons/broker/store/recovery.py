@@ -29,7 +29,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage
-from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.index import Index, key_hash
 from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.queues import Queues, check_folder_name
 from mq.daemons.broker.store.records import (
@@ -233,7 +233,8 @@ class Recovery:
         if self._index is not None and record.sys_flag & 0xC != 0xC:
             keys = keys_of(properties)
             if keys and record.physical > self._index.end_offset:
-                self._index.put([(record.topic, keys, record.physical)], record.store_timestamp)
+                items = [(key_hash(record.topic, key), record.physical) for key in keys]
+                self._index.put(items, record.store_timestamp)
 
     def _begins_here(self, queue: ConsumeQueue, record: Record) -> bool:
         """A queue whose older messages, if it had any, went with log files that are gone."""

@@ -3,6 +3,7 @@
 import pytest
 
 from mq.daemons.broker.handlers.batches import messages_of
+from mq.daemons.broker.store.index import key_hash
 from mq.daemons.dispatch import Refused
 from mq.protocol.batch import encode_batch
 from mq.protocol.errors import RemoteProtocolError
@@ -21,17 +22,18 @@ def element(body: bytes, properties: bytes, flag: int = 0) -> bytes:
 
 
 def test_a_message_with_nothing_but_an_id_is_stored_with_it() -> None:
-    (message,) = messages_of(element(b"body", b"UNIQ_KEY\x01ABC", -5), COMMON)
+    (message,) = messages_of(element(b"body", b"UNIQ_KEY\x01ABC", -5), "T", COMMON)
     body, field, flag, code, keys = message
-    assert (body, flag, code, keys) == (b"body", -5, 0, ("ABC",))
+    assert (body, flag, code, keys) == (b"body", -5, 0, (key_hash("T", "ABC"),))
     assert field == b"\x00\x23UNIQ_KEY\x01ABC\x02CLUSTER\x01DefaultCluster"
 
 
 def test_tags_keys_and_what_a_sender_may_not_set_are_looked_at() -> None:
     text = b"UNIQ_KEY\x01ABC\x02TAGS\x01A\x02CLUSTER\x01forged\x02KEYS\x01k1 k2\x02empty\x01\x02"
     body = element(b"one", text) + element(b"two", b"") + element(b"three", b"UNIQ_KEY\x01")
-    one, two, three = messages_of(body, COMMON)
-    assert one[3:] == (java_hash("A"), ("ABC", "k1", "k2"))
+    one, two, three = messages_of(body, "T", COMMON)
+    assert one[3] == java_hash("A")
+    assert one[4] == tuple(key_hash("T", key) for key in ("ABC", "k1", "k2"))
     assert decode(one[1][2:].decode())["CLUSTER"] == "DefaultCluster"
     assert two == (b"two", b"\x00\x16CLUSTER\x01DefaultCluster", 0, 0, ())
     assert three[1:] == two[1:]
@@ -42,7 +44,7 @@ def test_what_a_client_makes_of_messages_is_read() -> None:
         Message("T", b"x" * n, "A" if n % 2 else None, ["k"], {"n": f"{n}"}, flag=n)
         for n in range(1, 30)
     ]
-    found = messages_of(encode_batch(messages), COMMON)
+    found = messages_of(encode_batch(messages), "T", COMMON)
     assert [each[0] for each in found] == [message.body for message in messages]
     assert [each[2] for each in found] == list(range(1, 30))
     assert [decode(each[1][2:].decode())["n"] for each in found] == [f"{n}" for n in range(1, 30)]
@@ -57,9 +59,14 @@ def test_lengths_that_do_not_add_up_are_damage(cut: int) -> None:
         element(b"", b"")[:16] + b"\xff\xff\xff\xff\x00\x00",
     ):
         with pytest.raises(RemoteProtocolError, match="no whole message at byte"):
-            messages_of(damaged, COMMON)
+            messages_of(damaged, "T", COMMON)
+
+
+def test_an_id_that_is_no_text_is_refused() -> None:
+    with pytest.raises(UnicodeDecodeError):
+        messages_of(element(b"x", b"UNIQ_KEY\x01\xed\xa0\x80"), "T", COMMON)
 
 
 def test_properties_that_no_record_holds_are_refused() -> None:
     with pytest.raises(Refused, match="are over the limit of 32767"):
-        messages_of(element(b"x", b"UNIQ_KEY\x01" + b"k" * 32_750), COMMON)
+        messages_of(element(b"x", b"UNIQ_KEY\x01" + b"k" * 32_750), "T", COMMON)

@@ -95,8 +95,10 @@ def test_the_index_header_counts_the_items_of_both_messages(tmp_path: Path) -> N
     slots, items = 50, 100
     index = Index(tmp_path, slots, items)
     index.load()
-    index.put([("Orders", (UNIQUE_IDS[0], "order-1"), 0)], STORED[0])
-    index.put([("Orders", (UNIQUE_IDS[1], "order-2"), RECORD_SIZE)], STORED[1])
+    for key in (UNIQUE_IDS[0], "order-1"):
+        index.put([(key_hash("Orders", key), 0)], STORED[0])
+    for key in (UNIQUE_IDS[1], "order-2"):
+        index.put([(key_hash("Orders", key), RECORD_SIZE)], STORED[1])
     index.close()
     (path,) = tmp_path.iterdir()
     written = path.read_bytes()

@@ -3,6 +3,7 @@
 import os
 import random
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,10 @@ def index_at(folder: Path, items: int = ITEMS) -> Index:
     return index
 
 
+def put_keys(index: Index, topic: str, keys: Sequence[str], physical: int, timestamp: int) -> None:
+    index.put([(key_hash(topic, key), physical) for key in keys], timestamp)
+
+
 def find(index: Index, key: str, begin: int = 0, end: int = FOREVER, most: int = 32) -> list[int]:
     return index.find("T", key, most, begin, end)
 
@@ -42,9 +47,9 @@ def only_file(folder: Path) -> Path:
 
 def test_a_key_is_found_by_topic_newest_first(tmp_path: Path) -> None:
     index = index_at(tmp_path)
-    index.put([("T", ("a", "b"), 100)], NOW)
-    index.put([("U", ("a",), 200)], NOW)
-    index.put([("T", ("a",), 300)], NOW)
+    put_keys(index, "T", ("a", "b"), 100, NOW)
+    put_keys(index, "U", ("a",), 200, NOW)
+    put_keys(index, "T", ("a",), 300, NOW)
     assert find(index, "a") == [300, 100]
     assert find(index, "b") == [100]
     assert find(index, "c") == []
@@ -57,7 +62,7 @@ def test_a_key_is_found_by_topic_newest_first(tmp_path: Path) -> None:
 def test_a_time_range_is_kept_to_the_second(tmp_path: Path) -> None:
     index = index_at(tmp_path)
     for seconds in (0, 10, 20):
-        index.put([("T", ("a",), seconds)], NOW + seconds * 1000 + 999)
+        put_keys(index, "T", ("a",), seconds, NOW + seconds * 1000 + 999)
     assert find(index, "a", NOW + 999, NOW + 10_999) == [10, 0]
     assert find(index, "a", NOW + 10_999, NOW + 10_999) == [10]
     assert find(index, "a", NOW + 11_000, NOW + 20_000) == []
@@ -72,10 +77,10 @@ def test_keys_with_one_hash_are_both_given_and_those_in_one_slot_are_told_apart(
     index = index_at(tmp_path)
     assert key_hash("T", "Aa") == key_hash("T", "BB")  # as java.lang.String.hashCode
     assert key_hash("T", "a") % SLOTS == key_hash("T", "k") % SLOTS  # one slot, two hashes
-    index.put([("T", ("Aa",), 1)], NOW)
-    index.put([("T", ("BB",), 2)], NOW)
-    index.put([("T", ("a",), 3)], NOW)
-    index.put([("T", ("k",), 4)], NOW)
+    put_keys(index, "T", ("Aa",), 1, NOW)
+    put_keys(index, "T", ("BB",), 2, NOW)
+    put_keys(index, "T", ("a",), 3, NOW)
+    put_keys(index, "T", ("k",), 4, NOW)
     assert find(index, "Aa") == find(index, "BB") == [2, 1]
     assert (find(index, "a"), find(index, "k")) == ([3], [4])
     index.close()
@@ -129,8 +134,8 @@ def test_a_message_with_one_key_twice_is_answered_once(tmp_path: Path) -> None:
 
 def test_header_slots_and_items_lie_as_in_java(tmp_path: Path) -> None:
     index = index_at(tmp_path)
-    index.put([("T", ("a",), 0x1000)], NOW)
-    index.put([("T", ("b", "a"), 0x2000)], NOW + 5_500)
+    put_keys(index, "T", ("a",), 0x1000, NOW)
+    put_keys(index, "T", ("b", "a"), 0x2000, NOW + 5_500)
     index.save_headers()
     raw = only_file(tmp_path).read_bytes()
     assert len(raw) == 40 + 4 * SLOTS + 20 * ITEMS
@@ -168,7 +173,7 @@ def test_header_slots_and_items_lie_as_in_java(tmp_path: Path) -> None:
 
 def test_a_file_is_named_by_its_time_in_seventeen_digits(tmp_path: Path) -> None:
     index = index_at(tmp_path)
-    index.put([("T", ("a",), 1)], NOW)
+    put_keys(index, "T", ("a",), 1, NOW)
     name = only_file(tmp_path).name
     assert len(name) == 17 and name.isdigit() and name.startswith("20")
     index.close()
@@ -180,7 +185,7 @@ def test_a_file_is_named_by_its_time_in_seventeen_digits(tmp_path: Path) -> None
 def test_a_full_file_is_followed_by_another_that_begins_where_it_ended(tmp_path: Path) -> None:
     index = index_at(tmp_path)
     for number in range(20):
-        index.put([("T", ("a",), number)], NOW + number * 1000)
+        put_keys(index, "T", ("a",), number, NOW + number * 1000)
     assert [file.count for file in index.files] == [8, 8, 7]
     names = [file.path.name for file in index.files]
     assert names == sorted(set(names))  # though all were made in one millisecond
@@ -197,12 +202,12 @@ def test_a_full_file_is_followed_by_another_that_begins_where_it_ended(tmp_path:
 
 
 def test_many_put_at_once_lie_in_the_files_as_one_by_one(tmp_path: Path) -> None:
-    messages = [("T", (("a", "b"), ("k",), ())[number % 3], number) for number in range(24)]
+    items = [(key_hash("T", ("a", "b", "k")[number % 3]), number) for number in range(24)]
     stored = []
     for name, step in (("at once", 24), ("in pieces", 5), ("one by one", 1)):
         index = index_at(tmp_path / name)
-        for start in range(0, len(messages), step):
-            index.put(messages[start : start + step], NOW)
+        for start in range(0, len(items), step):
+            index.put(items[start : start + step], NOW)
         paths = [file.path for file in index.files]
         index.close()
         stored.append([path.read_bytes() for path in paths])
@@ -216,7 +221,7 @@ def test_a_clock_that_is_set_back_does_not_change_the_order_of_the_files(tmp_pat
     future.write_bytes(bytes(40 + 4 * SLOTS + 20 * ITEMS))
     index = index_at(tmp_path)
     for number in range(8):
-        index.put([("T", ("a",), number)], NOW)
+        put_keys(index, "T", ("a",), number, NOW)
     assert [file.path.name for file in index.files] == ["29991231235959999", "29991231235960000"]
     index.close()
     index = index_at(tmp_path)
@@ -227,7 +232,7 @@ def test_a_clock_that_is_set_back_does_not_change_the_order_of_the_files(tmp_pat
 def test_old_files_are_removed_but_never_the_last(tmp_path: Path) -> None:
     index = index_at(tmp_path)
     for number in range(20):
-        index.put([("T", ("a",), number * 10)], NOW)
+        put_keys(index, "T", ("a",), number * 10, NOW)
     assert index.remove_before(60) == 0  # the first file ends with 60
     assert index.remove_before(61) == 1
     assert index.remove_before(10_000) == 1
@@ -242,7 +247,7 @@ def test_a_file_of_another_size_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "index" / "notes").write_bytes(b"x")
     index = index_at(tmp_path)
     assert index.files == []
-    index.put([("T", ("a",), 1)], NOW)
+    put_keys(index, "T", ("a",), 1, NOW)
     assert find(index, "a") == [1]
     index.close()
     assert (tmp_path / "index" / "20230101000000000").read_bytes() == b"short"
@@ -255,13 +260,13 @@ def test_a_file_of_another_size_is_left_alone(tmp_path: Path) -> None:
 def test_a_cut_takes_back_the_newest_items_over_all_files(tmp_path: Path, keep: int) -> None:
     index = index_at(tmp_path)
     for number in range(20):
-        index.put([("T", (("a", "b", "k")[number % 3],), number)], NOW + number * 1000)
+        put_keys(index, "T", (("a", "b", "k")[number % 3],), number, NOW + number * 1000)
     assert index.cut(keep) == 20 - keep
     kept = [*find(index, "a"), *find(index, "b"), *find(index, "k")]
     assert sorted(kept) == list(range(keep))
     assert index.end_offset == keep - 1
     for number in range(keep, 20):
-        index.put([("T", ("a",), number)], NOW + number * 1000)
+        put_keys(index, "T", ("a",), number, NOW + number * 1000)
     assert find(index, "a")[: 20 - keep] == list(reversed(range(keep, 20)))
     index.close()
 
@@ -269,7 +274,7 @@ def test_a_cut_takes_back_the_newest_items_over_all_files(tmp_path: Path, keep: 
 def test_a_cut_goes_on_before_a_last_file_that_is_still_empty(tmp_path: Path) -> None:
     index = index_at(tmp_path)
     for number in range(7):
-        index.put([("T", ("a",), number)], NOW)
+        put_keys(index, "T", ("a",), number, NOW)
     index.close()
     empty = tmp_path / "index" / "29991231235959999"
     empty.write_bytes(bytes(40 + 4 * SLOTS + 20 * ITEMS))
@@ -285,7 +290,7 @@ def test_items_that_the_header_does_not_count_are_found_by_a_cut(
 ) -> None:
     index = index_at(tmp_path)
     for number in range(6):
-        index.put([("T", ("a",), number * 10 + 1)], NOW)
+        put_keys(index, "T", ("a",), number * 10 + 1, NOW)
     index.close()
     with open(only_file(tmp_path), "r+b") as file:
         file.seek(36)
@@ -306,7 +311,7 @@ def test_a_damaged_chain_ends_and_new_items_are_found(
 ) -> None:
     index = index_at(tmp_path)
     for number in range(5):
-        index.put([("T", ("a",), number)], NOW)
+        put_keys(index, "T", ("a",), number, NOW)
     index.close()
     at = {"slot": 40 + 4 * 6, "previous": 80 + 20 * 5 + 16, "count": 36}[place]
     with open(only_file(tmp_path), "r+b") as file:
@@ -315,7 +320,7 @@ def test_a_damaged_chain_ends_and_new_items_are_found(
     index = index_at(tmp_path)
     assert set(find(index, "a")) <= set(range(5))
     assert len(find(index, "a")) <= 7
-    index.put([("T", ("a",), 99)], NOW)
+    put_keys(index, "T", ("a",), 99, NOW)
     assert find(index, "a")[0] == 99
     index.cut(50)
     assert 99 not in find(index, "a")
@@ -331,7 +336,7 @@ def test_noise_in_a_file_neither_loops_nor_raises(tmp_path: Path, seed: int) -> 
     index = index_at(tmp_path)
     for key in ("a", "b", "k"):
         assert len(find(index, key)) <= ITEMS
-    index.put([("T", ("a",), 5)], NOW)
+    put_keys(index, "T", ("a",), 5, NOW)
     index.cut(0)
     index.close()
 
@@ -347,15 +352,15 @@ def test_a_full_disk_is_an_error_and_the_message_can_be_put_again(
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", no_space)
         with pytest.raises(OSError, match="No space left"):
-            index.put([("T", ("a",), 1)], NOW)
+            put_keys(index, "T", ("a",), 1, NOW)
     assert (index.files, len(os.listdir("/proc/self/fd"))) == ([], before)
-    index.put([("T", ("a",), 1)], NOW)
+    put_keys(index, "T", ("a",), 1, NOW)
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", no_space)
         with pytest.raises(OSError, match="No space left"):
             for number in range(2, 9):
-                index.put([("T", ("a",), number)], NOW)
+                put_keys(index, "T", ("a",), number, NOW)
     for number in range(2, 9):
-        index.put([("T", ("a",), number)], NOW)
+        put_keys(index, "T", ("a",), number, NOW)
     assert set(find(index, "a")) == set(range(1, 9))
     index.close()
