@@ -15,6 +15,7 @@ from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.residency import Residency
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.tags import TagExpression
@@ -27,6 +28,7 @@ MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _FILLER_SIZE = layout.FILLER_SIZE
 _iterate = layout.ENTRY.iter_unpack
+_physical = layout.LONG.unpack_from  # of an entry
 _identity = layout.RECORD_IDENTITY.unpack_from
 _identity_size = layout.RECORD_IDENTITY.size
 _MAGIC = layout.MAGIC_V1
@@ -60,11 +62,13 @@ class MessageFinder:
         maximum: int,
         expression: Expression,
         bulk_bytes: int = 0,
+        present: Residency | None = None,
     ) -> Found:
         """The records for a pull: code, next offset, (physical offset, size) ranges, count,
         size.
 
         With ``bulk_bytes`` up to so many bytes, of what is in memory (mq.daemons.broker.bulk).
+        Raises NotInMemory if ``present`` says that a disk would have to be waited for.
         """
         end = queue.readable
         if offset >= end or offset < queue.minimum:
@@ -80,6 +84,9 @@ class MessageFinder:
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
             return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
+        if present is not None:
+            last = 0 if bulk_bytes else min(len(entries) - _ENTRY_SIZE, (wanted - 1) * _ENTRY_SIZE)
+            present.require(*_physical(entries), *_physical(entries, last))
         if isinstance(expression, PropertyExpression):
             return self._select(queue, offset, entries, expression, wanted, most_bytes)
         codes = expression.codes
@@ -187,7 +194,7 @@ class MessageFinder:
     ) -> Found | None:
         """The answer to a pull that may get a large reply; None if entries are not as they should
         be, or the disk would have to be waited for while they are looked at."""
-        (physical,) = layout.LONG.unpack_from(entries)
+        (physical,) = _physical(entries)
         if self._log.written - physical > self._warm_bytes and offset < queue.trusted:
             return None
         taken = bulk.take(self._log, queue, entries, offset, most_bytes)
@@ -206,7 +213,7 @@ class MessageFinder:
         most_bytes: int,
     ) -> Found:
         """The answer when the records themselves have to be looked into."""
-        (physical,) = layout.LONG.unpack_from(entries)
+        (physical,) = _physical(entries)
         if self._log.written - physical > self._warm_bytes:
             config = self._store_config()
             wanted = min(wanted, config.max_transfer_count_on_message_in_disk)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerConfig
@@ -24,6 +24,7 @@ from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.residency import NotInMemory, Residency
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
@@ -75,6 +76,7 @@ class PullHandlers:
         self._stats = stats
         self._log = store.log
         self._queues: dict[tuple[str, str], ConsumeQueue] = {}
+        self._residency = Residency(store.log)
         self._cold_reads: set[asyncio.Task[None]] = set()
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
@@ -104,7 +106,7 @@ class PullHandlers:
 
     def pull(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
         """A pull whose header came in JSON."""
-        self._pull(header, channel, may_hold=True)
+        self._pull(header, channel, may_hold=True, present=self._residency)
 
     def pull_other(self, command: Command, channel: Channel) -> None:
         """A pull whose header came in RocketMQ's binary form."""
@@ -114,13 +116,19 @@ class PullHandlers:
             "extFields": dict(command.fields),
         }
         try:
-            self._pull(header, channel, may_hold=True)
+            self._pull(header, channel, may_hold=True, present=self._residency)
         except KeyError as error:
             raise RemoteProtocolError(f"the header lacks the field {error}") from None
         except (TypeError, ValueError, struct.error) as error:
             raise RemoteProtocolError(f"a field of the header is malformed: {error}") from None
 
-    def _pull(self, header: dict[str, object], channel: Channel, may_hold: bool) -> None:
+    def _pull(
+        self,
+        header: dict[str, object],
+        channel: Channel,
+        may_hold: bool,
+        present: Residency | None = None,
+    ) -> None:
         fields = header["extFields"]
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
@@ -140,7 +148,11 @@ class PullHandlers:
             self._check_group(group)
         expression = self._expression(fields, sys_flag, group, topic)
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
-        found = self._find(queue, offset, maximum, expression, bulk_bytes)
+        try:
+            found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
+        except NotInMemory as absent:
+            self._in_thread(self._pull_once_there(absent, header, channel, may_hold))
+            return
         code, next_offset, ranges, count, _ = found
         # Behind a gap in the queue there is something: only at the end is it worth waiting.
         waits = code == NOT_FOUND and next_offset == offset
@@ -320,13 +332,23 @@ class PullHandlers:
         return not flag & ONE_WAY and len(held_pulls(channel)) < MOST_HELD
 
     def _wait_is_over(self, pull: HeldPull) -> None:
+        self._pull_late(pull.request, pull.channel, may_hold=False)
+
+    def _pull_late(self, header: dict[str, object], channel: Channel, may_hold: bool) -> None:
         try:
-            self._pull(pull.request, pull.channel, may_hold=False)
+            self._pull(header, channel, may_hold)
         except Refused as refused:  # its topic or group was changed while it waited
-            opaque = pull.request["opaque"]
+            opaque = header["opaque"]
             assert isinstance(opaque, int)
             command = Command(RequestCode.PULL_MESSAGE, opaque=opaque)
-            pull.channel.reply(command, refused.code, remark=refused.remark)
+            channel.reply(command, refused.code, remark=refused.remark)
+
+    async def _pull_once_there(
+        self, absent: NotInMemory, header: dict[str, object], channel: Channel, may_hold: bool
+    ) -> None:
+        await self._residency.bring_in(absent)
+        if not channel.closed:
+            self._pull_late(header, channel, may_hold)
 
     def _read_cold(
         self,
@@ -337,7 +359,10 @@ class PullHandlers:
         counter: GroupCounter,
     ) -> None:
         """Read in a thread what is probably not in memory: the loop must not wait for a disk."""
-        task = asyncio.ensure_future(self._answer_cold(header, channel, queue, found, counter))
+        self._in_thread(self._answer_cold(header, channel, queue, found, counter))
+
+    def _in_thread(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._cold_reads.add(task)
         task.add_done_callback(self._cold_reads.discard)
 

@@ -118,6 +118,11 @@ class CommitLog:
             return None
         return file.view[offset - file.start : offset - file.start + size]
 
+    def is_in_memory(self, offset: int) -> bool:
+        """Whether the byte at an offset can be read without waiting for a disk, or is not there."""
+        file = self.file_at(offset)
+        return file is None or file.is_in_memory(offset - file.start)
+
     def record_at(self, offset: int) -> memoryview | None:
         """The record that begins at an offset, or None if none does."""
         start = self.view(offset, layout.RECORD_START.size)

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 _CREATED_MODE = 0o644
+_READ_AT_ONCE = 1024 * 1024  # bytes; in smaller pieces a disk is asked more often
 
 
 def extent_end(descriptor: int, position: int = 0) -> int:
@@ -67,6 +68,30 @@ class MappedFile:
         if self.descriptor < 0:
             raise OSError(errno.EBADF, "closed while it was read", str(self.path))
         return data
+
+    def is_in_memory(self, position: int) -> bool:
+        """Whether a byte can be read without waiting for a disk.
+
+        Also true where the file system cannot tell, and for a file that has been closed.
+        """
+        try:
+            os.preadv(self.descriptor, (bytearray(1),), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        return True
+
+    def bring_in(self, position: int, size: int) -> None:
+        """Have a part of the file read into memory, and wait for its first byte.
+
+        For a thread: it lets the GIL go. Raises OSError.
+        """
+        end = min(position + size, self.size)
+        for start in range(position, end, _READ_AT_ONCE):
+            length = min(_READ_AT_ONCE, end - start)
+            os.posix_fadvise(self.descriptor, start, length, os.POSIX_FADV_WILLNEED)
+        os.pread(self.descriptor, 1, position)
 
     def clear_after(self, position: int) -> None:
         """Make everything from a position on a hole again; needs no space on the disk."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import layout, residency
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY
 from mq.protocol.tags import tags_code
@@ -22,7 +22,7 @@ from tests.daemons.broker.pulls import (
     serve,
     start_pull,
 )
-from tests.daemons.broker.store.stores import put
+from tests.daemons.broker.store.stores import evict, put
 from tests.daemons.peer import Peer
 
 FOUND = ResponseCode.SUCCESS
@@ -58,6 +58,25 @@ def test_a_queue_with_messages_answers_as_java(
         assert (reply.fields["minOffset"], reply.fields["maxOffset"]) == ("0", "5")
         assert reply.fields["suggestWhichBrokerId"] == "0"
         assert bodies(reply) == (numbered(5)[offset:] if code == FOUND else [])
+
+    serve(tmp_path, script)
+
+
+def test_messages_that_are_not_in_memory_are_answered_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residency, "_RECENT", 0)
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*numbered(50))
+        await broker.store.flusher.drain()
+        evict(broker.store.log)
+        assert not broker.store.log.is_in_memory(0)
+        for offset in (40, 0):
+            reply = await pull(peer, request(offset))
+            assert outcome(reply) == (FOUND, min(offset + 32, 50))
+            assert bodies(reply) == numbered(50)[offset : offset + 32]
+        assert broker.store.log.is_in_memory(0)
 
     serve(tmp_path, script)
 

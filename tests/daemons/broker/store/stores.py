@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.command import RESPONSE, Command
@@ -185,3 +187,20 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int = 0) -> None:
         return written
 
     monkeypatch.setattr(os, "pwrite", write)
+
+
+def evict(log: CommitLog) -> None:
+    """Take what was written of a log out of memory, as a machine does that needs it otherwise."""
+    probe = MappedFile(log.paths[0] / "probe", 0, 4096)
+    probe.write(b"x", 0)
+    _evict(probe)
+    if probe.is_in_memory(0):
+        pytest.skip("the file system keeps everything in memory")
+    probe.delete()
+    for file in log.files:
+        _evict(file)
+
+
+def _evict(file: MappedFile) -> None:
+    file.sync()
+    os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
