@@ -15,6 +15,8 @@ The setting `mq_broker_settings` (a list of name=value lines in the ini file) is
 """
 
 import asyncio
+import random
+import socket
 import threading
 import time
 import uuid
@@ -35,6 +37,7 @@ T = TypeVar("T")
 _SETTINGS = "mq_broker_settings"
 _PAUSE = 0.01  # seconds between two looks at what a test waits for
 _START_SECONDS = 30.0
+_PORTS = range(12_000, 20_000, 4)
 
 
 class RunningBroker:
@@ -50,7 +53,7 @@ class RunningBroker:
         """
         self.folder = folder
         self._settings = dict(settings or {})
-        self._ports = (0, 0)
+        self._ports: tuple[int, int] | None = None  # of both, the same after a restart
         self._pair: Standalone
         self._session: Session
 
@@ -148,6 +151,7 @@ class RunningBroker:
 
     def start(self) -> None:
         """Start both; back when they serve."""
+        self._ports = self._ports or _free_ports()
         self._loop = _event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mq", daemon=True)
         self._thread.start()
@@ -158,7 +162,9 @@ class RunningBroker:
             raise
 
     def stop(self) -> None:
-        """Stop both; what they have stored stays in the folder."""
+        """Stop both; what they have stored stays in the folder. Safe to call again."""
+        if self._loop.is_closed():
+            return
         try:
             self._run(self._close, _START_SECONDS)
         finally:
@@ -175,6 +181,7 @@ class RunningBroker:
         from mq.client.session import Session
         from mq.daemons.standalone import Standalone
 
+        assert self._ports is not None
         name_server_port, broker_port = self._ports
         pair = Standalone(
             self.folder,
@@ -183,7 +190,6 @@ class RunningBroker:
             properties=self._settings,
         )
         self._pair = await pair.__aenter__()
-        self._ports = (_port(self.name_server), _port(self.address))
         self._session = await Session(self.name_server).__aenter__()
 
     async def _close(self) -> None:
@@ -247,8 +253,27 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return factory() if factory is not None else asyncio.new_event_loop()
 
 
-def _port(address: str) -> int:
-    return int(address.rpartition(":")[2])
+def _free_ports() -> tuple[int, int]:
+    """Ports of a name server and a broker, which listens two below its own, too.
+
+    Not of those that the system gives to outgoing connections, which might take one in a restart.
+    """
+    firsts = list(_PORTS)
+    random.SystemRandom().shuffle(firsts)  # a seed would have processes side by side pick the same
+    for first in firsts:
+        if all(_is_free(first + number) for number in (0, 1, 3)):
+            return first, first + 3
+    raise OSError(f"no free ports from {_PORTS.start} to {_PORTS.stop}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:

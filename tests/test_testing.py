@@ -1,5 +1,6 @@
 """The pytest plugin, as a project uses it that has mq installed."""
 
+import socket
 import subprocess
 import sys
 import time
@@ -104,6 +105,27 @@ def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) 
         RunningBroker(tmp_path, {"defaultTopicQueueNums": "many"}).start()
     with RunningBroker(tmp_path) as broker, BlockingSession(broker.name_server) as session:
         assert broker.name_server in session.name_servers
+
+
+def test_a_restart_needs_no_port_that_the_system_may_give_away(tmp_path: Path) -> None:
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    with RunningBroker(tmp_path) as broker:
+        addresses = (broker.name_server, broker.address)
+        assert all(int(address.rpartition(":")[2]) < ephemeral for address in addresses)
+        broker.restart()
+        assert (broker.name_server, broker.address) == addresses
+
+
+def test_a_broker_whose_port_was_taken_meanwhile_says_so_once(tmp_path: Path) -> None:
+    with RunningBroker(tmp_path) as broker:
+        port = int(broker.address.rpartition(":")[2])
+        broker.stop()
+        with (
+            socket.create_server(("127.0.0.1", port)),
+            pytest.raises(OSError, match=f"{port}: another process does already"),
+        ):
+            broker.start()
+        broker.stop()
 
 
 def test_it_starts_in_a_fraction_of_a_second(tmp_path: Path) -> None:
