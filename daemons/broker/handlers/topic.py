@@ -149,8 +149,11 @@ class TopicHandlers:
         await self._announced()
         return command.reply()
 
-    def delete(self, command: Command, channel: Channel) -> Command:
-        """Delete a topic with its queues and the offsets in it."""
+    async def delete(self, command: Command, channel: Channel) -> Command:
+        """Delete a topic with its queues and the offsets in it.
+
+        When it is answered, no registration that still has it is on its way to a name server.
+        """
         check_master(self._settings)
         header = DeleteTopicRequestHeader.decode(command.fields)
         self._check_name(header.topic)
@@ -161,6 +164,7 @@ class TopicHandlers:
         # Java keeps them: a topic made again under that name would then be consumed from where
         # the old one was left, not from its beginning.
         self._offsets.remove_topic(header.topic)
+        await self._announced()
         return command.reply()
 
     def all_topics(self, command: Command, channel: Channel) -> Command:

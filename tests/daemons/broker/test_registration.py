@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.admin import Admin
+from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registration import Registration, address_server_url, fetch_text
 from mq.daemons.broker.topics import Topics, new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.service import Tasks
+from mq.protocol.bodies import TopicConfig
+from mq.testing import RunningBroker
 from tests.daemons.peer import PATIENCE
 
 Script = Callable[["Setup"], Awaitable[None]]
@@ -307,3 +311,23 @@ def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
         silent.close()
 
     run(tmp_path, script)
+
+
+def test_when_a_deletion_is_answered_the_name_servers_know(tmp_path: Path) -> None:
+    """So no registration that still has the topic is on its way, to bring it back."""
+    names = [f"topic-{n}" for n in range(4000)]  # a registration takes several writes
+
+    async def script(broker: RunningBroker) -> None:
+        async with Session(broker.name_server) as session:
+            admin = Admin(session)
+            drop = {"deleteTopicWithBrokerRegistration": "true"}
+            await admin.update_name_server_config(broker.name_server, drop)
+            made = [TopicConfig(topic_name=name) for name in names]
+            await admin.create_topics(broker.address, made)
+            assert set(names) <= set((await admin.topic_list()).topic_list)
+            for name in names[:5]:
+                await admin.delete_topic_in_broker(broker.address, name)
+                assert name not in (await admin.topic_list()).topic_list
+
+    with RunningBroker(tmp_path) as broker:
+        asyncio.run(script(broker))
