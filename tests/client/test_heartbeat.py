@@ -13,11 +13,12 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.message import Message, StoredMessage
+from tests.interop.peers import free_port
 
 PATIENCE = 20.0
 
 
-def broker_on(root: Path, name_server: str, port: int = 0) -> Broker:
+def broker_on(root: Path, name_server: str, port: int) -> Broker:
     settings = {
         "listenPort": str(port),
         "brokerIP1": "127.0.0.1",
@@ -47,8 +48,8 @@ def test_a_restarted_broker_is_told_of_producers_and_consumers_without_waiting_f
         async with NameServer(NamesrvSettings.load(None, files)) as name_server:
             where = name_server.address
             async with AsyncExitStack() as first, Producer(where, "senders") as producer:
-                broker = await first.enter_async_context(broker_on(tmp_path, where))
-                port = broker.port
+                port = free_port()  # not one that a connection may take while it restarts
+                broker = await first.enter_async_context(broker_on(tmp_path, where, port))
                 await producer.send(Message("orders", b"one"))
                 await until(lambda: "senders" in broker.producers.groups, "the producer is unknown")
                 async with Consumer(where, "readers", {"orders": "*"}, listener=listen):

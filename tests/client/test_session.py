@@ -1,5 +1,4 @@
 import asyncio
-import socket
 
 import pytest
 
@@ -22,6 +21,7 @@ from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.client.scripted import name_server, routes, scripted, until
+from tests.interop.peers import free_port
 
 ECHO = 901
 SILENT = 902
@@ -115,9 +115,7 @@ def test_a_broken_connection_fails_what_waits_and_the_next_request_connects_agai
 
 
 def closed_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def test_nobody_at_the_address_is_a_connect_error_that_names_it() -> None:

@@ -1,5 +1,4 @@
 import asyncio
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 from mq.testing import RunningBroker
 from tests.cli.support import Finished, Mq
+from tests.interop.peers import free_port
 
 TOPIC = "Orders"
 
@@ -24,13 +24,6 @@ def mq(mq_broker: RunningBroker, tmp_path: Path) -> Mq:
 
 def found(done: Finished, check: str) -> list[dict[str, Any]]:
     return [row for row in done.json["data"] if row["check"] == check]
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
 
 
 def test_a_cluster_that_is_well_has_no_problems(mq: Mq, mq_broker: RunningBroker) -> None:

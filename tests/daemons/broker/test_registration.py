@@ -21,6 +21,7 @@ from mq.daemons.service import Tasks
 from mq.protocol.bodies import TopicConfig
 from mq.testing import RunningBroker
 from tests.daemons.peer import PATIENCE
+from tests.interop.peers import free_port
 
 Script = Callable[["Setup"], Awaitable[None]]
 
@@ -117,12 +118,7 @@ def test_a_dead_name_server_delays_no_other_and_is_told_all_when_it_comes(
     monkeypatch.setattr("mq.daemons.broker.registration.RETRY_PERIOD", 0.02)
 
     async def script(setup: Setup) -> None:
-        async with NameServer(
-            NamesrvSettings.load(
-                None, {"listenPort": "0", "kvConfigPath": str(tmp_path / "gone.json")}
-            )
-        ) as server:
-            port = server.port  # free again a moment later
+        port = free_port()
         late = f"127.0.0.1:{port}"
         setup.settings.broker = setup.settings.broker.replace(
             namesrv_addr=f"{late};{setup.servers[0].address}"

@@ -12,6 +12,7 @@ from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.routes import Registration, Routes
 from mq.protocol.bodies import DataVersion, TopicConfig
+from tests.interop.peers import free_port
 
 ADDRESS = "10.0.0.1:10911"
 START = "00112233445566aa"
@@ -148,8 +149,8 @@ def test_a_taken_udp_port_is_warned_about_and_the_name_server_serves(
 ) -> None:
     async def main() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
+            port = free_port()
+            taken.bind(("127.0.0.1", port))
             overrides = {"listenPort": str(port), "kvConfigPath": str(tmp_path / "kv.json")}
             async with NameServer(NamesrvSettings.load(None, overrides)) as server:
                 assert server.port == port
