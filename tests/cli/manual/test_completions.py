@@ -123,11 +123,11 @@ zpty z zsh -f -i
 line() { local text; zpty -r z text '*READY*' >/dev/null; }
 zpty -w z "PS1= PS2= RPS1=; unsetopt zle_bracketed_paste; fpath=($1 \\$fpath)"
 zpty -w z 'autoload -Uz compinit; compinit -u -D; bindkey "^I" complete-word'
-zpty -w z 'show() { zle -R; print -rn -- "<<$BUFFER>>"; BUFFER=; zle accept-line; }'
+zpty -w z 'show() { zle -R; print -rn -- "<<$BUFFER>>"SHO""WN; BUFFER=; zle accept-line; }'
 zpty -w z 'zle -N show; bindkey "^X" show; stty -echo; print READY''NOW'
 zpty -r z text '*READYNOW*' >/dev/null
 zpty -w -n z "$2"$'\\t\\x18'
-zpty -r z text '*>>*'
+zpty -r z text '*SHOWN*'
 print -r -- $text
 zpty -d z
 """
