@@ -15,6 +15,7 @@ The setting `mq_broker_settings` (a list of name=value lines in the ini file) is
 """
 
 import asyncio
+import errno
 import random
 import socket
 import threading
@@ -261,18 +262,21 @@ def _free_ports() -> tuple[int, int]:
     firsts = list(_PORTS)
     random.SystemRandom().shuffle(firsts)  # a seed would have processes side by side pick the same
     for first in firsts:
-        if all(_is_free(first + number) for number in (0, 1, 3)):
+        if all(is_free(first + number) for number in (0, 1, 3)):
             return first, first + 3
     raise OSError(f"no free ports from {_PORTS.start} to {_PORTS.stop}")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody has this TCP port of loopback."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
     return True
 
 

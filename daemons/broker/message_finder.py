@@ -6,7 +6,7 @@ which their neighbours tell.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
 from mq.daemons.broker import bulk
@@ -100,6 +100,19 @@ class MessageFinder:
             )
             if found is not None:
                 return found
+        return self._take_checked(queue, entries, offset, codes, wanted, most_bytes)
+
+    def _take_checked(
+        self,
+        queue: ConsumeQueue,
+        entries: bytes,
+        offset: int,
+        codes: Collection[int],
+        wanted: int,
+        most_bytes: int,
+    ) -> Found:
+        """The answer with each record looked at; with codes only those whose tags have one."""
+        config = self._store_config()
         log = self._log
         written = log.written
         minimum = log.minimum

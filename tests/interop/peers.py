@@ -4,7 +4,6 @@ Everything runs below a directory that the test gives (its HOME, store and logs)
 its own, in a process group that ends with the context manager or with this process.
 """
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+
+from mq.testing import is_free
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "java"
@@ -113,21 +114,9 @@ _ports = _deck()
 def free_port() -> int:
     """Return a port P such that P-2 (the broker's fast port), P and P+1 (its HA port) are free."""
     for port in islice(_ports, 500):
-        if all(_is_free(neighbour) for neighbour in range(port - 2, port + 2)):
+        if all(is_free(neighbour) for neighbour in range(port - 2, port + 2)):
             return port
     raise RuntimeError("no four free ports in a row between 20000 and 32000")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return False
-            raise
-    return True
 
 
 class Process:

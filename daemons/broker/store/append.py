@@ -207,15 +207,18 @@ class Appender:
         host, topic_field = self.store_host, queue.topic_field
         fixed = _HEAD_SIZE + len(topic_field) + len(born_host) + len(host) - 2 * _IPV4_HOST
         sizes = [fixed + len(body) + len(field) for body, field, *_ in messages]
-        self.reserve(sum(sizes))
+        total = sum(sizes)
+        self.reserve(total)
         batch = self._batch
         if not batch.parts:
             self._open(batch)
-        sys_flag |= self._sys_flag
-        if len(born_host) != _IPV4_HOST:
-            sys_flag |= layout.SYS_FLAG_BORN_IPV6
         common = layout.pack_common(
-            sys_flag, born_timestamp, born_host, batch.timestamp, host, reconsume_times
+            self._with_hosts(sys_flag, born_host),
+            born_timestamp,
+            born_host,
+            batch.timestamp,
+            host,
+            reconsume_times,
         )
         pack_head = layout.record_head_around(len(common)).pack
         parts, keyed, extend, entries = batch.parts, batch.keyed, self.extend, []
@@ -234,7 +237,7 @@ class Appender:
             for key in keys:
                 keyed.append((key, position))
         queue.append_all(entries)
-        queue.put_bytes += sum(sizes)
+        queue.put_bytes += total
         batch.touched[queue] = queue.appended
         return physicals, first
 
@@ -384,13 +387,17 @@ class Appender:
             f"store refused: cannot write the commit log: {error}",
         )
 
+    def _with_hosts(self, sys_flag: int, born_host: bytes) -> int:
+        """A system flag that says which families the hosts of a record are of."""
+        if len(born_host) != _IPV4_HOST:
+            sys_flag |= layout.SYS_FLAG_BORN_IPV6
+        return sys_flag | self._sys_flag
+
     def _pack_any_head(self, head: tuple[int | bytes, ...]) -> bytes:
         """A record's head when one of its hosts is an IPv6 address."""
         born_host, store_host = head[9], head[11]
         assert isinstance(born_host, bytes) and isinstance(store_host, bytes)
-        sys_flag = int(head[7]) | self._sys_flag
-        if len(born_host) != _IPV4_HOST:
-            sys_flag |= layout.SYS_FLAG_BORN_IPV6
+        sys_flag = self._with_hosts(int(head[7]), born_host)
         common = layout.pack_common(
             sys_flag, int(head[8]), born_host, int(head[10]), store_host, *map(int, head[12:14])
         )

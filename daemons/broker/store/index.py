@@ -105,7 +105,7 @@ class IndexFile:
 
     @property
     def full(self) -> bool:
-        return self.count >= self._capacity
+        return self.room <= 0
 
     def _item_at(self, number: int) -> int:
         return self._items_at + _ITEM.size * number

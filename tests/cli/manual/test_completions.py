@@ -120,7 +120,6 @@ def test_fish_completes(cluster: Mq, tmp_path: Path) -> None:
 ZSH = """
 zmodload zsh/zpty
 zpty z zsh -f -i
-line() { local text; zpty -r z text '*READY*' >/dev/null; }
 zpty -w z "PS1= PS2= RPS1=; unsetopt zle_bracketed_paste; fpath=($1 \\$fpath)"
 zpty -w z 'autoload -Uz compinit; compinit -u -D; bindkey "^I" complete-word'
 zpty -w z 'show() { zle -R; print -rn -- "<<$BUFFER>>"SHO""WN; BUFFER=; zle accept-line; }'
