@@ -105,6 +105,8 @@ class _Peer(asyncio.Protocol):
         if self._error is not None:
             transport.abort()
             return
+        if self._session.dead_after is not None:
+            _end_when_dead(transport.get_extra_info("socket"), self._session.dead_after)
         self._flush()
 
     def request(
@@ -243,14 +245,18 @@ class Session(Caller):
         unit_name: str | None = None,
         credentials: "AccessKey | None" = None,
         tls: "ssl.SSLContext | None" = None,
+        dead_after: float | None = None,
     ) -> None:
         """`instance` sets this client's part of the client id; by default it is unique.
 
         `unit_name` is the unit of a cluster that spans several; messages say then that they are
         of a unit. Both timeouts are in seconds. Raises ClientError for addresses that are none.
+        A connection ends when the peer's machine has acknowledged nothing for `dead_after` seconds,
+        where the system can tell.
         """
         super().__init__(namesrv, timeout=timeout, credentials=credentials, tls=tls)
         self.connect_timeout = connect_timeout
+        self.dead_after = dead_after
         self.unit_name = unit_name if unit_name and unit_name.strip() else None
         self._instance = instance or f"{os.getpid()}#{next(_instances)}#{time.time_ns():x}"
         self._client_id: str | None = None
@@ -407,6 +413,12 @@ class Session(Caller):
         """Stands for the connection there is to an address: another one is another object."""
         return self._peers.get(address)
 
+    async def disconnected(self, address: str) -> None:
+        """Wait until the connection there is to an address has ended."""
+        peer = self._peers.get(address)
+        if peer is not None:
+            await asyncio.shield(peer.ended)
+
     def drop_peer(self, peer: _Peer) -> None:
         """Forget a connection that has ended. For the connections of this session."""
         if self._peers.get(peer.address) is peer:
@@ -422,6 +434,16 @@ class Session(Caller):
                 # A route that cannot be had now stays as it is; who needs it will see the error.
                 with contextlib.suppress(MQError):
                     await self._fetch_route(topic)
+
+
+def _end_when_dead(sock: socket.socket, seconds: float) -> None:
+    """Have the kernel probe a silent connection each second, and end one that leads nowhere."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, int(seconds)))
 
 
 def _own_host(peer: str) -> str:

@@ -5,7 +5,8 @@ It goes to the UDP port with the number of the name server's TCP port and is one
     {"cluster": …, "broker": …, "id": 0, "address": "10.0.0.1:10911", "start": "16 hex digits"}
 
 `start` is made anew at every start of a broker and told to the name server when the broker
-registers, over TCP, in the field START_FIELD of REGISTER_BROKER, which Java ignores.
+registers, over TCP, in the field START_FIELD of REGISTER_BROKER, which Java ignores. So is the
+pause between two beacons, in ms, in INTERVAL_FIELD: a name server waits for a few of them at least.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from typing import Self
 import orjson
 
 START_FIELD = "livenessBeaconStart"
+INTERVAL_FIELD = "livenessBeaconIntervalMillis"
+MISSED_BEACONS = 3  # so many in a row are more than one lost datagram
 MOST_BYTES = 1024  # of a datagram; names are at most 255 bytes
 
 

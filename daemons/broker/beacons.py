@@ -1,8 +1,4 @@
-"""Showing the name servers by UDP, every second, that this broker lives.
-
-Also registers again soon where a name server has closed the connection: it has been restarted, or
-took this broker for dead while its machine stood still.
-"""
+"""Showing the name servers by UDP, every second, that this broker lives."""
 
 import asyncio
 import logging
@@ -10,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from mq.daemons.beacon import Beacon
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.registration import NameServerLink, Registration
+from mq.daemons.broker.name_server_link import NameServerLink
+from mq.daemons.broker.registration import Registration
 
 if TYPE_CHECKING:
     from asyncio_dgram.aio import DatagramClient
@@ -52,10 +49,7 @@ class Beacons:
                 stream.close()
 
     async def _send(self, link: NameServerLink, data: bytes) -> None:
-        if not link.answers:
-            return
-        if not link.session.is_connected(link.address):
-            self._registration.register_again(link)
+        if not link.answers or not link.session.is_connected(link.address):
             return
         from asyncio_dgram import TransportClosed
 

@@ -1,5 +1,6 @@
 """The topics of a broker, kept in config/topics.json.
 
+A table is never changed once others can see it: a change puts another one in its place.
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
 of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
@@ -13,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 
 import orjson
@@ -203,14 +205,15 @@ class Topics:
     def set_ordered(self, ordered: Iterable[str]) -> None:
         """Mark exactly these topics as ordered, as the name servers say."""
         wanted = set(ordered)
-        differing = [t for t in self.table.values() if t.order != (t.topic_name in wanted)]
-        if not differing:
-            return
-        for topic in differing:
-            topic.order = topic.topic_name in wanted
-            self._texts.pop(topic.topic_name, None)
-            log.info("topic %s: order=%s", topic.topic_name, topic.order)
-        self._save(self.table)
+        table = dict(self.table)
+        for topic in self.table.values():
+            if topic.order != (topic.topic_name in wanted):
+                changed = table[topic.topic_name] = copy(topic)
+                changed.order = not topic.order
+                self._texts.pop(topic.topic_name, None)
+                log.info("topic %s: order=%s", topic.topic_name, changed.order)
+        if any(table[name] is not topic for name, topic in self.table.items()):
+            self._save(table)
 
     def set_unit_flag(self, name: str, flag: int, value: bool) -> None:
         """Set or clear a bit of topicSysFlag, UNIT or UNIT_SUB."""
@@ -220,6 +223,7 @@ class Topics:
             return
         changed = topic.topic_sys_flag | flag if value else topic.topic_sys_flag & ~flag
         if changed != topic.topic_sys_flag:
+            topic = copy(topic)
             topic.topic_sys_flag = changed
             self._put_soon(topic)
 

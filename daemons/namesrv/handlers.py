@@ -3,15 +3,16 @@
 import logging
 from collections.abc import Callable
 
-from mq.daemons.beacon import START_FIELD
+from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
 from mq.daemons.config import ConfigError, NotUpdatable
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
-from mq.daemons.namesrv.routes import Registration, Routes
+from mq.daemons.namesrv.routes import OutOfOrder, Registration, Routes
 from mq.daemons.properties import read_properties
 from mq.daemons.registration_body import body_crc32, decompress
+from mq.daemons.registration_order import RegistrationOrder
 from mq.protocol.bodies import (
     BrokerMemberGroup,
     DataVersion,
@@ -58,6 +59,10 @@ WITH_FILTER_SERVERS = version_number("V3_0_11")
 # From it on clients read standard JSON, whether or not they say so.
 STANDARD_JSON = version_number("V4_9_4")
 WITH_MAPPINGS = version_number("V5_0_0")
+
+# A broker that says that its beacons are rarer than this is watched as if they were not: silence of
+# a few minutes ends any broker.
+LONGEST_BEACON_INTERVAL = 40.0
 
 # Java appends this to the remark of an unknown topic, and its users search for it.
 HELP = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -158,26 +163,30 @@ class BrokerHandlers:
         wrapper = body.topic_config_serialize_wrapper
         timeout = header.heartbeat_timeout_millis
         start = command.fields.get(START_FIELD)
-        _watch(channel, self._routes)
-        master, ha_address = self._routes.register(
-            Registration(
-                cluster=header.cluster_name,
-                broker_name=header.broker_name,
-                address=header.broker_addr,
-                broker_id=header.broker_id,
-                ha_address=header.ha_server_addr,
-                data_version=wrapper.data_version,
-                topics=wrapper.topic_config_table,
-                filter_servers=(
-                    body.filter_server_list if command.version >= WITH_FILTER_SERVERS else None
-                ),
-                mappings=wrapper.topic_queue_mapping_info_map or {},
-                timeout=None if timeout is None else timeout / 1000,
-                beacon_source=None if start is None else (start, channel.remote_address[0]),
+        told = Registration(
+            cluster=header.cluster_name,
+            broker_name=header.broker_name,
+            address=header.broker_addr,
+            broker_id=header.broker_id,
+            ha_address=header.ha_server_addr,
+            data_version=wrapper.data_version,
+            topics=wrapper.topic_config_table,
+            filter_servers=(
+                body.filter_server_list if command.version >= WITH_FILTER_SERVERS else None
             ),
-            channel,
-            drop_missing_topics=self._settings.namesrv.delete_topic_with_broker_registration,
+            mappings=wrapper.topic_queue_mapping_info_map or {},
+            timeout=None if timeout is None else timeout / 1000,
+            beacon_source=None if start is None else (start, channel.remote_address[0]),
+            beacon_interval=_beacon_interval(command.fields.get(INTERVAL_FIELD, "")),
+            order=RegistrationOrder.decode(command.fields),
         )
+        _watch(channel, self._routes)
+        drops = self._settings.namesrv.delete_topic_with_broker_registration
+        try:
+            master, ha_address = self._routes.register(told, channel, drop_missing_topics=drops)
+        except OutOfOrder as error:
+            log.info("%s: not registered: %s", header.broker_addr, error)
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         fields = RegisterBrokerResponseHeader(ha_server_addr=ha_address, master_addr=master)
         ordered = None
         if self._settings.namesrv.return_order_topic_config_to_broker:
@@ -328,6 +337,14 @@ def _registration_body(command: Command, compressed: bool) -> RegisterBrokerBody
     if compressed:
         return decompress(command.body, mappings=command.version >= WITH_MAPPINGS)
     return RegisterBrokerBody.decode(command.body)
+
+
+def _beacon_interval(text: str) -> float:
+    """Seconds between two beacons, of a field in ms; 0 where it says nothing reasonable."""
+    try:
+        return min(max(int(text) / 1000, 0.0), LONGEST_BEACON_INTERVAL)
+    except ValueError:
+        return 0.0
 
 
 def _watch(channel: Channel, routes: Routes) -> None:

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mq.daemons.beacon import MISSED_BEACONS
+from mq.daemons.registration_order import Kind, RegistrationOrder
 from mq.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -57,6 +59,12 @@ class Registration:
     timeout: float | None = None  # seconds of silence after which this broker is dead; 5.x
     # Of a broker that sends beacons: its start id, and the IP address that it registers from.
     beacon_source: tuple[str, str] | None = None
+    beacon_interval: float = 0.0  # seconds between two of them, as the broker says
+    order: RegistrationOrder | None = None  # only our brokers say
+
+
+class OutOfOrder(Exception):
+    """A registration that is not taken: newer ones came before it, or what it needs is not here."""
 
 
 @dataclass
@@ -70,6 +78,8 @@ class LiveBroker:
     ha_address: str
     beacon_source: tuple[str, str] | None = None
     last_beacon: float | None = None  # None: none has come, and none is missed
+    beacon_interval: float = 0.0
+    order: RegistrationOrder | None = None
 
 
 class Routes:
@@ -95,7 +105,13 @@ class Routes:
     def register(
         self, told: Registration, connection: Connection, *, drop_missing_topics: bool = False
     ) -> tuple[str | None, str | None]:
-        """Take in a registration; for a slave returns its master's address and HA address."""
+        """Take in a registration; for a slave returns its master's address and HA address.
+
+        Raises:
+            OutOfOrder: the broker has to register as a whole.
+        """
+        before = self.live.get(told.address)
+        _check_order(told, before)
         self.clusters.setdefault(told.cluster, {})[told.broker_name] = None
         broker = self.brokers.get(told.broker_name)
         if broker is None:
@@ -117,7 +133,6 @@ class Routes:
         if told.address not in self.live:
             log.info("broker registered: %s %s (HA %s)", told.broker_name, told.address,
                      told.ha_address)  # fmt: skip
-        before = self.live.get(told.address)
         same_start = before is not None and before.beacon_source == told.beacon_source
         self.live[told.address] = LiveBroker(
             self._clock(),
@@ -127,6 +142,8 @@ class Routes:
             told.ha_address,
             told.beacon_source,
             before.last_beacon if before is not None and same_start else None,
+            told.beacon_interval,
+            told.order,
         )
         if told.filter_servers:
             self.filter_servers[told.address] = told.filter_servers
@@ -161,8 +178,7 @@ class Routes:
             log.info("topics of %s: %d new, %d changed", told.broker_name, new, changed)
         for topic, mapping in told.mappings.items():
             self.mappings.setdefault(topic, {})[told.broker_name] = mapping
-        # One topic alone is the news of a change (registerIncrementBrokerData), not the whole.
-        if drop_missing and len(told.topics) > 1 and not told.mappings:
+        if drop_missing and _is_whole(told) and not told.mappings:
             self._remove_queues(told.broker_name, keep=told.topics)
 
     def is_changed(self, address: str, version: DataVersion) -> bool:
@@ -195,15 +211,20 @@ class Routes:
         return True
 
     def expire_beacons(self, timeout: float) -> list[str]:
-        """Forget brokers whose beacons have come, but not for `timeout` seconds."""
-        oldest = self._clock() - timeout
+        """Forget brokers whose beacons have come, but not for `timeout` seconds.
+
+        Of a broker that sends them seldom, a few have to be missing.
+        """
+        now = self._clock()
         expired = [
             address
             for address, live in self.live.items()
-            if live.last_beacon is not None and live.last_beacon < oldest
+            if live.last_beacon is not None
+            and now - live.last_beacon > max(timeout, MISSED_BEACONS * live.beacon_interval)
         ]
         for address in expired:
-            log.warning("broker %s lost: no beacon for %.1f s", address, timeout)
+            silent = now - (self.live[address].last_beacon or now)
+            log.warning("broker %s lost: no beacon for %.1f s", address, silent)
             connection = self.live[address].connection
             self._remove_address(address)
             connection.close()  # so that a broker which lives learns that it has to register again
@@ -216,15 +237,19 @@ class Routes:
                 live.last_beacon += seconds
 
     def unregister(self, cluster: str, broker_name: str, address: str, broker_id: int) -> None:
-        """A broker says that it stops."""
+        """A broker says that it stops.
+
+        Another one may have its name and id by now: only the address that it gives goes. Java
+        (RouteInfoManager.unregisterBroker) removes whatever address stands there.
+        """
         known = self.live.pop(address, None) is not None
         log.info("broker unregistered: %s %s%s", broker_name, address,
                  "" if known else " (not known)")  # fmt: skip
         self.filter_servers.pop(address, None)
         broker = self.brokers.get(broker_name)
-        if broker is None:
+        if broker is None or broker.broker_addrs.get(broker_id) != address:
             return
-        broker.broker_addrs.pop(broker_id, None)
+        del broker.broker_addrs[broker_id]
         if not broker.broker_addrs:
             self._remove_name(broker_name)
 
@@ -383,3 +408,23 @@ class Routes:
                 queues.perm = change(queues.perm)
                 count += 1
         return count
+
+
+def _check_order(told: Registration, before: LiveBroker | None) -> None:
+    """Whether a registration of one of our brokers may be taken now. Raises OutOfOrder."""
+    order = told.order
+    if order is None:
+        return
+    last = None if before is None else before.order
+    if last is not None and last.start == order.start and order.number <= last.number:
+        raise OutOfOrder(f"registration {order.number} comes behind {last.number}")
+    if order.kind is Kind.INCREMENT and (before is None or before.data_version != order.base):
+        raise OutOfOrder("an increment on what is not known here: register as a whole")
+
+
+def _is_whole(told: Registration) -> bool:
+    """Whether the topics are all that the broker has. Of Java's, one alone is the news of a change
+    (registerIncrementBrokerData)."""
+    if told.order is None:
+        return len(told.topics) > 1
+    return told.order.kind is Kind.WHOLE

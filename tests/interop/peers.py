@@ -189,6 +189,18 @@ class Process:
         self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
 
+    def pause(self) -> None:
+        """Let it stand still (SIGSTOP): its machine goes on to acknowledge what arrives."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on where it stood."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, number)
+
     def stop(self, timeout: float = _STOP_SECONDS) -> int:
         """Ask it to end (SIGTERM: Java runs its shutdown hooks) and return the exit status."""
         assert self._process is not None

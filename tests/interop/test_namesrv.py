@@ -219,3 +219,54 @@ def test_our_broker_registers_with_a_java_name_server(
         while _cluster(namesrv.address).broker_addr_table and time.monotonic() < deadline:
             time.sleep(0.05)
         assert _cluster(namesrv.address).broker_addr_table == {}
+
+
+@pytest.mark.parametrize("release", peers.SERVER_RELEASES)
+def test_a_java_name_server_has_every_topic_whatever_was_made_when(
+    release: str, tmp_path: Path
+) -> None:
+    """Made one right after the other, and while the name server was away or stood still."""
+    peers.require_java()
+
+    async def make_pairs(topics: Topics, prefix: str, turns: int) -> None:
+        for pair in range(20):
+            topics.create_internal(f"{prefix}-{pair}-a", 1)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            topics.create_internal(f"{prefix}-{pair}-b", 1)
+            await asyncio.sleep(0.01)
+
+    async def known(address: str) -> set[str]:
+        async with Session(address) as session:
+            command = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+            body = (await session.invoke(address, command)).body
+            return TopicList.decode(body).topic_list
+
+    async def all_known(address: str, topics: Topics) -> None:
+        async with asyncio.timeout(2 + 3):
+            while not set(topics.table) <= await known(address):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+
+    async def main(namesrv: peers.JavaNameServer) -> None:
+        settings = BrokerSettings.load(None, {"brokerName": "ours", "namesrvAddr": namesrv.address})
+        topics = Topics(tmp_path / "topics.json", lambda: settings.broker)
+        async with (
+            Tasks() as tasks,
+            Registration(settings, topics, 10911, 10912, tasks) as registration,
+        ):
+            await registration.first_round.wait()
+            for turns in range(3):
+                await make_pairs(topics, f"pairs{turns}", turns)
+            await all_known(namesrv.address, topics)
+            namesrv.pause()
+            await make_pairs(topics, "paused", 1)
+            namesrv.go_on()
+            await all_known(namesrv.address, topics)
+            await asyncio.to_thread(namesrv.kill)
+            await make_pairs(topics, "away", 1)
+            await asyncio.to_thread(namesrv.start)
+            await make_pairs(topics, "back", 1)
+            await all_known(namesrv.address, topics)
+
+    with peers.JavaNameServer(release, tmp_path) as namesrv:
+        asyncio.run(main(namesrv))

@@ -7,9 +7,12 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from mq.client.admin import Admin
+from mq.client.session import Session
 from mq.daemons.beacon import Beacon
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
+from mq.protocol.bodies import TopicConfig
 from tests.system.daemon import BrokerProcess
 
 PATIENCE = 20.0
@@ -79,6 +82,33 @@ def test_a_broker_that_stands_still_leaves_and_comes_back_when_it_goes_on(tmp_pa
         # Its connection was closed, so it registers again at once, not after 30 s.
         assert await until(lambda: expected(server)) < PATIENCE
         assert server.routes.route("TBW102") is not None
+
+    with_broker(tmp_path, script)
+
+
+def test_topics_made_while_a_broker_stood_still_have_routes_like_all_others(
+    tmp_path: Path,
+) -> None:
+    async def script(server: NameServer, broker: BrokerProcess) -> None:
+        await until(lambda: expected(server))
+        before = set(server.routes.topics)
+        os.kill(pid_of(broker), signal.SIGSTOP)
+        async with Session(server.address) as session:
+            made = [f"made-{number}" for number in range(3)]
+            waiting = [
+                asyncio.create_task(
+                    Admin(session).create_topic(broker.address, TopicConfig(topic_name=name))
+                )
+                for name in made
+            ]
+            await until(lambda: not server.routes.live)
+            os.kill(pid_of(broker), signal.SIGCONT)
+            everything = before | set(made)
+            assert await until(lambda: set(server.routes.topics) == everything) < 2 + LATE
+            await asyncio.wait(waiting)
+            [task.exception() for task in waiting]  # they had given up meanwhile
+        assert await until(lambda: expected(server)) < PATIENCE
+        assert set(server.routes.topics) == everything
 
     with_broker(tmp_path, script)
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.address_server import address_server_url, fetch_text
 from mq.client.admin import Admin
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.registration import Registration, address_server_url, fetch_text
+from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.topics import Topics, new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
@@ -51,6 +52,11 @@ class Setup:
 
     async def first_round(self) -> None:
         await asyncio.wait_for(self.registration.first_round.wait(), PATIENCE)
+
+    async def every_topic_has_a_route(self, server: NameServer) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while set(server.routes.topics) != set(self.topics.table):
+                await self.registration.round_ended()
 
 
 def run(tmp_path: Path, script: Script, **overrides: str) -> None:
@@ -97,6 +103,118 @@ def test_a_change_of_topics_is_told_at_once(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+@pytest.mark.parametrize("turns", range(4))
+def test_topics_made_one_right_after_the_other_all_have_routes(tmp_path: Path, turns: int) -> None:
+    """The second comes while the round of the first is on its way, some turns of the loop old."""
+
+    async def script(setup: Setup) -> None:
+        async with setup.registration:
+            await setup.first_round()
+            for pair in range(40):
+                setup.topics.create_internal(f"first-{pair}", 1)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                setup.topics.create_internal(f"second-{pair}", 1)
+                await setup.registration.announced()
+            for server in setup.servers:
+                assert set(server.routes.topics) == set(setup.topics.table)
+
+    run(tmp_path, script)
+
+
+def test_a_name_server_that_forgot_the_broker_gets_everything_again(tmp_path: Path) -> None:
+    """It takes a broker for dead and closes its connection, while a change is about to be told."""
+
+    async def script(setup: Setup) -> None:
+        async with setup.registration:
+            await setup.first_round()
+            server = setup.servers[0]
+            for number in range(20):
+                setup.topics.update(new_topic(f"T{number}", 3))
+                if number % 2:
+                    await asyncio.sleep(0)
+                connection = server.routes.live["127.0.0.1:10911"].connection
+                server.routes._remove_address("127.0.0.1:10911")
+                connection.close()
+                setup.topics.update(new_topic(f"U{number}", 3))
+                await setup.every_topic_has_a_route(server)
+
+    run(tmp_path, script)
+
+
+def test_what_is_told_again_is_never_taken_for_old(tmp_path: Path) -> None:
+    """The name server forgot the broker, got an increment, and then the whole: all of it counts."""
+
+    async def script(setup: Setup) -> None:
+        async with setup.registration:
+            await setup.first_round()
+            server = setup.servers[0]
+            server.routes._remove_address("127.0.0.1:10911")  # and the connection stays
+            setup.topics.update(new_topic("T", 3))
+            await setup.registration.announced()
+            await setup.every_topic_has_a_route(server)
+
+    run(tmp_path, script)
+
+
+def test_more_topics_than_a_frame_holds_are_told_in_parts(tmp_path: Path) -> None:
+    async def script(setup: Setup) -> None:
+        names = [f"{'long-name-' * 12}{number}" for number in range(45_000)]
+        setup.topics.table = {
+            **setup.topics.table,
+            **{name: TopicConfig(topic_name=name) for name in names},
+        }
+        server = setup.servers[0]
+        server.settings.update({"deleteTopicWithBrokerRegistration": "true"})
+        setup.settings.broker = setup.settings.broker.replace(namesrv_addr=server.address)
+        async with setup.registration:
+            await setup.first_round()
+            assert set(server.routes.topics) == set(setup.topics.table)
+            (link,) = setup.registration.links()
+            live = server.routes.live["127.0.0.1:10911"]
+            await link.round(periodic=True)
+            assert server.routes.live["127.0.0.1:10911"] is live  # asked, not told again
+            setup.topics.create_internal("one-more", 1)
+            await setup.registration.announced()
+            assert set(server.routes.topics) == set(setup.topics.table)
+
+    run(tmp_path, script)
+
+
+def test_an_increment_of_several_topics_is_not_taken_for_the_whole(tmp_path: Path) -> None:
+    async def script(setup: Setup) -> None:
+        for server in setup.servers:
+            server.settings.update({"deleteTopicWithBrokerRegistration": "true"})
+        async with setup.registration:
+            await setup.first_round()
+            setup.topics.update_all([new_topic("T", 3), new_topic("U", 5)])
+            await setup.registration.announced()
+            for server in setup.servers:
+                assert set(server.routes.topics) == set(setup.topics.table)
+            setup.topics.delete("U")
+            setup.topics.update(new_topic("V", 5))
+            await setup.registration.announced()
+            for server in setup.servers:
+                assert set(server.routes.topics) == set(setup.topics.table)
+
+    run(tmp_path, script)
+
+
+def test_a_table_that_changed_without_a_version_of_its_own_is_told_all_the_same(
+    tmp_path: Path,
+) -> None:
+    async def script(setup: Setup) -> None:
+        async with setup.registration:
+            await setup.first_round()
+            setup.topics.table = {**setup.topics.table, "T": new_topic("T", 3)}
+            for link in setup.registration.links():
+                await link.round(periodic=True)
+            for server in setup.servers:
+                assert set(server.routes.topics) == set(setup.topics.table)
+
+    run(tmp_path, script)
+
+
 def test_a_broker_that_may_not_be_written_shows_its_topics_so(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
         setup.topics.update(new_topic("T", 3))
@@ -115,7 +233,7 @@ def test_a_broker_that_may_not_be_written_shows_its_topics_so(tmp_path: Path) ->
 def test_a_dead_name_server_delays_no_other_and_is_told_all_when_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.daemons.broker.registration.RETRY_PERIOD", 0.02)
+    monkeypatch.setattr("mq.daemons.broker.name_server_link.RETRY_PERIOD", 0.02)
 
     async def script(setup: Setup) -> None:
         port = free_port()
@@ -169,11 +287,12 @@ def test_without_force_nothing_is_sent_again_while_nothing_changes(tmp_path: Pat
             server = setup.servers[0]
             live = server.routes.live["127.0.0.1:10911"]
             seen = live.last_seen
-            await setup.registration._round(periodic=True)
+            link = next(iter(setup.registration.links()))
+            await link.round(periodic=True)
             assert server.routes.live["127.0.0.1:10911"] is live  # asked only, and so seen
             assert live.last_seen > seen
             server.routes.live.clear()  # as after a restart of the name server
-            await setup.registration._round(periodic=True)
+            await link.round(periodic=True)
             assert server.routes.live["127.0.0.1:10911"] is not live
 
     run(tmp_path, script, forceRegister="false")
@@ -214,7 +333,7 @@ def test_ordered_topics_are_taken_from_the_name_server(tmp_path: Path) -> None:
             )
             server = await setup.parts.enter_async_context(NameServer(settings))
             await setup.registration._connect_to([server.address])
-            await setup.registration._round(periodic=True)
+            await setup.registration.announced()
             assert setup.topics.table["T"].order
 
     run(tmp_path, script)

@@ -38,7 +38,7 @@ class Table:
         self.routes = Routes(lambda: self.now)
         self.connection = Closing()
 
-    def register(self, start: str | None = START) -> None:
+    def register(self, start: str | None = START, interval: float = 0.0) -> None:
         told = Registration(
             cluster="c",
             broker_name="a",
@@ -48,6 +48,7 @@ class Table:
             data_version=DataVersion(timestamp=1, counter=1),
             topics={"T": TopicConfig(topic_name="T")},
             beacon_source=None if start is None else (start, "10.0.0.1"),
+            beacon_interval=interval,
         )
         self.routes.register(told, self.connection)
 
@@ -73,6 +74,16 @@ def test_what_is_not_a_beacon_is_counted_and_ignored(data: bytes) -> None:
     listener.take(data, "10.0.0.1")
     assert (listener.taken, listener.ignored) == (0, 1)
     assert table.routes.live[ADDRESS].last_beacon is None
+
+
+def test_a_broker_that_sends_beacons_seldom_is_not_missed_between_them() -> None:
+    table = Table()
+    table.register(interval=5.0)
+    assert table.routes.beacon(ADDRESS, START, "10.0.0.1")
+    table.now += 14.0
+    assert table.routes.expire_beacons(3.0) == []
+    table.now += 2.0
+    assert table.routes.expire_beacons(3.0) == [ADDRESS]
 
 
 def test_a_broker_whose_beacons_stay_out_is_forgotten_and_its_connection_closed() -> None:

@@ -13,6 +13,7 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.properties import read_properties
 from mq.daemons.registration_body import body_crc32, compress
+from mq.daemons.registration_order import Kind, RegistrationOrder
 from mq.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -431,6 +432,57 @@ def test_an_unregistered_broker_is_gone(tmp_path: Path) -> None:
             assert reply.code == ResponseCode.SUCCESS
             assert await topics(peer) == left
         assert (await clusters(peer)).cluster_addr_table == {}
+
+    serve(tmp_path, script)
+
+
+def test_a_late_farewell_of_an_old_address_leaves_the_new_broker(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        await register(peer, topic("T"))
+        await register(peer, topic("T"), told=header(address="10.0.0.9:10911"), counter=2)
+        reply = await peer.ask(
+            RequestCode.UNREGISTER_BROKER,
+            UnRegisterBrokerRequestHeader(
+                broker_name="broker-a",
+                broker_addr="10.0.0.1:10911",
+                cluster_name="DefaultCluster",
+                broker_id=0,
+            ),
+        )
+        assert reply.code == ResponseCode.SUCCESS
+        assert server.routes.brokers["broker-a"].broker_addrs == {0: "10.0.0.9:10911"}
+        assert await topics(peer) == {"T"}
+        assert set(server.routes.live) == {"10.0.0.9:10911"}
+
+    serve(tmp_path, script)
+
+
+def test_what_an_old_connection_brings_behind_a_new_one_changes_nothing(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        async def told(number: int, kind: Kind, *named: str, base: int | None = None) -> Command:
+            order = RegistrationOrder(
+                "s", number, kind, None if base is None else wrapper(counter=base).data_version
+            )
+            body = RegisterBrokerBody(
+                topic_config_serialize_wrapper=wrapper(*map(topic, named), counter=number)
+            )
+            fields = header().encode() | order.encode()
+            return await peer.ask(RequestCode.REGISTER_BROKER, fields, body.encode())
+
+        assert (await told(3, Kind.WHOLE, "A", "B")).code == ResponseCode.SUCCESS
+        late = await told(2, Kind.WHOLE, "A")
+        assert late.code == ResponseCode.SYSTEM_ERROR
+        assert late.remark == "registration 2 comes behind 3"
+        unfounded = await told(5, Kind.INCREMENT, "C", base=4)
+        assert unfounded.code == ResponseCode.SYSTEM_ERROR
+        assert "register as a whole" in (unfounded.remark or "")
+        assert await topics(peer) == {"A", "B"}
+        assert (await told(6, Kind.INCREMENT, "C", base=3)).code == ResponseCode.SUCCESS
+        assert await topics(peer) == {"A", "B", "C"}
+        bad = header().encode() | {"registrationStart": "s", "registrationKind": "all"}
+        malformed = await peer.ask(RequestCode.REGISTER_BROKER, bad)
+        assert malformed.code == ResponseCode.SYSTEM_ERROR
+        assert "registration fields are malformed" in (malformed.remark or "")
 
     serve(tmp_path, script)
 

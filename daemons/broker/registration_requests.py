@@ -1,0 +1,156 @@
+"""What a broker tells a name server of itself, as commands.
+
+A registration is *whole* or an *increment*. A whole one has every topic; an increment has those
+that changed since a version that the name server took over the same connection. A name server knows
+only the data version that came last, and takes a registration with the same version for old
+(RouteInfoManager.registerBroker), so a version may stand for one content only:
+
+- an increment carries the version of the very moment of which its topics are;
+- a whole one carries a version never sent before, unless it repeats what was taken already.
+
+Java's name servers cannot tell the two kinds apart. Ours are told, in fields that Java ignores, so
+that they refuse an increment on what they do not have and what comes behind a newer registration.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.topics import READ_WRITE
+from mq.daemons.registration_body import body_crc32, compress
+from mq.daemons.registration_order import Kind, RegistrationOrder
+from mq.protocol.bodies import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.broker import (
+    QueryDataVersionRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+
+# A whole registration of more than this goes out in parts: a frame holds 16 MiB, and what a name
+# server does with one it does in one turn of its loop. About 20,000 topics.
+PART_BYTES = 6 * 1024 * 1024
+# Of one topic as JSON, beside its name (twice) and its attributes.
+TOPIC_BYTES = 200
+
+
+class Content(NamedTuple):
+    """What there is to tell, all of one moment.
+
+    Nothing in it changes: whoever changes a topic puts another table in the place of this one.
+    """
+
+    table: Mapping[str, TopicConfig]
+    version: DataVersion
+    permission: int  # brokerPermission: no topic permits more
+
+    def is_as(self, other: "Content") -> bool:
+        """Whether the other one would tell the same."""
+        return self.table is other.table and self[1:] == other[1:]
+
+    def only(self, names: Iterable[str]) -> "Content":
+        """The same moment with these topics alone, as far as they are there."""
+        return self._replace(table={n: self.table[n] for n in names if n in self.table})
+
+    def parts(self) -> Iterator["Content"]:
+        """In pieces that fit a frame."""
+        part: dict[str, TopicConfig] = {}
+        size = 0
+        for name, topic in self.table.items():
+            part[name] = topic
+            attributes = len(str(topic.attributes)) if topic.attributes else 0
+            size += TOPIC_BYTES + 2 * len(name) + attributes
+            if size > PART_BYTES:
+                yield self._replace(table=part)
+                part, size = {}, 0
+        if part or not self.table:
+            yield self._replace(table=part)
+
+
+class RegistrationRequests:
+    """Makes the commands of one broker. `start` is what tells this start of it from others."""
+
+    def __init__(self, settings: BrokerSettings, address: str, ha_address: str, start: str) -> None:
+        self._settings = settings
+        self._address = address
+        self._ha_address = ha_address
+        self._start = start
+        self._sent = 0
+
+    def register(
+        self, content: Content, version: DataVersion, kind: Kind, base: DataVersion | None
+    ) -> Command:
+        """A registration with this data version; an increment is based on the version before.
+
+        Takes time that grows with the topics; may be called in a thread.
+        """
+        broker = self._settings.broker
+        body = RegisterBrokerBody(
+            topic_config_serialize_wrapper=TopicConfigAndMappingSerializeWrapper(
+                topic_config_table=_permitted(content), data_version=version
+            )
+        )
+        data = compress(body) if broker.compressed_register else body.encode()
+        header = RegisterBrokerRequestHeader(
+            broker_name=broker.broker_name,
+            broker_addr=self._address,
+            cluster_name=broker.broker_cluster_name,
+            ha_server_addr=self._ha_address,
+            broker_id=broker.broker_id,
+            compressed=broker.compressed_register,
+            body_crc32=body_crc32(data),
+        )
+        self._sent += 1
+        fields = header.encode() | RegistrationOrder(self._start, self._sent, kind, base).encode()
+        operation = self._settings.operation
+        if operation.liveness_beacon_enable:
+            fields[START_FIELD] = self._start
+            fields[INTERVAL_FIELD] = str(operation.liveness_beacon_interval_millis)
+        return Command(RequestCode.REGISTER_BROKER, fields, data)
+
+    def query(self, version: DataVersion) -> Command:
+        """Asks whether the name server has what was registered with this version."""
+        broker = self._settings.broker
+        header = QueryDataVersionRequestHeader(
+            broker_name=broker.broker_name,
+            broker_addr=self._address,
+            cluster_name=broker.broker_cluster_name,
+            broker_id=broker.broker_id,
+        )
+        return Command(RequestCode.QUERY_DATA_VERSION, header.encode(), version.encode())
+
+    def unregister(self) -> Command:
+        """Says that the broker stops."""
+        broker = self._settings.broker
+        header = UnRegisterBrokerRequestHeader(
+            broker_name=broker.broker_name,
+            broker_addr=self._address,
+            cluster_name=broker.broker_cluster_name,
+            broker_id=broker.broker_id,
+        )
+        return Command(RequestCode.UNREGISTER_BROKER, header.encode())
+
+
+def _permitted(content: Content) -> dict[str, TopicConfig]:
+    """What the broker does not permit, no topic of it permits (BrokerController.registerBrokerAll).
+
+    Java drops all else of a topic then, its attributes and flags among them.
+    """
+    if content.permission == READ_WRITE:
+        return dict(content.table)
+    return {
+        name: TopicConfig(
+            topic_name=topic.topic_name,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=content.permission,
+        )
+        for name, topic in content.table.items()
+    }
