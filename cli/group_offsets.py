@@ -12,7 +12,7 @@ from mq.cli import cluster
 from mq.cli.errors import NotFound
 from mq.cli.offset_records import Place, Record, Selection
 from mq.client.errors import MQError
-from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
+from mq.client.pull_consumer import PullConsumer, PullResult
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import (
     BUILT_IN_GROUPS,
@@ -151,9 +151,7 @@ class Times:
         """What is at `offset` or, where that is gone or not yet there, at the nearest one."""
         while True:
             result = await self._consumer.pull(queue, offset, max_count=max_count)
-            if result.messages or result.status is PullStatus.NO_NEW:
-                return result
-            if result.next_offset == offset:
+            if result.messages or result.next_offset == offset:
                 return result
             offset = result.next_offset
 

@@ -107,11 +107,20 @@ class Span:
         return f"{self.queue.broker_name}:{self.queue.queue_id}"
 
 
+class MissingMessages(MQError):
+    """A queue does not have what it said it has, or what a former run has read up to."""
+
+
+# What these pulls go past is not there: a filter that lets nothing through says NO_MATCHED.
+_PASSED_OVER = (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
+
+
 class Reader:
     """Pulls what is chosen. Commits nothing, and needs no group of its own."""
 
     def __init__(self, session: "Caller", choice: Choice) -> None:
         self.choice = choice
+        self.gaps: list[str] = []  # what was to be read, but is not there any more; a line each
         self._consumer = PullConsumer(session)
         self._test = choice.test()
 
@@ -172,20 +181,24 @@ class Reader:
     async def batches(self, span: Span) -> "AsyncIterator[tuple[list[StoredMessage], int]]":
         """The messages of a span, pull by pull; the next pull is on its way meanwhile.
 
-        With each batch comes what `span.next` is once the caller has done with it.
+        With each batch comes what `span.next` is once the caller has done with it. What a broker
+        passes over, because it has removed it, is noted in `gaps`. Raises MissingMessages where the
+        queue ends before the span does.
         """
         test, end = self._test, span.end
         if span.next >= end:
             return
         offset = span.next
-        pending = asyncio.ensure_future(self._pull(span.queue, offset))
+        pending = asyncio.ensure_future(self._pull_on(span, offset))
         try:
             while True:
                 result = await pending
                 after = result.next_offset
-                over = after >= end or after <= offset or result.status is PullStatus.NO_NEW
+                over = after >= end
+                if result.status in _PASSED_OVER:
+                    self._note_gap(span, offset, min(after, end))
                 if not over:
-                    pending = asyncio.ensure_future(self._pull(span.queue, after))
+                    pending = asyncio.ensure_future(self._pull_on(span, after))
                 messages = result.messages
                 if after > end:
                     messages = [item for item in messages if item.queue_offset < end]
@@ -199,6 +212,30 @@ class Reader:
             if pending.done():
                 pending.cancelled() or pending.exception()  # seen: nobody waits for it any more
             pending.cancel()
+
+    def _note_gap(self, span: Span, begin: int, end: int) -> None:
+        self.gaps.append(
+            f"{span.name}: {end - begin} messages from offset {begin} on are not there any more"
+        )
+
+    async def _pull_on(self, span: Span, offset: int) -> PullResult:
+        """A pull from which the next one goes on further behind.
+
+        A broker that answers that there is nothing, but gives an offset ahead, has nothing on the
+        way there (GetMessageStatus.OFFSET_FOUND_NULL): it is gone on from. One that gives none is
+        asked again: what it has told to have may not be readable yet.
+        """
+        for _ in range(TRIES):
+            result = await self._pull(span.queue, offset)
+            if result.next_offset > offset:
+                return result
+            if result.next_offset < offset:
+                break
+            await asyncio.sleep(RETRY_SECONDS)
+        raise MissingMessages(
+            f"the queue had messages up to offset {span.end}, and gives none from {offset} on: "
+            "was the topic made anew?"
+        )
 
     async def _pull(self, queue: MessageQueue, offset: int) -> PullResult:
         expression, kind = self.choice.expression

@@ -253,7 +253,9 @@ class PullConsumer:
             for message in result.messages:
                 if message.queue_offset < stop:
                     yield message
-            if result.status is PullStatus.NO_NEW or result.next_offset <= offset:
+            # With nothing found, an offset ahead is where to go on: the broker has nothing before
+            # it (GetMessageStatus.OFFSET_FOUND_NULL).
+            if result.next_offset <= offset:
                 return
             offset = result.next_offset
 

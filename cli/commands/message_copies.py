@@ -212,7 +212,7 @@ async def message_copy(
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
-    return _sent(targets.all(), failures)
+    return _sent(targets.all(), failures + copier.gaps)
 
 
 class _Copier:
@@ -249,6 +249,11 @@ class _Copier:
         with progress(self._call.environment, "copying", total=total, unit="messages") as step:
             ended = await asyncio.gather(*(self._one(span, step) for span in self._spans))
         return failures + [failure for failure in ended if failure is not None]
+
+    @property
+    def gaps(self) -> list[str]:
+        """A line for each stretch of messages that were gone before they could be copied."""
+        return self._reader.gaps
 
     async def _one(self, span: "Span", step: Any) -> str | None:
         from mq.cli.message_lines import message_again

@@ -182,7 +182,8 @@ async def _export(
             await exporter.run(spans)
     failures += exporter.failures
     if isinstance(sink, FileSink):
-        sink.incomplete = bool(failures)
+        sink.incomplete = bool(failures)  # --resume can add what failed, but not what is gone
+    failures += reader.gaps
     result = _exported(spans, exporter.counts, failures)
     if not isinstance(sink, FileSink):
         return Result(plain="", failures=failures)  # standard output is full of messages

@@ -90,15 +90,15 @@ class Puller:
             self._count(data, reader, body, end)
         else:
             code, remark = failure(data, header, body)
-            at_the_end = code == ResponseCode.PULL_NOT_FOUND and self._plan.to_the_end
             if code not in _GOES_ON and code != _MOVED:
                 self._measuring.failed(code, remark)
-            if at_the_end or (code not in _GOES_ON and code != _MOVED):
                 self._done(opaque)
                 return
         at = data.find(_NEXT, header, body) + len(_NEXT)
-        reader.offset = int(data[at : data.index(b'"', at)])
-        if self._stopped:
+        before, reader.offset = reader.offset, int(data[at : data.index(b'"', at)])
+        # An answer without messages that goes further is no end: the broker passes a gap.
+        at_the_end = code == ResponseCode.PULL_NOT_FOUND and reader.offset <= before
+        if self._stopped or (at_the_end and self._plan.to_the_end):
             self._done(opaque)
         else:
             self.connection.transport.write(reader.frame())
