@@ -68,6 +68,7 @@ class ConsumeQueue:
         "puts",
         "queue_id",
         "readable",
+        "renamed",
         "topic",
         "topic_field",
         "trusted",
@@ -107,6 +108,8 @@ class ConsumeQueue:
         self._persisted = 0  # entries before it are in files, the others in _tail
         self._tail = bytearray()
         self._deleted = False
+        # Files were begun or deleted since the folder was last given to be fsynced.
+        self.renamed = False
         # The last entry that `load` has found: a start asks for it several times.
         self._kept_index = -1
         self._kept = b""
@@ -371,17 +374,16 @@ class ConsumeQueue:
         """One past the last entry that is in a file."""
         return self._persisted
 
-    def persist(self) -> bool:
-        """Write the entries of written records to the file; say whether a file was begun.
+    def persist(self) -> None:
+        """Write the entries of written records to the file.
 
         Nothing is written to a queue that was deleted: messages that were on their way to it then
         are in the log only. Raises OSError; no entry is lost then.
         """
         if self._deleted:
-            return False
+            return
         if self.extension is not None:
             self.extension.persist()  # first: entries point there
-        begun = False
         while self._persisted < self.written:
             position = self._persisted * _ENTRY_SIZE
             start = position - position % self._file_size
@@ -390,7 +392,7 @@ class ConsumeQueue:
             if not self._files or self._files[-1] != start:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._files.append(start)
-                begun = True
+                self.renamed = True
             path = self._path(start)
             descriptor = self._descriptors.open(path, self._file_size)
             data = bytes(self._tail[: count * _ENTRY_SIZE])
@@ -399,7 +401,6 @@ class ConsumeQueue:
                 raise OSError(f"{path}: no room for an entry")
             del self._tail[: written * _ENTRY_SIZE]
             self._persisted += written
-        return begun
 
     @property
     def folder(self) -> Path:
@@ -483,6 +484,7 @@ class ConsumeQueue:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         self._files.remove(start)
+        self.renamed = True
 
     def clear(self) -> None:
         """Take the queue's files off the disk: it is empty now."""

@@ -192,9 +192,13 @@ class MessageStore:
 
     async def close(self) -> None:
         """Flush all and close. Idempotent."""
-        started = hasattr(self, "appender")
+        started = hasattr(self, "checkpointer")
         await self._parts.aclose()
-        clean = started and self.log.flushed == self.log.written and not self._unindexed
+        clean = (
+            started
+            and self.log.flushed == self.log.written == self.checkpointer.safe_offset
+            and not self._unindexed
+        )
         if self.key_index is not None:
             self.key_index.close()
         self.queues.close()
