@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mq.daemons.broker.store.append import Appender
-from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.commit_log import CommitLog, sync_folder
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.queues import Queues
@@ -88,8 +88,9 @@ class Cleaner:
         """Delete what may be deleted now; say how many log files went."""
         deleted = await self._clean_log(manual)
         if self._log.minimum > self._cleaned_minimum:
-            self._cleaned_minimum = self._log.minimum
+            minimum = self._log.minimum
             await self._clean_derived()
+            self._cleaned_minimum = minimum  # not before: what fails or is cancelled is done later
         self.deleted_files += deleted
         return deleted
 
@@ -114,8 +115,9 @@ class Cleaner:
             if file.end > self._log.flushed or not (forced or file.modified_at() < oldest):
                 break
             log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
-            self._log.remove_first()
+            folder = self._log.remove_first().path.parent
             deleted += 1
+            await asyncio.to_thread(sync_folder, folder)
             await asyncio.sleep(config.delete_commit_log_files_interval / 1000)
         return deleted
 

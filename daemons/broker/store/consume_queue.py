@@ -21,7 +21,7 @@ from typing import Protocol
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
-from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.daemons.broker.store.mapped_file import DescriptorCache, data_end
 from mq.daemons.broker.store.queue_extension import QueueExtension
 from mq.protocol.names import is_system_topic
 
@@ -429,6 +429,8 @@ class ConsumeQueue:
         if last is not None and last[1] != _FILLER_SIZE and last[0] + last[1] <= physical:
             return 0
         end = self.first_at_or_after(physical)
+        while end > self.minimum and (before := self._peek(end - 1)) and before[1] <= 0:
+            end -= 1  # zeros, where a power cut has left what is behind them
         dropped = self.appended - end
         if dropped == 0:
             return 0
@@ -441,14 +443,25 @@ class ConsumeQueue:
             return dropped
         while self._files and self._files[-1] // _ENTRY_SIZE >= end:
             self._remove_file(self._files[-1])
-        if self._files:
-            # A hole again: entries that are left behind would be found by the next start.
-            path = self._path(self._files[-1])
-            descriptor = self._descriptors.open(path)
-            os.ftruncate(descriptor, end * _ENTRY_SIZE - self._files[-1])
-            os.ftruncate(descriptor, self._file_size)
         self._set_end(end)
+        self._clear_file_behind_end()
         return dropped
+
+    def clear_behind_end(self) -> None:
+        """Take away what a power cut left behind the last entry that was found.
+
+        A later start would take it for entries once those between have been written.
+        """
+        if self._files:
+            position = self._persisted * _ENTRY_SIZE - self._files[-1]
+            if data_end(self._descriptors.open(self._path(self._files[-1])), position) > position:
+                self._clear_file_behind_end()
+
+    def _clear_file_behind_end(self) -> None:
+        if self._files:
+            descriptor = self._descriptors.open(self._path(self._files[-1]))
+            os.ftruncate(descriptor, self._persisted * _ENTRY_SIZE - self._files[-1])
+            os.ftruncate(descriptor, self._file_size)
 
     def _entries_from(self, index: int) -> bytes:
         parts = []
