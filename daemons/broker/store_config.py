@@ -312,7 +312,7 @@ class MessageStoreConfig(Section):
         if self.enable_dledger_commit_log:
             raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
         for hour in filter(None, self.delete_when.split(";")):
-            if not (hour.strip().isdigit() and int(hour) <= 23):
+            if not (hour.strip().isdecimal() and int(hour) <= 23):
                 raise ConfigError(f"deleteWhen={self.delete_when}: expected hours such as 04;16")
 
     @property

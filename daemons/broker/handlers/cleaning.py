@@ -13,17 +13,33 @@ from mq.protocol.command import Command
 log = logging.getLogger(__name__)
 
 
+_READ_BY_BROKER = (
+    names.SCHEDULE_TOPIC,
+    names.TRANSACTION_HALF_TOPIC,
+    names.TRANSACTION_OPERATION_TOPIC,
+)
+
+
+def _is_read_by_broker(topic: str) -> bool:
+    """Whether a service of the broker reads the topic from an offset of its own.
+
+    Those of 5.x are timers and pops, and each of its kind to come.
+    """
+    return topic in _READ_BY_BROKER or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+
+
 def handlers(topics: Topics, store: MessageStore) -> dict[int, Handler]:
     """The table of this subject."""
 
     def clean_queues(command: Command, channel: Channel) -> Command:
         """Take queues off the disk whose messages have all been deleted by age.
 
-        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). The queues of
-        the delay levels stay: what is due is counted by their offsets.
+        They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). Queues that
+        the broker itself reads stay: how far it has come is kept as an offset. (Java spares those
+        of the delay levels only, and then does not deliver what is put in the others.)
         """
         for queue in list(store.queues):
-            if queue.topic != names.SCHEDULE_TOPIC and 0 < queue.appended == queue.minimum:
+            if 0 < queue.appended == queue.minimum and not _is_read_by_broker(queue.topic):
                 log.info("%s cleans %r: its messages are gone", channel.remote, queue)
                 queue.clear()
         return command.reply()
@@ -37,7 +53,8 @@ def handlers(topics: Topics, store: MessageStore) -> dict[int, Handler]:
         return command.reply()
 
     async def delete_log_files(command: Command, channel: Channel) -> Command:
-        """Delete log files that are older than fileReservedTime."""
+        """Delete log files that are older than fileReservedTime: some now, more by the next rounds
+        of the cleaner (CleanCommitLogService.executeDeleteFilesManually)."""
         deleted = await store.cleaner.clean(manual=True)
         log.info("%s had %d expired log files deleted", channel.remote, deleted)
         return command.reply()

@@ -5,6 +5,7 @@ import zlib
 from pathlib import Path
 
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.commit_log import sync_folder
 
 # Java takes this much off, because its timestamps are taken around a flush, not at it.
 SAFETY_MARGIN_MS = 3000
@@ -80,9 +81,12 @@ class Checkpoint:
         page[end - 4 : end] = zlib.crc32(page[start : end - 4]).to_bytes(4, "big")
         # In place and not by rename: Java maps this very file, and a page is written whole or,
         # torn by a power cut, fails its checksum and counts as zeros.
+        is_new = not self._path.exists()
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             os.pwrite(descriptor, page, 0)
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
+        if is_new:
+            sync_folder(self._path.parent)

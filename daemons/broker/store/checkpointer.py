@@ -1,17 +1,26 @@
-"""Writing queue entries to their files, and the checkpoint that says up to where all is on disk."""
+"""Writing queue entries to their files, and the checkpoint that says up to where all is on disk.
+
+Nothing leaves a set before what it stands for has been done: a round may be cancelled at each of
+its awaits, as it is by a stop, and any step may fail.
+
+An fsync of queues or index that fails is not tried again, as in `flush.py`: the kernel may have
+dropped the pages. No checkpoint is made then until the broker is restarted, and that start makes
+from the log what the last one does not vouch for.
+"""
 
 import asyncio
 import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.flush import DiskThread, Flusher
-from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.index import Index, IndexFile
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +55,15 @@ class Checkpointer:
         self._interval = interval
         self._thread = DiskThread("checkpoint")
         self._unsynced: set[Path] = set()
+        self._synced_index: IndexFile | None = None  # the newest that was fsynced
+        self._halt: OSError | None = None  # set for good by the first fsync that fails
         self._last = time.monotonic()
+        self._turn = asyncio.Lock()  # one round or checkpoint at a time
+
+    @property
+    def safe_offset(self) -> int:
+        """Up to where the checkpoint on disk vouches for log, queues and index."""
+        return self._checkpoint.safe_offset
 
     async def run(self) -> None:
         """Work until cancelled. A disk that fails is reported and tried again."""
@@ -58,83 +75,106 @@ class Checkpointer:
                 log.error("queues and checkpoint cannot be written now: %s", error)
 
     async def close(self) -> None:
-        """Write a last checkpoint and end the thread."""
+        """Write a last checkpoint and end the thread. `safe_offset` tells whether it was saved."""
         try:
             if await self._flusher.drain():
                 await self.checkpoint()
         except OSError as error:
             log.error("the last checkpoint cannot be written: %s", error)
-        self._thread.stop()
+        finally:
+            self._thread.stop()
 
     async def _round(self) -> None:
         behind = self._log.written - self._checkpoint.safe_offset
         due = time.monotonic() - self._last >= CHECKPOINT_SECONDS or behind >= CHECKPOINT_BYTES
-        if due and behind:
+        if due and behind and self._halt is None:
             await self.checkpoint()
         elif self.dirty:
-            await self._persist()
+            async with self._turn:
+                await self._persist()
 
     async def _persist(self) -> None:
-        queues, self.dirty = self.dirty, set()
-        try:
-            for number, queue in enumerate(queues, 1):
-                before = queue.persisted
-                try:
-                    if queue.persist():
-                        # Files and folders that are new have to survive as names, too.
-                        folder = queue.folder
-                        self._unsynced.update((folder, folder.parent, folder.parent.parent))
-                finally:
-                    self._unsynced.update(queue.sync_paths(before))
-                if number % _QUEUES_A_TURN == 0:
-                    await asyncio.sleep(0)
-        except OSError:
-            self.dirty |= queues
-            raise
+        for number, queue in enumerate(list(self.dirty), 1):
+            before = queue.persisted
+            try:
+                queue.persist()
+            finally:
+                self._unsynced.update(queue.sync_paths(before))
+                if queue.renamed:
+                    # Files and folders that are new have to survive as names, too.
+                    folder = queue.folder
+                    self._unsynced.update((folder, folder.parent, folder.parent.parent))
+                    queue.renamed = False
+            self.dirty.discard(queue)
+            if number % _QUEUES_A_TURN == 0:
+                await asyncio.sleep(0)
 
     async def checkpoint(self) -> None:
         """Bring log, queues and index to the disk, and write down up to where.
 
         Raises OSError; the checkpoint on disk then is the one before, which is still true.
         """
+        async with self._turn:
+            await self._checkpoint_now()
+
+    async def _checkpoint_now(self) -> None:
         upto = self._log.written
         timestamp = self.last_timestamp()
         # First: what waits for this flush is in no queue that is dirty before it is published.
         if not await self._flusher.drain(upto):
             return
         await self._persist()
-        paths, self._unsynced = self._unsynced, set()
-        index_files = []
-        if self._index is not None:
-            self._index.save_headers()
-            index_files = self._index.files[-2:]
+        paths = frozenset(self._unsynced)
+        index_files = self._unsynced_index_files()
         index_timestamp = self._checkpoint.index_timestamp
         if len(index_files) > 1:  # as Java: the end of the last full file
-            index_timestamp = index_files[0].end_timestamp
+            index_timestamp = index_files[-2].end_timestamp
         checkpoint = self._checkpoint.moved(timestamp, index_timestamp, upto)
 
         def sync() -> None:
-            _sync_files(paths)
+            self._sync_files(paths)
             for file in index_files:
-                file.sync()
+                self._sync(file.sync)
             checkpoint.save()
 
-        try:
-            await self._thread.run(sync)
-        except OSError:
-            self._unsynced |= paths
-            raise
+        await self._thread.run(sync)
+        self._unsynced.difference_update(paths)
+        if index_files:
+            self._synced_index = index_files[-1]
         self._checkpoint = checkpoint
         self._last = time.monotonic()
 
+    def _unsynced_index_files(self) -> list[IndexFile]:
+        """The last two, as Java, and all that were begun since the last checkpoint."""
+        if self._index is None:
+            return []
+        self._index.save_headers()
+        files = self._index.files
+        known = files.index(self._synced_index) if self._synced_index in files else 0
+        return files[max(0, min(known, len(files) - 2)) :]
 
-def _sync_files(paths: Iterable[Path]) -> None:
-    for path in paths:
+    def _sync_files(self, paths: Iterable[Path]) -> None:
+        """For the thread. Raises OSError."""
+        for path in paths:
+            try:
+                descriptor = os.open(path, os.O_RDONLY)
+            except FileNotFoundError:  # its topic was deleted meanwhile
+                continue
+            try:
+                self._sync(partial(os.fdatasync, descriptor))
+            finally:
+                os.close(descriptor)
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        if self._halt is not None:
+            raise self._halt
         try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:  # its topic was deleted meanwhile
-            continue
-        try:
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+            sync()
+        except OSError as error:
+            self._halt = OSError(
+                error.errno,
+                f"fsync of queues or index failed: {error.strerror}; there is no checkpoint until "
+                f"the broker is restarted, and that start reads more of the log",
+            )
+            log.critical("%s", self._halt)
+            raise self._halt from error

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
-from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.commit_log import CommitLog, sync_folder
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.queues import Queues
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 FIRST_AFTER = 60.0  # seconds after the start, as in Java
 MOST_FILES_A_ROUND = 10
+# What one request to delete is good for (CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES).
+ROUNDS_OF_A_REQUEST = 20
 
 
 class Cleaner:
@@ -48,7 +51,7 @@ class Cleaner:
     ) -> None:
         self.deleted_files = 0
         self._config = config
-        self._root = root
+        self._queue_folder = layout.consume_queue_path(root)
         self._log = commit_log
         self._queues = queues
         self._index = index
@@ -56,6 +59,7 @@ class Cleaner:
         self._clock = clock
         self._ratio = ratio or used_ratio
         self._cleaned_minimum = commit_log.minimum
+        self._requested_rounds = 0
 
     async def run(self) -> None:
         """Work until cancelled. A disk that fails is reported and looked at again."""
@@ -70,26 +74,40 @@ class Cleaner:
             await asyncio.sleep(self._config().clean_resource_interval / 1000)
 
     def check_disk(self) -> None:
-        """Refuse messages over diskSpaceWarningLevelRatio; take them again below it."""
-        used = self.commit_log_ratio()
+        """Refuse messages over diskSpaceWarningLevelRatio; take them again below it.
+
+        Both disks count: that of the log and that of the queues.
+        """
+        self._check("disk", self.commit_log_ratio())
+        self._check("disk of the consume queues", self._ratio(self._queue_folder))
+
+    def _check(self, disk: str, used: int) -> None:
         limit = self._config().disk_space_warning_level_ratio
-        if used > limit:
-            refusal = StoreRefused(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"store refused: disk {used} % full, limit {limit} % (diskSpaceWarningLevelRatio)",
-            )
-            if self._appender.refusal is None:
-                log.error("%s", refusal)
-            self._appender.refuse("disk", refusal)
-        else:
-            self._appender.accept("disk")
+        if used <= limit:
+            self._appender.accept(disk)
+            return
+        refusal = StoreRefused(
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            f"store refused: {disk} {used} % full, limit {limit} % (diskSpaceWarningLevelRatio)",
+        )
+        if self._appender.refusal is None:
+            log.error("%s", refusal)
+        self._appender.refuse(disk, refusal)
 
     async def clean(self, *, manual: bool = False) -> int:
-        """Delete what may be deleted now; say how many log files went."""
-        deleted = await self._clean_log(manual)
+        """Delete what may be deleted now; say how many log files went.
+
+        ``manual`` is for a request: the hour does not count, now and in the rounds that follow.
+        """
+        if manual:
+            self._requested_rounds = ROUNDS_OF_A_REQUEST
+        requested = self._requested_rounds > 0
+        self._requested_rounds -= requested
+        deleted = await self._clean_log(requested)
         if self._log.minimum > self._cleaned_minimum:
-            self._cleaned_minimum = self._log.minimum
+            minimum = self._log.minimum
             await self._clean_derived()
+            self._cleaned_minimum = minimum  # not before: what fails or is cancelled is done later
         self.deleted_files += deleted
         return deleted
 
@@ -97,15 +115,15 @@ class Cleaner:
         """How full, in percent, the emptiest disk with a folder of the log is."""
         return min(self._ratio(path) for path in self._log.paths)
 
-    async def _clean_log(self, manual: bool) -> int:
+    async def _clean_log(self, requested: bool) -> int:
         config = self._config()
-        fullest = max(self.commit_log_ratio(), self._ratio(self._root))
+        fullest = max(self.commit_log_ratio(), self._ratio(self._queue_folder))
         forced = config.clean_file_forcibly_enable and (
             fullest > config.disk_space_clean_forcibly_ratio
         )
-        hour = time.strftime("%H", time.localtime(self._clock()))
-        due = hour in config.delete_when.replace(" ", "").split(";")
-        if not (due or manual or forced or fullest > config.disk_max_used_space_ratio):
+        hour = time.localtime(self._clock()).tm_hour
+        due = hour in map(int, filter(str.strip, config.delete_when.split(";")))
+        if not (due or requested or forced or fullest > config.disk_max_used_space_ratio):
             return 0
         oldest = self._clock() - config.file_reserved_time * 3600
         deleted = 0
@@ -114,8 +132,9 @@ class Cleaner:
             if file.end > self._log.flushed or not (forced or file.modified_at() < oldest):
                 break
             log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
-            self._log.remove_first()
+            folder = self._log.remove_first().path.parent
             deleted += 1
+            await asyncio.to_thread(sync_folder, folder)
             await asyncio.sleep(config.delete_commit_log_files_interval / 1000)
         return deleted
 

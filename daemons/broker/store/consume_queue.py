@@ -21,7 +21,7 @@ from typing import Protocol
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
-from mq.daemons.broker.store.mapped_file import DescriptorCache
+from mq.daemons.broker.store.mapped_file import DescriptorCache, data_end
 from mq.daemons.broker.store.queue_extension import QueueExtension
 from mq.protocol.names import is_system_topic
 
@@ -68,6 +68,7 @@ class ConsumeQueue:
         "puts",
         "queue_id",
         "readable",
+        "renamed",
         "topic",
         "topic_field",
         "trusted",
@@ -107,6 +108,8 @@ class ConsumeQueue:
         self._persisted = 0  # entries before it are in files, the others in _tail
         self._tail = bytearray()
         self._deleted = False
+        # Files were begun or deleted since the folder was last given to be fsynced.
+        self.renamed = False
         # The last entry that `load` has found: a start asks for it several times.
         self._kept_index = -1
         self._kept = b""
@@ -371,17 +374,16 @@ class ConsumeQueue:
         """One past the last entry that is in a file."""
         return self._persisted
 
-    def persist(self) -> bool:
-        """Write the entries of written records to the file; say whether a file was begun.
+    def persist(self) -> None:
+        """Write the entries of written records to the file.
 
         Nothing is written to a queue that was deleted: messages that were on their way to it then
         are in the log only. Raises OSError; no entry is lost then.
         """
         if self._deleted:
-            return False
+            return
         if self.extension is not None:
             self.extension.persist()  # first: entries point there
-        begun = False
         while self._persisted < self.written:
             position = self._persisted * _ENTRY_SIZE
             start = position - position % self._file_size
@@ -390,7 +392,7 @@ class ConsumeQueue:
             if not self._files or self._files[-1] != start:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._files.append(start)
-                begun = True
+                self.renamed = True
             path = self._path(start)
             descriptor = self._descriptors.open(path, self._file_size)
             data = bytes(self._tail[: count * _ENTRY_SIZE])
@@ -399,7 +401,6 @@ class ConsumeQueue:
                 raise OSError(f"{path}: no room for an entry")
             del self._tail[: written * _ENTRY_SIZE]
             self._persisted += written
-        return begun
 
     @property
     def folder(self) -> Path:
@@ -428,6 +429,8 @@ class ConsumeQueue:
         if last is not None and last[1] != _FILLER_SIZE and last[0] + last[1] <= physical:
             return 0
         end = self.first_at_or_after(physical)
+        while end > self.minimum and (before := self._peek(end - 1)) and before[1] <= 0:
+            end -= 1  # zeros, where a power cut has left what is behind them
         dropped = self.appended - end
         if dropped == 0:
             return 0
@@ -440,14 +443,25 @@ class ConsumeQueue:
             return dropped
         while self._files and self._files[-1] // _ENTRY_SIZE >= end:
             self._remove_file(self._files[-1])
-        if self._files:
-            # A hole again: entries that are left behind would be found by the next start.
-            path = self._path(self._files[-1])
-            descriptor = self._descriptors.open(path)
-            os.ftruncate(descriptor, end * _ENTRY_SIZE - self._files[-1])
-            os.ftruncate(descriptor, self._file_size)
         self._set_end(end)
+        self._clear_file_behind_end()
         return dropped
+
+    def clear_behind_end(self) -> None:
+        """Take away what a power cut left behind the last entry that was found.
+
+        A later start would take it for entries once those between have been written.
+        """
+        if self._files:
+            position = self._persisted * _ENTRY_SIZE - self._files[-1]
+            if data_end(self._descriptors.open(self._path(self._files[-1])), position) > position:
+                self._clear_file_behind_end()
+
+    def _clear_file_behind_end(self) -> None:
+        if self._files:
+            descriptor = self._descriptors.open(self._path(self._files[-1]))
+            os.ftruncate(descriptor, self._persisted * _ENTRY_SIZE - self._files[-1])
+            os.ftruncate(descriptor, self._file_size)
 
     def _entries_from(self, index: int) -> bytes:
         parts = []
@@ -483,6 +497,7 @@ class ConsumeQueue:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         self._files.remove(start)
+        self.renamed = True
 
     def clear(self) -> None:
         """Take the queue's files off the disk: it is empty now."""

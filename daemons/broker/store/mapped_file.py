@@ -28,6 +28,31 @@ def extent_end(descriptor: int, position: int = 0) -> int:
         return end
 
 
+def data_end(descriptor: int, position: int = 0) -> int:
+    """One past the last byte of a file, from a position on, that is not zero.
+
+    The position if there is none. Zeros may be in a hole or written: Java can fill its files with
+    them beforehand (warmMapedFileEnable), and a power cut leaves them where data had no time.
+    """
+    extents = []
+    at = position
+    try:
+        while True:
+            start = os.lseek(descriptor, at, os.SEEK_DATA)
+            at = os.lseek(descriptor, start, os.SEEK_HOLE)
+            extents.append((start, at))
+    except OSError:  # ENXIO: only a hole is left
+        pass
+    for start, stop in reversed(extents):
+        while stop > start:
+            begin = max(start, stop - _READ_AT_ONCE)
+            piece = os.pread(descriptor, stop - begin, begin).rstrip(b"\0")
+            if piece:
+                return begin + len(piece)
+            stop = begin
+    return position
+
+
 class MappedFile:
     """One file of a log. Its full length is there, as a hole, from its creation."""
 

@@ -18,7 +18,7 @@ from mq.daemons.broker.store.append import Appender, Batch
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.cleaning import Cleaner, used_ratio
-from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.commit_log import CommitLog, sync_folder
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
@@ -69,6 +69,7 @@ class MessageStore:
         self.report = Report()
         self.boot_timestamp = time.time_ns() // 1_000_000
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
+        self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
         self._deletions = Deletions(self.root)
         self._unindexed: list[tuple[list[Item], int]] = []  # with their store timestamps
         self._lock = -1
@@ -131,6 +132,7 @@ class MessageStore:
             self._deletions,
         )
         self.report = recovery.run()
+        self._lowered_checkpoint = recovery.checkpoint
         self._deletions.cut(self.log.position)
         log.info("%s", self.report.summary())
 
@@ -152,7 +154,7 @@ class MessageStore:
         self.checkpointer = Checkpointer(
             self.log,
             self.key_index,
-            self._checkpoint,
+            self._lowered_checkpoint,
             self.flusher,
             settings.flush_interval_consume_queue / 1000,
         )
@@ -167,7 +169,17 @@ class MessageStore:
         self._parts.push_async_callback(self._stop_taking)
 
     def _mark_running(self) -> None:
-        (self.root / layout.ABORT_FILE).write_bytes(boot_id())
+        """Leave the file that a clean stop takes away.
+
+        It is on the disk before a message is taken, as are the names of the folders: a power cut
+        before the first checkpoint must not leave a store that looks closed, or none.
+        """
+        with open(self.root / layout.ABORT_FILE, "wb") as file:
+            file.write(boot_id())
+            file.flush()
+            os.fsync(file.fileno())
+        for folder in {self.root, self.root.parent, *(path.parent for path in self.log.paths)}:
+            sync_folder(folder)
 
     async def _stop_taking(self) -> None:
         self.appender.commit()
@@ -192,9 +204,13 @@ class MessageStore:
 
     async def close(self) -> None:
         """Flush all and close. Idempotent."""
-        started = hasattr(self, "appender")
+        started = hasattr(self, "checkpointer")
         await self._parts.aclose()
-        clean = started and self.log.flushed == self.log.written and not self._unindexed
+        clean = (
+            started
+            and self.log.flushed == self.log.written == self.checkpointer.safe_offset
+            and not self._unindexed
+        )
         if self.key_index is not None:
             self.key_index.close()
         self.queues.close()

@@ -5,32 +5,36 @@ order:
 
  1. Choose where to begin reading. Everything before that offset is known to be on disk in all three
     places; where nothing is known, Java's rule decides by timestamps (`_start_by_timestamps`).
- 2. Cut queues and index back to there, so that every entry from there on is made anew.
- 3. Read records forward, verifying each. The first bad one is the end of the log: what follows is
-    moved to `damaged/` for a human, reported, and cut. Each good one is dispatched.
- 4. Cut queue entries that point behind the end; fill in queues whose files turned out to disagree
+ 2. Lower the checkpoint on the disk to there. It vouched for what the next step takes away, and a
+    process or machine that dies before the next checkpoint would be believed.
+ 3. Cut queues and index back to there, so that every entry from there on is made anew.
+ 4. Read records forward, verifying each. The first bad one is the end of the log: what follows is
+    moved to `damaged/` for a human, reported, and cut; if it cannot be kept, the store does not
+    start. Each good one is dispatched.
+ 5. Cut queue entries that point behind the end; fill in queues whose files turned out to disagree
     with the log, by reading all of it once more for them.
- 5. fsync what was read: it may have come from the page cache of a process that was killed.
+ 6. fsync what was read: it may have come from the page cache of a process that was killed.
 
-A record refused in step 3 was never acknowledged by a broker with sync flush unless the disk
+The queues' new entries are in memory only when this is done: the lowered checkpoint stands until
+the first one of the running store.
+
+A record refused in step 4 was never acknowledged by a broker with sync flush unless the disk
 damaged it later. A queue entry is dispatched at the queue offset that its record says, so a message
 can neither be lost nor appear twice whatever the queue files said.
 """
 
 import logging
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import aside, layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage
-from mq.daemons.broker.store.index import Index, key_hash
-from mq.daemons.broker.store.mapped_file import extent_end
+from mq.daemons.broker.store.index import Index, IndexFile, key_hash
 from mq.daemons.broker.store.queues import Queues, check_folder_name
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -76,7 +80,10 @@ class Report:
 
 
 class Recovery:
-    """One run over a loaded store. ``delays`` are milliseconds by delay level."""
+    """One run over a loaded store. ``delays`` are milliseconds by delay level.
+
+    ``checkpoint`` is the one on the disk; after `run` it may be a lower one.
+    """
 
     def __init__(
         self,
@@ -92,15 +99,20 @@ class Recovery:
         self._log = commit_log
         self._queues = queues
         self._index = index
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._delays = delays
         self._deletions = deletions
         self._suspect: set[ConsumeQueue] = set()
         self._seen: set[ConsumeQueue] = set()
+        self._suspect_index_files = 0
         self.report = Report()
 
     def run(self) -> Report:
-        """Do all of it. Raises OSError if the disk cannot be read or fsynced."""
+        """Do all of it.
+
+        Raises OSError if the disk cannot be read or fsynced, StoreLoadError if what has to be cut
+        cannot be kept.
+        """
         began = time.monotonic()
         report = self.report
         abort = self._root / layout.ABORT_FILE
@@ -113,9 +125,10 @@ class Recovery:
         else:
             report.start = self._choose_start()
             known_end = max(
-                self._checkpoint.safe_offset,
+                self.checkpoint.safe_offset,
                 max((queue.last_physical_end() for queue in self._queues), default=0),
             )
+            self._lower_checkpoint(report.start)
             self._cut_derived(report.start)
             self._replay(report.start)
             self._report_missing(known_end)
@@ -138,7 +151,7 @@ class Recovery:
     def _choose_start(self) -> int:
         first = self._log.minimum
         last = self._log.files[-1]
-        safe = self._checkpoint.safe_offset
+        safe = self.checkpoint.safe_offset
         if 0 < safe and first <= safe <= last.end:
             if not self.report.crashed:
                 return safe
@@ -154,9 +167,9 @@ class Recovery:
     def _start_by_timestamps(self) -> int:
         """Java's rule (CommitLog.isMappedFileMatchedRecover): the newest file whose first record is
         not younger than what the checkpoint vouches for; else the oldest."""
-        limit = self._checkpoint.minimum_timestamp
+        limit = self.checkpoint.minimum_timestamp
         if self._index is not None:
-            limit = self._checkpoint.minimum_timestamp_with_index
+            limit = self.checkpoint.minimum_timestamp_with_index
         for file in reversed(self._log.files):
             self._log.written = file.end
             timestamp = self._log.store_timestamp(file.start)
@@ -165,43 +178,71 @@ class Recovery:
         return self._log.minimum
 
     def _start_for_index(self, start: int) -> int:
-        """Begin earlier if an index file has to be made again.
+        """Begin earlier if index files have to be made again.
 
-        Its pages reach the disk in any order, so after the death of the machine, or of a Java
-        broker, which does not say whether the machine died, the file in use cannot be trusted.
-        Java drops it too, and with it the keys of all messages before the replayed part.
+        Their pages reach the disk in any order, so after the death of the machine, or of a Java
+        broker, which does not say whether the machine died, those that were in use since the
+        checkpoint cannot be trusted. Java drops them too, and with them the keys of all messages
+        before the replayed part.
         """
         index = self._index
-        if index is None or not self.report.machine_crashed:
+        if index is None or not self.report.machine_crashed or not index.files:
             return start
-        if not index.files:
-            return start
-        file = index.remove_last()
-        begin = file.begin_offset if file.count > 1 else max(index.end_offset, 0)
+        kept = sum(1 for file in index.files[:-1] if self._is_trusted(file))
+        self._suspect_index_files = len(index.files) - kept
+        first = index.files[kept]
+        begin = first.begin_offset
+        if first.count <= 1:
+            begin = index.files[kept - 1].end_offset if kept else 0
         return min(start, self._log_file_start(max(begin, self._log.minimum)))
+
+    def _is_trusted(self, file: IndexFile) -> bool:
+        """Whether an index file was full, and on the disk, when the checkpoint was made."""
+        if not file.full:
+            return False
+        if self.checkpoint.safe_offset:
+            return file.end_offset < self.checkpoint.safe_offset
+        return file.end_timestamp <= self.checkpoint.index_timestamp
 
     def _log_file_start(self, offset: int) -> int:
         file = self._log.file_at(offset)
         return file.start if file is not None else self._log.minimum
+
+    def _lower_checkpoint(self, start: int) -> None:
+        """Vouch for nothing that is about to be made again.
+
+        Java goes by the timestamps: zeros make it read all of the log.
+        """
+        checkpoint = self.checkpoint
+        by_timestamps = checkpoint.safe_offset == 0 and checkpoint.message_timestamp > 0
+        if checkpoint.safe_offset > start or (by_timestamps and self._suspect_index_files):
+            self.checkpoint = checkpoint.moved(0, 0, start)
+            self.checkpoint.save()
 
     # reading --------------------------------------------------------------------------------
 
     def _cut_derived(self, start: int) -> None:
         for queue in self._queues:
             queue.cut(start)
+            if self.report.machine_crashed:
+                queue.clear_behind_end()
         if self._index is not None:
+            for _ in range(self._suspect_index_files):
+                self._index.remove_last()
             self._index.cut(start)
 
     def _replay(self, start: int) -> None:
         end = start
+        why = ""
         try:
             for record in read_log(self._log, start):
                 self.report.records += 1
                 end = record.physical + record.size
                 self._dispatch(record)
         except BadRecord as error:
-            self._put_aside(end, str(error))
-        self._report_rest(end)
+            why = str(error)
+        for damage in aside.put_aside(self._root, self._log.files, end, why):
+            self._note(damage)
         self._log.cut(end)
         for queue in self._queues:
             queue.cut(end)
@@ -269,53 +310,18 @@ class Recovery:
 
     # damage ---------------------------------------------------------------------------------
 
-    def _report_rest(self, end: int) -> None:
-        """Files behind the end hold nothing that can be reached: say so if they hold anything."""
-        for file in self._log.files:
-            if file.start > end and extent_end(file.descriptor, 0) > 0:
-                self._damaged(file.path, file.start, file.size, "the log ends before this file")
-                self._keep_file(file.path)
-
     def _report_missing(self, known_end: int) -> None:
         """A log that ends in zeros looks whole; queues and checkpoint may know that it is not."""
         end = self._log.position
-        if end < known_end and not any(damage.offset == end for damage in self.report.damages):
+        if end < known_end and not any(damage.offset >= end for damage in self.report.damages):
             path = self._log.files[-1].path
             why = "queues or checkpoint know of messages that the log does not have"
             self._damaged(path, end, known_end - end, why)
 
-    def _put_aside(self, offset: int, why: str) -> None:
-        file = self._log.file_at(offset)
-        if file is None:
-            return
-        within = offset - file.start
-        data_end = extent_end(file.descriptor, within)
-        self._damaged(file.path, offset, data_end - within, why)
-        folder = self._root / "damaged"
-        try:
-            folder.mkdir(exist_ok=True)
-            with open(folder / layout.file_name(offset), "wb") as copy:
-                position = within
-                while position < data_end:
-                    sent = os.sendfile(
-                        copy.fileno(), file.descriptor, position, data_end - position
-                    )
-                    if sent == 0:
-                        break
-                    position += sent
-        except OSError as error:
-            log.error("what was cut at %d could not be kept in %s: %s", offset, folder, error)
-
-    def _keep_file(self, path: Path) -> None:
-        folder = self._root / "damaged"
-        try:
-            folder.mkdir(exist_ok=True)
-            os.link(path, folder / path.name)
-        except OSError as error:
-            log.error("%s could not be kept in %s: %s", path, folder, error)
-
     def _damaged(self, path: Path, offset: int, dropped: int, why: str) -> None:
-        damage = Damage(str(path), offset, dropped, why)
+        self._note(Damage(str(path), offset, dropped, why))
+
+    def _note(self, damage: Damage) -> None:
         self.report.damages.append(damage)
         log.error("%s", damage)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import aside, layout
 from mq.daemons.broker.store.commit_log import sync_folder
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.mapped_file import extent_end
@@ -218,8 +218,8 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
     else:
         pieces = list(_fillers(file.view, file.start, hole, timestamp))
         what = "filled with records that nobody is shown"
-    kept = bytes(file.view[hole.offset - file.start : hole.offset - file.start + hole.size])
-    do = _Write(hole.path, tuple(pieces), hole.offset, kept)
+    position = hole.offset - file.start
+    do = _Write(hole.path, tuple(pieces), hole.offset, position, position + hole.size)
     return Repair(hole.path, hole.offset, hole.size, what + ", the bytes kept in damaged/", do)
 
 
@@ -252,21 +252,22 @@ def _fillers(
 
 @dataclass(frozen=True)
 class _Write:
-    """Keeps the bytes of a hole in damaged/ and writes over them."""
+    """Keeps the bytes of a hole in damaged/ and writes over them.
+
+    Raises StoreLoadError if they cannot be kept; nothing was written over then.
+    """
 
     path: Path
     pieces: tuple[tuple[int, bytes], ...]
     offset: int
-    kept: bytes
+    position: int  # of the hole in the file, and of what is behind it
+    end: int
 
     def __call__(self) -> None:
-        folder = self.path.parent.parent / "damaged"
-        folder.mkdir(exist_ok=True)
-        copy = folder / layout.file_name(self.offset)
-        if not copy.exists():
-            copy.write_bytes(self.kept)
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        folder = self.path.parent.parent / aside.DAMAGED_FOLDER
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         try:
+            aside.keep_part(folder, descriptor, self.position, self.end, self.offset)
             for position, data in self.pieces:
                 os.pwrite(descriptor, data, position)
             os.fsync(descriptor)

@@ -173,6 +173,28 @@ def hold_fsyncs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return gate
 
 
+def note_fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths that are fsynced from now on, in their order."""
+    synced: list[str] = []
+    real = os.fdatasync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    return synced
+
+
+def fail_fsyncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every fsync fail, as a disk does that loses what it was given."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+
+
 def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int = 0) -> None:
     """Let writes store this many bytes more, and then fail as on a full disk."""
     real = os.pwrite

@@ -1,8 +1,10 @@
 """The checkpoint file and what it vouches for."""
 
 import asyncio
+import errno
 import os
 import struct
+import threading
 import zlib
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from tests.daemons.broker.store.stores import (
     append,
     bodies,
     crashed_copy,
+    fail_fsyncs,
     fill_disk,
     hold_fsyncs,
+    note_fsyncs,
     put,
     with_store,
 )
@@ -148,16 +152,9 @@ def test_a_batch_that_waits_for_its_fsync_is_not_vouched_for_without_its_entries
 def test_new_files_and_their_folders_are_synced_as_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[str] = []
-    real = os.fdatasync
-
-    def note(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        real(descriptor)
-
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"x")
-        monkeypatch.setattr(os, "fdatasync", note)
+        synced = note_fsyncs(monkeypatch)
         await store.checkpointer.checkpoint()
         folder = store.root / "consumequeue"
         new = {folder, folder / "orders", folder / "orders" / "0"}
@@ -175,13 +172,6 @@ def test_new_files_and_their_folders_are_synced_as_names(
 def test_entries_written_before_the_disk_was_full_are_synced_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[str] = []
-    real = os.fdatasync
-
-    def note(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        real(descriptor)
-
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, *[b"x"] * 25)  # in two files
         with monkeypatch.context() as patch:
@@ -190,7 +180,7 @@ def test_entries_written_before_the_disk_was_full_are_synced_all_the_same(
                 await store.checkpointer.checkpoint()
         assert store.queue("orders", 0).persisted == 20
         assert not (tmp_path / "checkpoint").exists()
-        monkeypatch.setattr(os, "fdatasync", note)
+        synced = note_fsyncs(monkeypatch)
         await store.checkpointer.checkpoint()
         folder = store.root / "consumequeue" / "orders" / "0"
         assert {str(folder / f"{start:020d}") for start in (0, 400)} <= set(synced)
@@ -277,3 +267,146 @@ def test_a_store_killed_after_a_checkpoint_begins_with_it(tmp_path: Path) -> Non
 
     with_store(tmp_path / "store", work)
     with_store(tmp_path / "crashed", reopened)
+
+
+def test_a_checkpoint_cancelled_while_it_writes_leaves_no_queue_unwritten(tmp_path: Path) -> None:
+    """A SIGTERM cancels the store's tasks; what the last checkpoint vouches for must be there."""
+    count = 450  # more than are written in one turn of the loop
+
+    async def work(store: MessageStore) -> None:
+        for queue_id in range(count):
+            await put(store, "orders", queue_id, b"m%d" % queue_id)
+        await store.flusher.drain()
+        task = asyncio.ensure_future(store.checkpointer.checkpoint())
+        await asyncio.sleep(0)
+        assert 0 < sum(queue.persisted for queue in store.queues) < count
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def reopened(store: MessageStore) -> None:
+        assert not store.report.crashed
+        found = [bodies(store, "orders", queue_id) for queue_id in range(count)]
+        assert found == [[b"m%d" % queue_id] for queue_id in range(count)]
+
+    with_store(tmp_path, work, log_file=1 << 20)
+    with_store(tmp_path, reopened, log_file=1 << 20)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+def test_files_are_synced_by_the_next_checkpoint_if_one_did_not_come_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"x")
+        await store.flusher.drain()
+        gate, opened = threading.Event(), threading.Event()
+
+        def no_descriptors(*_: object, **__: object) -> int:
+            assert gate.wait(10)
+            opened.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        queue = store.queue("orders", 0)
+        queue.persist()  # so that the event loop itself opens nothing
+        store.checkpointer.dirty.add(queue)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", no_descriptors)
+            task = asyncio.ensure_future(store.checkpointer.checkpoint())
+            await asyncio.sleep(0)
+            if how == "cancelled":
+                task.cancel()
+            gate.set()
+            with pytest.raises((OSError, asyncio.CancelledError)):
+                await task
+            await asyncio.to_thread(opened.wait, 10)
+        synced = note_fsyncs(monkeypatch)
+        await store.checkpointer.checkpoint()
+        folder = store.root / "consumequeue" / "orders" / "0"
+        assert str(folder / f"{0:020d}") in synced
+
+    with_store(tmp_path, work)
+
+
+def test_an_fsync_of_queues_that_failed_is_not_believed_the_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel drops pages that it could not write and then reports success."""
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"one")
+        await store.checkpointer.checkpoint()
+        before = (tmp_path / "checkpoint").read_bytes()
+        await put(store, "orders", 0, b"two")
+        await store.flusher.drain()
+        with monkeypatch.context() as patch:
+            fail_fsyncs(patch)
+            with pytest.raises(OSError, match="Input/output error"):
+                await store.checkpointer.checkpoint()
+        with pytest.raises(OSError, match="until the broker is restarted"):
+            await store.checkpointer.checkpoint()
+        assert (tmp_path / "checkpoint").read_bytes() == before
+
+    async def reopened(store: MessageStore) -> None:
+        assert store.report.crashed
+        assert bodies(store, "orders", 0) == [b"one", b"two"]
+        await store.checkpointer.checkpoint()
+
+    with_store(tmp_path, work)
+    with_store(tmp_path, reopened)
+    assert not (tmp_path / "abort").exists()
+
+
+def test_a_stop_whose_last_checkpoint_fails_counts_as_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a store that has no checkpoint of ours yet, as one of Java's: nothing else tells."""
+
+    async def work(store: MessageStore) -> None:
+        for queue_id in range(4):
+            await put(store, "orders", queue_id, b"m%d" % queue_id)
+        for queue_id in (0, 3):
+            store.queue("orders", queue_id).persist()
+        fill_disk(monkeypatch)
+
+    async def reopened(store: MessageStore) -> None:
+        assert store.report.crashed
+        found = [bodies(store, "orders", queue_id) for queue_id in range(4)]
+        assert found == [[b"m%d" % queue_id] for queue_id in range(4)]
+
+    with_store(tmp_path, work)
+    monkeypatch.undo()
+    with_store(tmp_path, reopened)
+    assert not (tmp_path / "abort").exists()
+
+
+def test_the_name_of_a_file_is_synced_even_if_its_first_write_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"x")
+        await store.flusher.drain()
+        with monkeypatch.context() as patch:
+            fill_disk(patch)
+            with pytest.raises(OSError, match="No space left"):
+                await store.checkpointer.checkpoint()
+        synced = note_fsyncs(monkeypatch)
+        await store.checkpointer.checkpoint()
+        assert str(store.root / "consumequeue" / "orders" / "0") in synced
+
+    with_store(tmp_path, work)
+
+
+def test_every_index_file_begun_since_the_last_checkpoint_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await store.checkpointer.checkpoint()
+        for number in range(25):
+            await put(store, "orders", 0, b"x", keys=(f"k{number}",))
+        synced = note_fsyncs(monkeypatch)
+        await store.checkpointer.checkpoint()
+        assert store.key_index is not None and len(store.key_index.files) > 3
+        assert {str(file.path) for file in store.key_index.files} <= set(synced)
+
+    with_store(tmp_path, work, items=8)

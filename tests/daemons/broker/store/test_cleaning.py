@@ -1,6 +1,7 @@
 """Which log files are deleted when, and what follows them."""
 
 import asyncio
+import errno
 import os
 import time
 from dataclasses import replace
@@ -30,6 +31,7 @@ class Disk:
     def __init__(self, store: MessageStore, **changes: Any) -> None:
         self.now = FIVE
         self.used = 10  # percent
+        self.queues_used = 10
         self.settings: MessageStoreConfig = replace(
             settings(store.root), delete_commit_log_files_interval=0, **changes
         )
@@ -41,7 +43,7 @@ class Disk:
             store.key_index,
             store.appender,
             clock=lambda: self.now,
-            ratio=lambda path: self.used,
+            ratio=lambda path: self.queues_used if path.name == "consumequeue" else self.used,
         )
 
     def change(self, **changes: Any) -> None:
@@ -72,6 +74,32 @@ def test_expired_files_go_at_their_hour_and_never_the_last(tmp_path: Path) -> No
         assert sorted(os.listdir(tmp_path / "commitlog")) == [f"{3 * 4096:020d}"]
         assert await disk.cleaner.clean() == 0
         assert disk.cleaner.deleted_files == 3
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("hours", ["4", "4;16", "16; 04", "004"])
+def test_hours_are_compared_as_numbers(tmp_path: Path, hours: str) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 4)
+        disk = Disk(store, delete_when=hours)
+        assert await disk.cleaner.clean() == 0
+        disk.now = FOUR
+        assert await disk.cleaner.clean() == 3
+
+    with_store(tmp_path, work)
+
+
+def test_a_request_to_delete_counts_for_twenty_rounds_of_ten_files(tmp_path: Path) -> None:
+    """CleanCommitLogService.executeDeleteFilesManually of Java."""
+
+    async def work(store: MessageStore) -> None:
+        await fill(store, 215)
+        disk = Disk(store)
+        assert await disk.cleaner.clean() == 0
+        assert await disk.cleaner.clean(manual=True) == 10
+        assert [await disk.cleaner.clean() for _ in range(20)] == [10] * 19 + [0]
+        assert len(store.log.files) == 15
 
     with_store(tmp_path, work)
 
@@ -202,6 +230,45 @@ def test_sends_are_refused_over_the_limit_and_taken_again_below_it(tmp_path: Pat
         disk.cleaner.check_disk()
         await put(store, "orders", 0, b"yes")
         assert bodies(store, "orders", 0) == [b"yes"]
+
+    with_store(tmp_path, work)
+
+
+def test_a_full_disk_of_the_consume_queues_refuses_sends_too(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        disk = Disk(store)
+        disk.queues_used = 91
+        disk.cleaner.check_disk()
+        with pytest.raises(StoreRefused, match="disk of the consume queues 91 % full, limit 90 %"):
+            await put(store, "orders", 0, b"no")
+        disk.used, disk.queues_used = 91, 90
+        disk.cleaner.check_disk()
+        with pytest.raises(StoreRefused, match="refused: disk 91 % full"):
+            await put(store, "orders", 0, b"no")
+        disk.used = 90
+        disk.cleaner.check_disk()
+        await put(store, "orders", 0, b"yes")
+
+    with_store(tmp_path, work)
+
+
+def test_derived_files_whose_deletion_failed_are_deleted_by_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        await fill(store, 8)
+        disk = Disk(store)
+
+        def fail(*_: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", fail)
+            with pytest.raises(OSError, match="Input/output error"):
+                await disk.cleaner.clean(manual=True)
+        assert store.min_offset("orders", 0) == 0
+        await disk.cleaner.clean()
+        assert store.min_offset("orders", 0) == 7 * PER_FILE
 
     with_store(tmp_path, work)
 

@@ -292,11 +292,11 @@ def test_more_queues_than_open_files_are_written_and_read(tmp_path: Path) -> Non
 def test_a_deleted_queue_is_not_written_again(tmp_path: Path) -> None:
     with queue_at(tmp_path) as queue:
         fill(queue, 7)
-        assert queue.persist()
+        queue.persist()
         queue.append(entry(7))
         queue.delete()
         queue.written = queue.readable = 8
-        assert not queue.persist()
+        queue.persist()
         assert queue.entries(0, 10) == b""
     assert not (tmp_path / "orders" / "0").exists()
 
@@ -375,3 +375,34 @@ def test_folders_that_are_no_topics_do_not_stop_a_start(tmp_path: Path) -> None:
     queues.load()
     assert [(queue.topic, queue.queue_id, queue.readable) for queue in queues] == [("orders", 0, 3)]
     queues.close()
+
+
+def test_what_a_power_cut_left_behind_the_last_entry_never_becomes_one(tmp_path: Path) -> None:
+    """A page that did not reach the disk between others that did; the end is found by halving."""
+    folder = tmp_path / "orders" / "0"
+    descriptors = DescriptorCache(4)
+    queue = ConsumeQueue("orders", 0, folder, 20_000, descriptors)
+    fill(queue, 600)
+    queue.persist()
+    (path,) = folder.iterdir()
+    data = bytearray(path.read_bytes())
+    data[300 * 20 : 450 * 20] = bytes(150 * 20)
+    path.write_bytes(data)
+    queue = ConsumeQueue("orders", 0, folder, 20_000, descriptors)
+    queue.load()
+    assert queue.appended == 300
+    queue.clear_behind_end()
+    descriptors.close()
+    assert path.read_bytes() == bytes(data[: 300 * 20]).ljust(20_000, b"\0")
+
+
+def test_zeros_before_the_first_entry_that_is_cut_are_cut_too(tmp_path: Path) -> None:
+    stored(tmp_path, 5)
+    (path,) = (tmp_path / "orders" / "0").iterdir()
+    data = bytearray(path.read_bytes())
+    data[2 * 20 : 4 * 20] = bytes(2 * 20)
+    path.write_bytes(data)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        queue.cut(2 * SIZE)
+        assert queue.appended == 2
