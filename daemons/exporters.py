@@ -11,7 +11,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from mq.daemons.operation_config import OFF, OperationConfig
-from mq.daemons.service import CannotStart, Tasks
+from mq.daemons.service import CannotStart
+from mq.daemons.supervision import Tasks
 
 if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
@@ -40,7 +41,8 @@ async def start_exporters(
     """
     if operation.statsd_address:
         reporter = StatsdReporter(operation.statsd_address, collect)
-        tasks.spawn(reporter.run(operation.statsd_interval_millis / 1000), "StatsD")
+        seconds = operation.statsd_interval_millis / 1000
+        tasks.spawn(lambda: reporter.run(seconds), "StatsD")
     if operation.metrics_port == OFF:
         return OFF
     prometheus = Prometheus(collect)

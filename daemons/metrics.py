@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mq.daemons.listener import Listener
+from mq.daemons.supervision import Tasks
 from mq.protocol.codes import RequestCode
 
 LOOK_SECONDS = 0.1
@@ -78,6 +79,13 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
         ("request", "cause"),
         [(labels, float(count)) for labels, count in sorted(refused.items())],
     )
+
+
+def of_tasks(tasks: Tasks) -> Metric:
+    """What went wrong in background tasks."""
+    values = [((name,), float(one.count)) for name, one in sorted(tasks.failures.items())]
+    doc = "Errors of background tasks, each of which began again."
+    return Metric("mq_task_failures_total", Kind.counter, doc, ("task",), values)
 
 
 def _by_request(name: str, doc: str, counts: Iterable[Counter[int]]) -> Metric:

@@ -1,4 +1,4 @@
-"""Running a daemon: the loop, signals, the service manager, the log, tasks and the exit status."""
+"""Running a daemon: the loop, signals, the service manager, the log and the exit status."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -31,52 +31,8 @@ EX_CONFIG = 78
 PEER_LOG_INTERVAL = 1.0
 
 
-class Tasks:
-    """The tasks of a daemon. Each is kept; the first that fails is the failure of the daemon."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task. It may end; if it raises, `failed` gets its exception."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            log.critical("task %s failed", task.get_name(), exc_info=error)
-            if not self.failed.done():
-                self.failed.set_exception(error)
-
-    async def close(self) -> None:
-        """Cancel what still runs and wait for its end. Idempotent."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if not self.failed.done():
-            self.failed.cancel()
-        elif not self.failed.cancelled():
-            self.failed.exception()  # retrieved: the loop need not report it again
-
-
 class Daemon(Protocol):
     """What `run` runs: started by entering, stopped by leaving."""
-
-    tasks: Tasks
 
     async def __aenter__(self) -> Self: ...
 
@@ -101,7 +57,7 @@ class Daemon(Protocol):
 
 
 def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = "") -> int:
-    """Run a daemon until SIGTERM, SIGINT or a failure; returns the exit status.
+    """Run a daemon until SIGTERM or SIGINT; returns the exit status.
 
     `make` is called inside the loop. `log_format` is text or json; both default to the environment
     (MQ_LOG_FORMAT, MQ_LOG_LEVEL).
@@ -140,11 +96,11 @@ async def _serve(make: Callable[[], Daemon]) -> int:
             text = daemon.ready_text()
             log.info("%s", text)
             manager.ready(text)
-            status = await _wait(stop, daemon.tasks)
+            await stop.wait()
             _not_now(loop)
             manager.stopping()
         log.info("stopped")
-        return status
+        return EX_OK
     except (ConfigError, CannotStart) as error:
         log.critical("%s", error)
         return EX_CONFIG
@@ -182,16 +138,6 @@ def _dump(daemon: Daemon) -> None:
 def _reload(daemon: Daemon) -> None:
     log.info("SIGHUP: reading again the files that may have changed")
     daemon.reload()
-
-
-async def _wait(stop: asyncio.Event, tasks: Tasks) -> int:
-    stopped = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((stopped, tasks.failed), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if stop.is_set():
-        return EX_OK
-    log.critical("stopping: a task of the daemon failed")
-    return EX_SOFTWARE
 
 
 class ServiceManager:

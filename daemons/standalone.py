@@ -11,7 +11,6 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.daemons.service import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +35,6 @@ class Standalone:
     ) -> None:
         self.name_server: NameServer
         self.broker: Broker
-        self.tasks: Tasks
         self._store = store
         self._ports = (name_server_port, broker_port)
         self._properties = dict(properties or {})
@@ -53,8 +51,6 @@ class Standalone:
                 NameServer(self._name_server_settings(folder))
             )
             self.broker = await parts.enter_async_context(Broker(self._broker_settings(folder)))
-            # The failure of a task of either is the failure of both.
-            self.tasks = self.broker.tasks
             self._parts = parts.pop_all()
         return self
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mq.daemons.listener import Channel, Listener
+from mq.daemons.supervision import Tasks
 
 log = logging.getLogger(__name__)
 
@@ -55,5 +56,9 @@ def _place(task: asyncio.Task[Any]) -> str:
     if name.startswith("Task-"):  # a number that asyncio has given it tells nothing
         name = getattr(task.get_coro(), "__qualname__", "task")
     frames = task.get_stack(limit=DEEPEST_STACK)
+    if frames and frames[0].f_code is Tasks._supervise.__code__:
+        # What it does tells more than that it is supervised.
+        inner = getattr(getattr(task.get_coro(), "cr_await", None), "cr_frame", None)
+        frames = frames if inner is None else [inner]
     where = " < ".join(f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in reversed(frames))
     return f"{name}: {where or 'running'}"

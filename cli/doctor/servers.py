@@ -67,6 +67,7 @@ async def check_brokers(examination: Examination) -> None:
         _check_clock(examination, address, runtime)
         _check_disks(examination, address, runtime)
         _check_backlog(examination, address, runtime)
+        _check_own_work(examination, address, runtime)
         _check_address(examination, address)
     _check_versions(examination, answers)
     _check_masters(examination)
@@ -118,6 +119,29 @@ def _check_backlog(examination: Examination, address: str, runtime: Mapping[str,
             address,
             f"{behind / (1 << 20):.0f} MB of messages are in no queue yet",
             "its disk is too slow, or it has just started",
+        )
+
+
+def _check_own_work(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
+    """What went wrong in its background tasks. Java's brokers do not say."""
+    failures = int(_number(runtime.get("taskFailures")))
+    if failures:
+        examination.say(
+            "task",
+            Severity.WARNING,
+            address,
+            f"{failures:,} errors in background tasks, the last: "
+            f"{runtime.get('lastTaskFailure', 'unknown')}",
+            "each began again; report what its log says, it is a defect of mq",
+        )
+    aside = int(_number(runtime.get("setAside")))
+    if aside:
+        examination.say(
+            "set-aside",
+            Severity.WARNING,
+            address,
+            f"{aside:,} messages could not be handled and were set aside",
+            "see config/setAside.jsonl in its store",
         )
 
 

@@ -12,8 +12,9 @@ from typing import Self
 from mq.daemons import exporters
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acl.files import AclFiles
+from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.beacons import Beacons
-from mq.daemons.broker.chores import save_again_and_again, spawn_chores
+from mq.daemons.broker.chores import spawn_chores, spawn_timer
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.delay import DelayedMessages
@@ -38,7 +39,7 @@ from mq.daemons.broker.transactions.checks import TransactionChecks
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.listener import Listener
-from mq.daemons.service import Tasks
+from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 
 log = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class Broker:
             parts.push_async_callback(listener.close)
         await parts.enter_async_context(self.registration)
         if settings.operation.liveness_beacon_enable:
-            self.tasks.spawn(Beacons(settings, self.registration).run(), "beacons")
+            self.tasks.spawn(Beacons(settings, self.registration).run, "beacons")
         if exporters.are_wanted(settings.operation):
             await self._export(parts)
 
@@ -155,8 +156,10 @@ class Broker:
         if settings.store.enable_consume_queue_ext:
             store.appender.extend = extender(lambda: settings.broker, self.filters, store.queues)
         parts.push_async_callback(self.filters.save)
-        self.writer = MessageWriter(lambda: settings.store, store)
-        self.delayed = DelayedMessages(folder / "delayOffset.json", store, self.writer)
+        self.aside = SetAside(store)
+        parts.push_async_callback(self.aside.save)
+        self.writer = MessageWriter(lambda: settings.store, store, self.topics)
+        self.delayed = DelayedMessages(folder / "delayOffset.json", store, self.writer, self.aside)
         parts.push_async_callback(self.delayed.save)
         self.timer: Timer | None = None
         self.writer.on_timed = self._use_timer
@@ -177,6 +180,7 @@ class Broker:
             self.writer,
             self.topics,
             self.producers,
+            self.aside,
         )
         settings.on_change.append(lambda _: self.transaction_checks.configure())
         self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
@@ -195,7 +199,7 @@ class Broker:
         from mq.daemons.metrics import LoopDelay
 
         delay = LoopDelay()
-        self.tasks.spawn(delay.run(), "loop delay")
+        self.tasks.spawn(delay.run, "loop delay")
         self.metrics_port = await exporters.start_exporters(
             self.settings.operation,
             lambda: (*metrics_of(self), delay.metric()),
@@ -244,11 +248,8 @@ class Broker:
     def _use_timer(self) -> None:
         """Start the timer with the first message for it: most brokers never need its files."""
         if self.timer is None:
-            settings = self.settings.store
-            self.timer = Timer(lambda: self.settings.store, self.store, self.writer)
-            self.tasks.spawn(self.timer.run(), "timer")
-            pause = settings.timer_flush_interval_ms / 1000
-            self.tasks.spawn(save_again_and_again(self.timer.save, lambda: pause, "timer"), "save")
+            self.timer = Timer(lambda: self.settings.store, self.store, self.writer, self.aside)
+            spawn_timer(self, self.timer)
 
     def _forget_deleted(self, topic: str) -> None:
         """Drop the figures of a topic that has been deleted, if they shall go with it."""

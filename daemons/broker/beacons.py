@@ -47,6 +47,7 @@ class Beacons:
         finally:
             for stream in self._streams.values():
                 stream.close()
+            self._streams.clear()
 
     async def _send(self, link: NameServerLink, data: bytes) -> None:
         if not link.answers or not link.session.is_connected(link.address):

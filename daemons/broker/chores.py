@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mq.daemons.broker.limits import FlushBacklog
 from mq.daemons.broker.protection import WaterMarks
 from mq.daemons.broker.store_config import FlushDiskType
+from mq.daemons.broker.timer.service import Timer
 
 if TYPE_CHECKING:
     from mq.daemons.broker.app import Broker
@@ -22,30 +24,32 @@ TOPIC_SAVE_SECONDS = 0.2
 # and consumerOrderInfo.json.
 FILTER_SAVE_SECONDS = 10.0
 POP_SAVE_SECONDS = 5.0
+ASIDE_SAVE_SECONDS = 1.0
 
 
 def spawn_chores(broker: "Broker") -> None:
     """Start the tasks of a broker whose parts are all there."""
     spawn = broker.tasks.spawn
-    spawn(broker.store.run(), "store")
-    spawn(broker.stats.run(), "statistics")
-    spawn(broker.days.run(), "turn of the day")
-    spawn(broker.figures.run(), "figures")
-    spawn(broker.guard.run(), "guard against slow consumers")
-    spawn(WaterMarks(broker.store).run(), "water marks")
-    spawn(broker.topic_sizes.run(), "sizes of topics")
+    spawn(broker.store.run, "store")
+    spawn(broker.stats.run, "statistics")
+    spawn(broker.days.run, "turn of the day")
+    spawn(broker.figures.run, "figures")
+    spawn(broker.guard.run, "guard against slow consumers")
+    spawn(WaterMarks(broker.store).run, "water marks")
+    spawn(broker.topic_sizes.run, "sizes of topics")
     if broker.settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
         store = broker.store
         backlog = FlushBacklog(store.flusher, store.appender, lambda: broker.settings.broker)
-        spawn(backlog.run(), "flush backlog")
-    spawn(broker.delayed.run(), "delayed messages")
-    spawn(broker.pop.run(), "popped messages")
-    spawn(broker.transaction_checks.run(), "transaction checks")
-    spawn(_expire_clients(broker), "expiry of clients")
+        spawn(backlog.run, "flush backlog")
+    for work, name in broker.delayed.works():
+        spawn(work, name)
+    spawn(broker.pop.run, "popped messages")
+    spawn(broker.transaction_checks.run, "transaction checks")
+    spawn(lambda: _expire_clients(broker), "expiry of clients")
     if broker.access is not None:
-        spawn(broker.access.watch(), "ACL files")
+        spawn(broker.access.watch, "ACL files")
     if broker.tls is not None:
-        spawn(broker.tls.watch(), "certificates")
+        spawn(broker.tls.watch, "certificates")
     _spawn_saves(broker)
 
 
@@ -65,8 +69,18 @@ def _spawn_saves(broker: "Broker") -> None:
         ),
         (broker.filters.save, lambda: FILTER_SAVE_SECONDS, "filters"),
         (broker.pop.save, lambda: POP_SAVE_SECONDS, "ordered pops"),
+        (broker.aside.save, lambda: ASIDE_SAVE_SECONDS, "what was set aside"),
     ):
-        broker.tasks.spawn(save_again_and_again(save, seconds, what), what)
+        broker.tasks.spawn(partial(save_again_and_again, save, seconds, what), what)
+
+
+def spawn_timer(broker: "Broker", timer: Timer) -> None:
+    """Start the tasks of the timer."""
+    for work, name in timer.works():
+        broker.tasks.spawn(work, name)
+    pause = broker.settings.store.timer_flush_interval_ms / 1000
+    save = partial(save_again_and_again, timer.save, lambda: pause, "timer")
+    broker.tasks.spawn(save, "timer: save")
 
 
 async def save_again_and_again(

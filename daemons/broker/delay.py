@@ -10,21 +10,25 @@ is delivered again.
 import asyncio
 import logging
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.waiting import NextMessage, Outcomes
-from mq.daemons.broker.writer import MessageWriter, restore_target
+from mq.daemons.broker.waiting import NextMessage, is_stored, store_all
+from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.daemons.supervision import Work
 from mq.protocol import fastjson, names
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 256  # messages delivered in one turn of the loop
-_RETRY_SECONDS = 0.1
 # Sleeps are cut, so that a clock that was set forward is noticed.
 _LONGEST_SLEEP = 1.0
 
@@ -32,33 +36,36 @@ _LONGEST_SLEEP = 1.0
 class DelayedMessages:
     """Delivers what has waited long enough."""
 
-    def __init__(self, path: Path, store: MessageStore, writer: MessageWriter) -> None:
+    def __init__(
+        self, path: Path, store: MessageStore, writer: MessageWriter, aside: SetAside
+    ) -> None:
         self._path = path
         self._store = store
         self._writer = writer
+        self._aside = aside
         self.offsets: dict[int, int] = read_with_backup(path, _decode) or {}  # by level
         self._saved: dict[int, int] = dict(self.offsets)
         self.delivered = 0
         for level in writer.delays:
             self._correct(level)
 
-    async def run(self) -> None:
-        """Deliver until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for level in self._writer.delays:
-                tasks.create_task(self._run_level(level), name=f"delay level {level}")
+    def works(self) -> Iterator[tuple[Work, str]]:
+        """What is to be done until the broker stops, and its name: for each level."""
+        for level in self._writer.delays:
+            yield partial(self._run_level, level), f"delay level {level}"
 
     async def save(self) -> None:
         """Write the offsets if they have changed. Raises OSError."""
         if self.offsets == self._saved:
             return
         offsets = dict(self.offsets)
-        await asyncio.to_thread(write_atomically, self._path, self.encode())
+        await self._aside.save()  # what the offsets have passed is somewhere
+        await asyncio.to_thread(write_atomically, self._path, _encode(offsets))
         self._saved = offsets
 
     def encode(self) -> bytes:
         """The file, which is also the answer to GET_ALL_DELAY_OFFSET."""
-        return fastjson.dumps_pretty({"offsetTable": dict(sorted(self.offsets.items()))})
+        return _encode(self.offsets)
 
     def running_info(self) -> dict[str, str]:
         """Offset and end of each level, for GET_BROKER_RUNTIME_INFO."""
@@ -102,7 +109,7 @@ class DelayedMessages:
     def _due(self, level: int, entries: bytes) -> list[int]:
         """The physical offsets of the first entries whose time has come."""
         now = _now()
-        latest = now + self._writer.delays[level]
+        latest = now + self._writer.delays.get(level, 0)  # 0: there is no such level any more
         found = []
         for physical, _, at in layout.ENTRY.iter_unpack(entries):
             # A time further off than the level's delay: the levels or the clock were changed.
@@ -116,46 +123,48 @@ class DelayedMessages:
         return min(max((at - _now()) / 1000, 0.001), _LONGEST_SLEEP)
 
     async def _deliver(self, level: int, offset: int, due: list[int]) -> None:
-        """Put messages where they belong; the offset moves when all of them are stored."""
-        stored = Outcomes()
-        done = 0
-        for physical in due:
-            try:
-                self._put(level, offset + done, physical, stored)
-            except StoreRefused as refusal:
-                log.warning(
-                    "delay level %d waits: %s", level, refusal, extra={"failure": "delayed puts"}
-                )
-                break
-            done += 1
-        try:
-            await stored.wait()
-        finally:
-            if stored.missing:  # the broker stops: with async flush this stores them
-                self._store.appender.commit()
-            if stored.all_well and done:
-                self.offsets[level] = offset + done
-                self.delivered += done
-        if done < len(due) or not stored.all_well:
-            await asyncio.sleep(_RETRY_SECONDS)
+        """Put messages where they belong; the offset moves over those that are."""
+        done: set[int] = set()  # of the positions in `due`
 
-    def _put(self, level: int, index: int, physical: int, stored: Outcomes) -> None:
-        """Put one, if there is something to put. Raises StoreRefused."""
-        message = self._writer.read(physical)
+        def put(position: int, outcome: OnStored) -> None:
+            def stored(refusal: StoreRefused | None) -> None:
+                if is_stored(refusal):
+                    done.add(position)
+                outcome(refusal)
+
+            self._put(level, offset + position, due[position], stored)
+
+        def set_aside(position: int, error: BaseException) -> None:
+            done.add(position)
+            index, physical = offset + position, due[position]
+            self._aside.put(
+                f"delay level {level}", error, names.SCHEDULE_TOPIC, level - 1, index, physical
+            )
+
+        try:
+            await store_all(range(len(due)), put, set_aside, f"messages of delay level {level}")
+        finally:
+            self._store.appender.commit()  # if the broker stops: with async flush this stores them
+            moved = next((n for n in range(len(due)) if n not in done), len(due))
+            self.offsets[level] = offset + moved
+            self.delivered += moved
+
+    def _put(self, level: int, index: int, physical: int, outcome: OnStored) -> None:
+        """Put one. Raises StoreRefused, OSError, and LookupError or NoTarget for what has no place
+        to be put at."""
+        message = self._writer.read_entry(names.SCHEDULE_TOPIC, level - 1, index, physical)
         if message is None:
-            entry = self._store.consume_queue_entry(names.SCHEDULE_TOPIC, level - 1, index)
-            message = None if entry is None else self._writer.read(entry[0])
-        if message is None:
-            log.error("delay level %d: the message at %d cannot be read, skipped", level, physical)
-            return
-        if not restore_target(message):
-            log.error("delay level %d: %r does not say where it belongs, dropped", level, message)
-            return
-        self._writer.put(message, stored.add())
+            raise LookupError("the message of this queue entry is not in the log")
+        self._writer.restore_target(message)
+        self._writer.put(message, outcome)
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _encode(offsets: dict[int, int]) -> bytes:
+    return fastjson.dumps_pretty({"offsetTable": dict(sorted(offsets.items()))})
 
 
 def _decode(data: bytes) -> dict[int, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mq.daemons.broker.stat_items import totals
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.cleaning import used_ratio
-from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners
+from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
 from mq.protocol.codes import CURRENT_VERSION, version_name
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, retry_topic
 
@@ -25,11 +25,19 @@ Values = list[tuple[tuple[str, ...], float]]
 def metrics_of(broker: "Broker") -> Iterator[Metric]:
     """All of them."""
     yield from of_listeners({"main": broker.listener, "fast": broker.fast_listener})
+    yield of_tasks(broker.tasks)
+    yield _set_aside(broker)
     yield from _rates(broker)
     yield from _offsets(broker)
     yield from _runtime(broker)
     yield from _counted(broker)
     yield from _store(broker)
+
+
+def _set_aside(broker: "Broker") -> Metric:
+    values: Values = [((service,), float(n)) for service, n in sorted(broker.aside.counts.items())]
+    doc = "Messages and records that the broker's own work could not handle."
+    return Metric("mq_set_aside_total", Kind.counter, doc, ("service",), values)
 
 
 def _whose(broker: "Broker") -> dict[str, str]:

@@ -21,7 +21,7 @@ from mq.daemons.broker.name_server_link import NameServerLink
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.topics import Topics
 from mq.daemons.config import ConfigError
-from mq.daemons.service import Tasks
+from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import KVTable, MessageQueue
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission
@@ -69,7 +69,7 @@ class Registration:
         if not self._links:
             self.first_round.set()
         if self._asks_address_server():
-            self._tasks.spawn(self._ask_address_server(), "address server")
+            self._tasks.spawn(self._ask_address_server, "address server")
         # "Ready" means found through the name servers, but none that is dead may delay it for long.
         try:
             await asyncio.wait_for(self.first_round.wait(), ANNOUNCE_TIMEOUT)
@@ -137,7 +137,9 @@ class Registration:
 
     def _settings_changed(self, names: frozenset[str]) -> None:
         if "namesrvAddr" in names:
-            self._tasks.spawn(self._connect_to(self._settings.name_servers()), "new name servers")
+            self._tasks.spawn(
+                lambda: self._connect_to(self._settings.name_servers()), "new name servers"
+            )
         if "brokerPermission" in names:
             for link in self._links.values():
                 link.tell(None)
@@ -193,7 +195,7 @@ class Registration:
         await link.session.open()
         link.tell(None)
         self._links[address] = link
-        self._running[address] = self._tasks.spawn(link.run(), f"registration with {address}")
+        self._running[address] = self._tasks.spawn(link.run, f"registration with {address}")
 
     async def _leave(self, link: NameServerLink) -> None:
         running = self._running.pop(link.address)

@@ -125,6 +125,7 @@ class Requests:
             broker.pulls,
             broker.registration.queues_of,
             broker.transactions.host,
+            broker.aside,
         )
 
     def _admin(self) -> dict[int, Handler]:
@@ -146,7 +147,14 @@ class Requests:
             cleaning.handlers(topics, store),
             client.handlers(consumers, producers, filters, groups, topics),
             config.handlers(
-                settings, topics, store, stats, broker.days, broker.delayed, broker.figures
+                settings,
+                topics,
+                store,
+                stats,
+                broker.days,
+                broker.delayed,
+                broker.figures,
+                lambda: {**broker.tasks.info(), **broker.aside.info()},
             ),
             connection.handlers(consumers, producers),
             group.handlers(settings, groups, topics, offsets, consumers, store, stats),

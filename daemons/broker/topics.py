@@ -152,6 +152,20 @@ class Topics:
         self._put_soon(topic)
         return topic
 
+    def find_or_remake(self, name: str) -> TopicConfig | None:
+        """The topic of a message that has waited. It may be missing though the message was
+        acknowledged, if the broker was killed before the topic was saved: it is made again then,
+        where a send would make it. None for one that is not made by sends."""
+        known = self.table.get(name)
+        if known is not None:
+            return known
+        if name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
+            return self.create_internal(name, 1)
+        config = self._config()
+        if not config.auto_create_topic_enable or self.is_system(name):
+            return None
+        return self.create_internal(name, config.default_topic_queue_nums)
+
     def adopt(self, queues: Mapping[str, int]) -> None:
         """Make the topics again that have messages but are not in the file.
 

@@ -1,13 +1,25 @@
 """What the broker's own readers of queues need: to wait for messages, and for what they put."""
 
 import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # A reader looks again after so long even if nothing woke it.
 _LONGEST_WAIT = 10.0
+# Between two attempts to store what was refused.
+RETRY_SECONDS = 0.1
+# Attempts with an item that the disk will not give: 10 s, for an error of the disk may pass.
+MOST_ATTEMPTS = 100
 
 
 class NextMessage:
@@ -32,6 +44,16 @@ class NextMessage:
         self._event.set()
 
 
+def is_stored(refusal: StoreRefused | None) -> bool:
+    """Whether a message is in the log, if only not known to be on the disk."""
+    return refusal is None or refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
+
+
+def is_hopeless(refusal: StoreRefused) -> bool:
+    """Whether it is the message that is refused, and would be again: not the store that waits."""
+    return refusal.code == ResponseCode.MESSAGE_ILLEGAL
+
+
 class Outcomes:
     """What has become of messages that were put: nothing yet, while they are on their way."""
 
@@ -50,14 +72,23 @@ class Outcomes:
         """Why the first of those that are not stored is not."""
         return self._refusals[0] if self._refusals else None
 
-    def add(self) -> OnStored:
-        """Expect one more; returns what is to be called with its outcome."""
+    def put(self, put: Callable[[OnStored], object]) -> None:
+        """Put one more: `put` gets what is to be called with its outcome.
+
+        Raises what `put` raises; no outcome is expected then.
+        """
         self.missing += 1
-        return self._stored
+        try:
+            put(self._stored)
+        except BaseException:
+            self.missing -= 1
+            raise
 
     async def wait(self) -> None:
         """Return when no outcome is missing."""
-        if self.missing:
+        while self.missing:
+            # It may be set: some may have been stored before the next of them was put.
+            self._complete.clear()
             await self._complete.wait()
 
     def _stored(self, refusal: StoreRefused | None) -> None:
@@ -66,3 +97,59 @@ class Outcomes:
         self.missing -= 1
         if not self.missing:
             self._complete.set()
+
+
+async def store_all(
+    items: Sequence[T],
+    put: Callable[[T, OnStored], None],
+    set_aside: Callable[[T, BaseException], None],
+    what: str,
+) -> None:
+    """Put items until all of them are stored, those that were refused again and again.
+
+    ``put`` stores one, or calls back with None if there is nothing to store. One that it raises an
+    error for, or that no store would take, is given to ``set_aside``; a store that takes nothing
+    now is waited for, and a disk that gives errors for a while. ``what`` is for the log.
+    """
+    left = list(items)
+    attempts = 0
+    while left:
+        outcomes = Outcomes()
+        refused: list[T] = []
+        for position, item in enumerate(left):
+            try:
+                _put_one(item, put, outcomes, refused)
+            except StoreRefused as refusal:
+                if not is_hopeless(refusal):
+                    log.warning("%s wait: %s", what, refusal, extra={"failure": what})
+                    refused += left[position:]
+                    break
+                set_aside(item, refusal)
+            except OSError as error:
+                attempts = 1 if position else attempts + 1
+                if attempts < MOST_ATTEMPTS:
+                    log.warning("%s wait: %s", what, error, extra={"failure": what})
+                    refused += left[position:]
+                    break
+                attempts = 0
+                set_aside(item, error)
+            except Exception as error:
+                set_aside(item, error)
+        await outcomes.wait()
+        left = refused
+        if left:
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+def _put_one(
+    item: T, put: Callable[[T, OnStored], None], outcomes: Outcomes, refused: list[T]
+) -> None:
+    def to_put(outcome: OnStored) -> None:
+        def stored(refusal: StoreRefused | None) -> None:
+            if not is_stored(refusal):
+                refused.append(item)
+            outcome(refusal)
+
+        put(item, stored)
+
+    outcomes.put(to_put)

@@ -6,8 +6,9 @@ topic.
 """
 
 import logging
+import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
@@ -16,8 +17,10 @@ from mq.daemons.broker.store.message_store import MessageStore, delay_levels
 from mq.daemons.broker.store.records import keys_of, queue_tags_code
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.timer.request import asks_for_timer, forget_timer, make_timed
+from mq.daemons.broker.topics import Topics
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.host import pack_host
 from mq.protocol.message import StoredMessage, decode_record
@@ -26,14 +29,25 @@ from mq.protocol.properties import MAX_LENGTH, PropertyKey, encode
 log = logging.getLogger(__name__)
 
 _HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
+_MOST_INT = (1 << 31) - 1
+# Where messages wait or are written about: none that has waited belongs there. (A half that came
+# there would commit itself: ScheduleMessageService.)
+_NO_TARGETS = names.NOT_SENDABLE_TOPICS | {names.TIMER_TOPIC}
+
+
+class NoTarget(ValueError):
+    """A message that waited does not say where it belongs, or that may not be. The text says."""
 
 
 class MessageWriter:
     """Appends messages that are not plain sends."""
 
-    def __init__(self, config: Callable[[], MessageStoreConfig], store: MessageStore) -> None:
+    def __init__(
+        self, config: Callable[[], MessageStoreConfig], store: MessageStore, topics: Topics
+    ) -> None:
         self._config = config
         self._store = store
+        self._topics = topics
         self.delays: dict[int, int] = {}  # milliseconds by delay level, from 1
         self.on_timed: Callable[[], None] = lambda: None  # a message is put for the timer
         self.configure()
@@ -43,9 +57,68 @@ class MessageWriter:
         self.delays = delay_levels(self._config().message_delay_level)
 
     def read(self, physical: int) -> StoredMessage | None:
-        """The message at a physical offset with its body as stored; None if there is none."""
+        """The message at a physical offset with its body as stored; None if there is none.
+
+        Raises RemoteProtocolError for bytes that are no message.
+        """
         record = self._store.record_at(physical)
         return None if record is None else decode_record(record, decompress=False)
+
+    def read_of(self, topic: str, physical: int) -> StoredMessage | None:
+        """The message of a topic that begins at a physical offset; None if there is no such."""
+        try:
+            message = self.read(physical)
+        except RemoteProtocolError:
+            return None
+        if message is None or (message.topic, message.physical_offset) != (topic, physical):
+            return None
+        return message
+
+    def read_entry(
+        self, topic: str, queue_id: int, index: int, physical: int = -1
+    ) -> StoredMessage | None:
+        """The message of a queue entry, None if it cannot be read.
+
+        ``physical`` is where the entry says that it is. An entry that is damaged may name another
+        message: it is mended then, and a filler for one that is lost is None.
+        """
+        message = self.read_of(topic, physical)
+        if message is None or (message.queue_id, message.queue_offset) != (queue_id, index):
+            entry = self._store.consume_queue_entry(topic, queue_id, index)
+            message = None if entry is None else self.read_of(topic, entry[0])
+        return message
+
+    def restore_target(self, message: StoredMessage) -> None:
+        """Give a message that waited its real topic and queue.
+
+        Its properties stay as they are stored, as with Java. They are not believed: a store may be
+        older than the checks of what is stored, or another's. A queue that its topic has no more is
+        another one of the topic; a topic that is not there is made again as if it were sent to.
+
+        Raises NoTarget.
+        """
+        properties = message.properties
+        topic = properties.get(PropertyKey.REAL_TOPIC, "")
+        text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
+        try:
+            names.check_topic(topic)
+        except names.IllegalName as error:
+            raise NoTarget(f"REAL_TOPIC: {error}") from None
+        if topic in _NO_TARGETS or topic.startswith(names.REVIVE_TOPIC_PREFIX):
+            raise NoTarget(f"REAL_TOPIC={topic} is the broker's own")
+        if not (text.isascii() and text.isdigit() and len(text) < 11) or int(text) > _MOST_INT:
+            raise NoTarget(f"REAL_QID={text[:50]!r} is not the number of a queue")
+        config = self._topics.find_or_remake(topic)
+        if config is None:
+            raise NoTarget(f"there is no topic {topic} (REAL_TOPIC)")
+        queue_id = int(text)
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if queue_id >= queues and self._store.queues.get(topic, queue_id) is None:
+            if queues <= 0:
+                raise NoTarget(f"the topic {topic} has no queues")
+            queue_id %= queues
+        message.topic = topic
+        message.queue_id = queue_id
 
     def put_or_delay(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
         """Like `put`, but one that is delayed waits first (HookUtils.handleScheduleMessage).
@@ -61,7 +134,7 @@ class MessageWriter:
                 forget_timer(message)
             elif make_timed(message, self._config(), now):
                 self.on_timed()
-        if level > 0:
+        if level > 0 and self.delays:
             properties = message.properties
             level = min(level, max(self.delays))
             properties[PropertyKey.DELAY_LEVEL] = str(level)
@@ -77,8 +150,20 @@ class MessageWriter:
         Its `queue_offset` and `physical_offset` are set. ``on_stored`` is called with None once it
         is stored as the flush mode promises, or with why it is not.
 
-        Raises StoreRefused when the store takes no messages or not this one.
+        Raises StoreRefused when the store takes no messages, or not this one (MESSAGE_ILLEGAL).
         """
+        if not 0 <= message.queue_id <= _MOST_INT:
+            raise StoreRefused(
+                ResponseCode.MESSAGE_ILLEGAL, f"{message.queue_id} is not the number of a queue"
+            )
+        try:
+            return self._append(message, on_stored)
+        except struct.error as error:  # nothing has been appended
+            raise StoreRefused(
+                ResponseCode.MESSAGE_ILLEGAL, f"a number does not fit into a record: {error}"
+            ) from None
+
+    def _append(self, message: StoredMessage, on_stored: OnStored | None) -> int:
         properties = message.properties
         field = _properties_field(properties)
         appender = self._store.appender
@@ -119,29 +204,25 @@ class MessageWriter:
             return 0
 
 
-def restore_target(message: StoredMessage) -> bool:
-    """Give a message that waited its real topic and queue; False if it does not say which.
-
-    Its properties stay as they are stored, as with Java.
-    """
-    properties = message.properties
-    topic = properties.get(PropertyKey.REAL_TOPIC, "")
-    queue_text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
-    try:
-        names.check_topic(topic)
-        queue_id = int(queue_text)
-    except ValueError:
-        return False
-    # A half message that was delayed would commit itself (ScheduleMessageService).
-    if topic == names.TRANSACTION_HALF_TOPIC or queue_id < 0:
-        return False
-    message.topic = topic
-    message.queue_id = queue_id
-    return True
+def add_what_fits(properties: dict[str, str], added: Mapping[str, str]) -> None:
+    """Set properties that say how a message fared, and that it can do without: those for which
+    there is room. What was sent with properties of nearly the most that a record holds is still
+    delivered so."""
+    size = 4 * sum(len(name) + len(value) + 2 for name, value in properties.items())
+    if size > MAX_LENGTH // 2:  # the most it can be in UTF-8 says nothing: count
+        size = len(encode(properties).encode()) + 1
+    for name, value in added.items():
+        more = len(name.encode()) + len(value.encode()) + 2
+        if size + more <= MAX_LENGTH:
+            properties[name] = value
+            size += more
 
 
 def _properties_field(properties: dict[str, str]) -> bytes:
-    raw = encode(properties).encode()
+    try:
+        raw = encode(properties).encode()
+    except UnicodeEncodeError as error:
+        raise StoreRefused(ResponseCode.MESSAGE_ILLEGAL, f"the properties: {error}") from None
     if len(raw) > MAX_LENGTH:
         raise StoreRefused(
             ResponseCode.MESSAGE_ILLEGAL,

@@ -14,7 +14,7 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers import handlers
 from mq.daemons.namesrv.kv import KvConfig
 from mq.daemons.namesrv.routes import Routes
-from mq.daemons.service import Tasks
+from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class NameServer:
                 max_connections=lambda: self.settings.operation.max_connections,
             )
             await parts.enter_async_context(self.listener)
-            self.tasks.spawn(self._expire(), "expiry of brokers")
+            self.tasks.spawn(self._expire, "expiry of brokers")
             await self._hear_beacons(parts)
             if exporters.are_wanted(self.settings.operation):
                 self.metrics_port = await exporters.start_exporters(
                     self.settings.operation, self._metrics, self.tasks, parts
                 )
             if self._tls is not None:
-                self.tasks.spawn(self._tls.watch(), "certificates")
+                self.tasks.spawn(self._tls.watch, "certificates")
             self._parts = parts.pop_all()
         return self
 
@@ -118,8 +118,8 @@ class NameServer:
             self.routes, operation.liveness_beacon_timeout_millis / 1000
         )
         if await beacons.open(self.listener.host, self.port):
-            self.tasks.spawn(beacons.hear(), "beacons")
-            self.tasks.spawn(beacons.look(), "expiry of beacons")
+            self.tasks.spawn(beacons.hear, "beacons")
+            self.tasks.spawn(beacons.look, "expiry of beacons")
             parts.push_async_callback(beacons.close)
 
     async def _expire(self) -> None:

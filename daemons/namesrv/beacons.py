@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.25
 # Between two looks so much more may pass before it is this process that stood still.
 SLACK_SECONDS = 0.75
+# After an error of the socket, so that one that lasts does not take the loop.
+ERROR_PAUSE = 0.01
 
 
 class BeaconListener:
@@ -62,9 +64,15 @@ class BeaconListener:
                 data, source = await stream.recv()
             except TransportClosed:
                 return
-            except OSError:
-                continue  # an ICMP message about a datagram: none was sent from here
-            self.take(data, str(source[0]) if isinstance(source, tuple) else "")
+            except OSError as error:  # an ICMP message about a datagram: none was sent from here
+                log.warning("beacons: %s", error, extra={"failure": "beacons"})
+                await asyncio.sleep(ERROR_PAUSE)
+                continue
+            try:
+                self.take(data, str(source[0]) if isinstance(source, tuple) else "")
+            except Exception:  # one datagram must not make this deaf to the others
+                self.ignored += 1
+                log.exception("a beacon of %s is ignored", source, extra={"failure": "beacons"})
 
     def take(self, data: bytes, source: str) -> None:
         """A datagram from an IP address."""

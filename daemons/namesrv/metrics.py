@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mq.daemons.metrics import Metric, counter, gauge, of_listeners
+from mq.daemons.metrics import Metric, counter, gauge, of_listeners, of_tasks
 
 if TYPE_CHECKING:
     from mq.daemons.namesrv.app import NameServer
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 def metrics_of(server: "NameServer") -> Iterator[Metric]:
     """All of them."""
     yield from of_listeners({"main": server.listener})
+    yield of_tasks(server.tasks)
     routes = server.routes
     yield gauge("mq_brokers", "Addresses of brokers that are registered.", len(routes.live))
     yield gauge("mq_topics", "Topics with a route.", len(routes.topics))

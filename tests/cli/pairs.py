@@ -38,11 +38,11 @@ def running_pair(
 ) -> Iterator[Standalone]:
     """Our name server and broker, in a loop of their own thread."""
     started: Future[Standalone] = Future()
-    stop: Future[asyncio.Event] = Future()
+    stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def serve() -> None:
         event = asyncio.Event()
-        stop.set_result(event)
+        stop.set_result((asyncio.get_running_loop(), event))
         parts = Standalone(
             store,
             name_server_port=ports[0],
@@ -68,8 +68,8 @@ def running_pair(
     try:
         yield pair
     finally:
-        loop_event = stop.result()
-        pair.tasks.failed.get_loop().call_soon_threadsafe(loop_event.set)
+        loop, loop_event = stop.result()
+        loop.call_soon_threadsafe(loop_event.set)
         thread.join(30)
 
 

@@ -14,7 +14,7 @@ from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.topics import Topics, new_topic
-from mq.daemons.service import Tasks
+from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import ClusterInfo, TopicList, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

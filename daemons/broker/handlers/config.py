@@ -3,6 +3,7 @@
 import logging
 import shutil
 import time
+from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
@@ -35,8 +36,9 @@ def handlers(
     days: DayTotals,
     delayed: DelayedMessages,
     items: StatItems,
+    own_work: Callable[[], Mapping[str, str]] = dict,
 ) -> dict[int, Handler]:
-    """The table of this subject."""
+    """The table of this subject. ``own_work`` gives figures of the broker's own tasks."""
 
     def get(command: Command, channel: Channel) -> Command:
         """All settings as a .properties text."""
@@ -60,6 +62,7 @@ def handlers(
         """Figures of the running broker."""
         table = {**store.runtime_info(), **_figures(settings, stats), **_days(days)}
         table.update(delayed.running_info())
+        table.update(own_work())
         return command.reply(body=KVTable(table=table).encode())
 
     def view_stats(command: Command, channel: Channel) -> Command:

@@ -24,10 +24,11 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
+from mq.daemons.supervision import describe
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
+from mq.protocol.errors import LocalProtocolError
 from mq.protocol.flags import Permission, PullSysFlag
 from mq.protocol.headers.pop import (
     NotificationRequestHeader,
@@ -188,20 +189,15 @@ class PopHandlers:
                 await self._records(want, part, pop_time, want.invisible_time, revive_queue)
                 for part in parts
             ]
-        except (LocalProtocolError, RemoteProtocolError) as error:
-            log.error("popped messages of %s cannot be given out: %s", want.topic, error)
-            channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:  # whatever it is, the peer waits for an answer
+            log.exception("popped messages of %s cannot be given out", want.topic,
+                          extra={"failure": f"pops of {want.topic}"})  # fmt: skip
+            channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
             return
         if channel.closed:  # they come again when their invisible time is over
             return
         for part in parts:
             self._pulls.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
-        counts = [
-            (part.queue.topic, part.queue.queue_id, offset, count)
-            for part in parts
-            for offset, count in zip(part.offsets, part.counts, strict=False)
-            if count
-        ]
         header = PopMessageResponseHeader(
             pop_time=pop_time,
             invisible_time=want.invisible_time,
@@ -213,7 +209,11 @@ class PopHandlers:
             msg_offset_info=message_offset_info(
                 (part.queue.topic, part.queue.queue_id, part.offsets) for part in parts
             ),
-            order_count_info=order_count_info(counts) if counts else None,
+            order_count_info=order_count_info(
+                (part.queue.topic, part.queue.queue_id, part.offsets, part.counts) for part in parts
+            )
+            if want.is_ordered
+            else None,
         )
         channel.reply(
             command, ResponseCode.SUCCESS, header.encode(), b"".join(bodies), remark="FOUND"
@@ -243,7 +243,14 @@ class PopHandlers:
             )
             message.topic = want.topic
             message.properties.setdefault(PropertyKey.POP_CHECKPOINT, receipt.encode())
-            records.append(encode_record(message))
+            try:
+                records.append(encode_record(message))
+            except LocalProtocolError:
+                # No room for the receipt. Clients make one from the header, as for any message, for
+                # one that says where it really lies.
+                message.topic = part.queue.topic
+                del message.properties[PropertyKey.POP_CHECKPOINT]
+                records.append(encode_record(message))
         return b"".join(records)
 
     def _answer_nothing(

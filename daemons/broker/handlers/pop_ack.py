@@ -17,7 +17,6 @@ from mq.daemons.broker.pop.holding import Holds
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
 from mq.daemons.broker.pop.records import CheckPoint, Key
-from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
@@ -77,7 +76,7 @@ class AckHandlers:
             await self._acknowledge_ordered(header.topic, header.consumer_group, receipt)
             return command.reply()
         outcomes = Outcomes()
-        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], outcomes.add)
+        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], outcomes)
         return await _answer(command, outcomes)
 
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
@@ -103,7 +102,7 @@ class AckHandlers:
                     for offset in offsets:
                         await self._acknowledge_ordered(topic, group, receipt, offset)
                 else:
-                    self._put_ack(topic, group, receipt, offsets, outcomes.add)
+                    self._put_ack(topic, group, receipt, offsets, outcomes)
                 taken += 1
             except Refused as refused:
                 if refused.code != ResponseCode.NO_MESSAGE:
@@ -143,10 +142,10 @@ class AckHandlers:
         )
         outcomes = Outcomes()
         try:
-            self._points.put(new, outcomes.add())
+            outcomes.put(lambda stored: self._points.put(new, stored))
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
-        self._put_ack(topic, group, receipt, [header.offset], outcomes.add)
+        self._put_ack(topic, group, receipt, [header.offset], outcomes)
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=now,
             invisible_time=header.invisible_time,
@@ -162,7 +161,7 @@ class AckHandlers:
         group: str,
         receipt: Receipt,
         offsets: list[int],
-        expect: Callable[[], OnStored],
+        outcomes: Outcomes,
     ) -> None:
         """Write that messages were consumed. Raises Refused, also where it is too late."""
         key = _key(topic, group, receipt)
@@ -174,8 +173,10 @@ class AckHandlers:
         if not self._points.has_queue(receipt.revive_queue_id):
             raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
         try:
-            self._points.acknowledge(
-                key, offsets, receipt.revive_queue_id, receipt.visible_at, expect()
+            outcomes.put(
+                lambda stored: self._points.acknowledge(
+                    key, offsets, receipt.revive_queue_id, receipt.visible_at, stored
+                )
             )
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None

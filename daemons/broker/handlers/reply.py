@@ -7,8 +7,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.targets import SendTargets
-from mq.daemons.broker.transactions.service import is_stored
-from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.waiting import Outcomes, is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
@@ -157,18 +156,10 @@ class ReplyHandlers:
 
     async def _store(self, message: StoredMessage) -> bool:
         outcomes = Outcomes()
-        outcome = outcomes.add()
-        stored = False
-
-        def done(refusal: StoreRefused | None) -> None:
-            nonlocal stored
-            stored = is_stored(refusal)
-            outcome(refusal)
-
         try:
-            self._writer.put_or_delay(message, done)
+            outcomes.put(lambda stored: self._writer.put_or_delay(message, stored))
         except StoreRefused as refusal:
             log.warning("a reply is not stored: %s", refusal, extra={"failure": "stored replies"})
             return False
         await outcomes.wait()
-        return stored
+        return is_stored(outcomes.refusal)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store_config import BrokerRole
-from mq.daemons.broker.transactions.service import Transactions, is_stored
+from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel

@@ -3,8 +3,7 @@
     put     a pop writes a check point into the revive topic before it is answered
     ack     an acknowledgement is written there, too, before it is answered
     read    what is written is read back in the turn in which it can be read, and kept here
-    revive  when a check point is due, what is not acknowledged goes to the retry topic of its
-            group, together with an acknowledgement by the broker itself: one write for both
+    revive  when one is due, what is not acknowledged comes again: see revival.py
 
 All state is in the revive topic, so a start reads it again from the offset that the group
 CID_RMQ_SYS_REVIVE_GROUP has in consumerOffset.json: one before the oldest check point that was
@@ -17,12 +16,12 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
 from mq.daemons.broker.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -42,22 +41,14 @@ from mq.daemons.broker.timer.request import deliver_time
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
-from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import StoredMessage
-from mq.protocol.properties import PropertyKey
 
 log = logging.getLogger(__name__)
 
 SEEN_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_SEEN"
-RETRY_QUEUES = 1  # PopAckConstants.retryQueueNum
+SERVICE = "popped messages"
 
-_AT_ONCE = 256  # entries read, or check points revived, in one turn of the loop
-_LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
-_RETRY_SECONDS = 0.1
-# The oldest check point is written again when so many records, or so many milliseconds, lie behind
-# it: a start need not read far back, and its log file may be deleted by age.
-_MOST_BEHIND = 50_000
-_OLDEST = 3600 * 1000
+_AT_ONCE = 256  # entries read in one turn of the loop
 # Acknowledgements of check points that have not come (a Java broker left them in the timer).
 _MOST_ORPHANS = 100_000
 
@@ -93,23 +84,24 @@ class CheckPoints:
         topics: Topics,
         groups: Groups,
         host: tuple[str, int],
+        aside: SetAside,
     ) -> None:
         self._store = store
         self._writer = writer
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
-        self._host = host
+        self.host = host
+        self.aside = aside
         self._cluster = config().broker_cluster_name
         self.topic = revive_topic(self._cluster)
-        self.revived = 0
         self._table: dict[Key, CheckPoint] = {}
         self._due: list[tuple[int, int, CheckPoint]] = []  # a heap, by time and arrival
         self._counter = 0
         # Acknowledgements that came before their check points, and until when they may wait.
         self._orphans: dict[Key, tuple[int, set[int]]] = {}
         self._is_starting = True
-        self._changed = asyncio.Event()
+        self.changed = asyncio.Event()
         self._seen: dict[int, int] = {}
         numbers: set[int] = {*range(config().revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
@@ -145,7 +137,7 @@ class CheckPoints:
     def put(self, point: CheckPoint, on_stored: OnStored) -> None:
         """Write a check point. Raises StoreRefused."""
         self._make_topic()
-        self._writer.put(point.record(self._cluster, self._host), on_stored)
+        self._writer.put(point.record(self._cluster, self.host), on_stored)
 
     def acknowledge(
         self, key: Key, offsets: Sequence[int], revive_queue_id: int, due: int, on_stored: OnStored
@@ -159,7 +151,7 @@ class CheckPoints:
                 point.acks_under_way -= 1
             on_stored(refusal)
 
-        record = ack_record(key, offsets, revive_queue_id, due, self._cluster, self._host)
+        record = ack_record(key, offsets, revive_queue_id, due, self._cluster, self.host)
         self._writer.put(record, stored)
         if point is not None:
             point.acks_under_way += 1
@@ -170,6 +162,16 @@ class CheckPoints:
 
     def _make_topic(self) -> None:
         self._topics.create_internal(self.topic, len(self._queues))
+
+    def put_again(self, point: CheckPoint) -> None:
+        """Write a check point again, further on in its revive queue. Raises StoreRefused."""
+        self._writer.put(point.record(self._cluster, self.host))
+
+    def end_of(self, point: CheckPoint) -> StoredMessage:
+        """The record that ends a check point: all that is missing is acknowledged."""
+        return ack_record(
+            point.key, point.missing, point.revive_queue_id, point.due, self._cluster, self.host
+        )
 
     # reading --------------------------------------------------------------------------------
 
@@ -188,19 +190,17 @@ class CheckPoints:
         self._offsets.commit(SEEN_GROUP, self.topic, queue.queue_id, revive.position)
 
     def _take(self, revive: _ReviveQueue, index: int, physical: int) -> None:
+        number = revive.queue.queue_id
         try:
-            message = self._writer.read(physical)
-            if message is None or message.topic != self.topic:
-                entry = self._store.consume_queue_entry(self.topic, revive.queue.queue_id, index)
-                message = None if entry is None else self._writer.read(entry[0])
+            message = self._writer.read_entry(self.topic, number, index, physical)
             if message is None:
-                log.error("record %d of %r cannot be read: skipped", index, revive.queue)
-            elif message.tags == CHECK_POINT_TAG:
+                raise LookupError("the record of this queue entry is not in the log")
+            if message.tags == CHECK_POINT_TAG:
                 self._take_check_point(revive, CheckPoint.read(message))
             elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(*read_ack(message), message)
-        except (RemoteProtocolError, ValueError) as error:
-            log.error("record %d of %r is skipped: %s", index, revive.queue, error)
+        except Exception as error:  # it must not keep the broker from starting, now or ever
+            self.aside.put(SERVICE, error, self.topic, number, index, physical)
 
     def _take_check_point(self, revive: _ReviveQueue, point: CheckPoint) -> None:
         if self._is_starting and point.revive_offset >= self._seen[revive.queue.queue_id]:
@@ -219,7 +219,7 @@ class CheckPoints:
             return
         self._table[point.key] = point
         revive.open[point.revive_offset] = point
-        self._push(point)
+        self.push(point)
 
     def _move_on(self, point: CheckPoint) -> None:
         """The group has popped so far, whatever the offsets file says that was saved before."""
@@ -249,15 +249,40 @@ class CheckPoints:
             self._orphans.setdefault(key, (due, set()))[1].update(offsets)
 
     def _forget(self, point: CheckPoint) -> None:
-        del self._table[point.key]
+        self._table.pop(point.key, None)
         revive = self._queues[point.revive_queue_id]
         revive.open.pop(point.revive_offset, None)
+
+    def drop(self, point: CheckPoint) -> None:
+        """Let go of a check point that cannot be handled."""
+        self._forget(point)
+        self._commit(self._queues[point.revive_queue_id])
+
+    def pop_due(self, now: int) -> CheckPoint | None:
+        """Take the first of those that are due at a time in ms and are not being revived."""
+        while self._due and self._due[0][0] <= now:
+            point = heapq.heappop(self._due)[2]
+            if self._table.get(point.key) is point and not point.is_reviving:
+                return point
+        return None
+
+    def next_due(self) -> int | None:
+        """When the first is due, ms; None if there is none."""
+        return self._due[0][0] if self._due else None
+
+    def oldest(self) -> Iterator[tuple[CheckPoint, int]]:
+        """The oldest check point of each revive queue, and how many records lie behind it."""
+        for revive in self._queues.values():
+            point = next(iter(revive.open.values()), None)
+            if point is not None:
+                yield point, revive.position - point.revive_offset
 
     def _commit(self, revive: _ReviveQueue) -> None:
         if revive.committed >= 0:
             self._offsets.commit(REVIVE_GROUP, self.topic, revive.queue.queue_id, revive.committed)
 
-    def _push(self, point: CheckPoint) -> None:
+    def push(self, point: CheckPoint) -> None:
+        """Have a check point looked at when it is due."""
         due = self._due
         if len(due) > 2 * len(self._table) + _AT_ONCE:  # mostly of what has been acknowledged
             due[:] = [entry for entry in due if self._table.get(entry[2].key) is entry[2]]
@@ -265,121 +290,4 @@ class CheckPoints:
         self._counter += 1
         heapq.heappush(due, (point.due, self._counter, point))
         if due[0][2] is point:
-            self._changed.set()
-
-    # reviving -------------------------------------------------------------------------------
-
-    async def run(self) -> None:
-        """Revive what is due until cancelled."""
-        looked = 0.0
-        while True:
-            self._changed.clear()
-            pause = self._revive_due()
-            if time.monotonic() - looked > _LONGEST_SLEEP:
-                looked = time.monotonic()
-                self._write_old_again()
-            try:
-                async with asyncio.timeout(pause):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-
-    def _revive_due(self) -> float:
-        """Revive some of what is due; returns the seconds until there is more to do."""
-        now = time.time_ns() // 1_000_000
-        busy: list[CheckPoint] = []
-        pause = _LONGEST_SLEEP
-        for _ in range(_AT_ONCE):
-            if not self._due or self._due[0][0] > now:
-                break
-            point = heapq.heappop(self._due)[2]
-            if self._table.get(point.key) is not point or point.is_reviving:
-                continue
-            if point.acks_under_way or not self._revive(point):
-                busy.append(point)
-        for point in busy:
-            self._counter += 1
-            heapq.heappush(self._due, (point.due, self._counter, point))
-        if busy:
-            pause = _RETRY_SECONDS
-        elif self._due:
-            pause = min(pause, max((self._due[0][0] - now) / 1000, 0))
-        return pause
-
-    def _revive(self, point: CheckPoint) -> bool:
-        """Put what is not acknowledged into the retry topic; False if that is not possible now."""
-        try:
-            topic = self._retry_topic(point)
-            for offset in point.missing:
-                if topic is not None:
-                    self._put_again(point, offset, topic)
-            record = ack_record(
-                point.key,
-                point.missing,
-                point.revive_queue_id,
-                point.due,
-                self._cluster,
-                self._host,
-            )
-
-            def stored(refusal: StoreRefused | None) -> None:
-                if refusal is not None:
-                    point.is_reviving = False
-                    self._push(point)
-
-            self._writer.put(record, stored)
-        except (StoreRefused, OSError) as error:
-            log.warning("popped messages wait: %s", error, extra={"failure": "revive"})
-            return False
-        point.is_reviving = True
-        return True
-
-    def _retry_topic(self, point: CheckPoint) -> str | None:
-        """Where to; None if the topic or the group is not there any more. Raises OSError."""
-        topic = normal_topic(point.topic, point.group)
-        if self._topics.get(topic) is None or point.group not in self._groups.table:
-            return None
-        again = retry_topic(point.group, topic)
-        self._topics.create_internal(again, RETRY_QUEUES)
-        if self._offsets.query(point.group, again, 0) < 0:
-            self._offsets.commit(point.group, again, 0, 0)
-        return again
-
-    def _put_again(self, point: CheckPoint, offset: int, topic: str) -> None:
-        """Raises StoreRefused. What is not in the log any more is gone for everyone."""
-        entry = self._store.consume_queue_entry(point.topic, point.queue_id, offset)
-        old = None if entry is None else self._writer.read(entry[0])
-        if old is None:
-            log.warning("%s queue %d: message %d, which group %s popped, is gone", point.topic,
-                        point.queue_id, offset, point.group)  # fmt: skip
-            return
-        properties = dict(old.properties)
-        if old.reconsume_times == 0 or PropertyKey.FIRST_POP_TIME not in properties:
-            properties[PropertyKey.FIRST_POP_TIME] = str(point.pop_time)
-        message = StoredMessage(
-            topic,
-            old.body,
-            properties,
-            queue_id=0,
-            flag=old.flag,
-            sys_flag=old.sys_flag,
-            born_timestamp=old.born_timestamp,
-            born_host=self._host,
-            reconsume_times=old.reconsume_times + 1,
-        )
-        self._writer.put(message)
-        self.revived += 1
-
-    def _write_old_again(self) -> None:
-        """Let no check point keep the revive offset far back."""
-        now = time.time_ns() // 1_000_000
-        for revive in self._queues.values():
-            oldest = next(iter(revive.open.values()), None)
-            if oldest is None or oldest.acks_under_way or oldest.is_reviving:
-                continue
-            behind = revive.position - oldest.revive_offset
-            if behind > _MOST_BEHIND or now - oldest.stored_at > _OLDEST:
-                try:
-                    self._writer.put(oldest.record(self._cluster, self._host))
-                except StoreRefused:
-                    return
+            self.changed.set()

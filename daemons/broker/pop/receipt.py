@@ -123,9 +123,19 @@ def message_offset_info(parts: Iterable[tuple[str, int, Sequence[int]]]) -> str:
     )
 
 
-def order_count_info(parts: Iterable[tuple[str, int, int, int]]) -> str:
-    """Topic, queue id, offset and how often the message was popped before."""
-    return ";".join(
-        f"{mark_of(topic)} qo{queue_id}%{offset} {count}"
-        for topic, queue_id, offset, count in parts
-    )
+def order_count_info(parts: Iterable[tuple[str, int, Sequence[int], Sequence[int]]]) -> str:
+    """Topic, queue id, offsets and how often each of their messages was popped before.
+
+    New messages are left out. Behind those of a queue the least of its counts stands for all of it:
+    older SDKs look for that alone (ConsumerOrderInfoManager.update).
+    """
+    texts = []
+    for topic, queue_id, offsets, counts in parts:
+        mark = mark_of(topic)
+        texts += [
+            f"{mark} qo{queue_id}%{offset} {count}"
+            for offset, count in zip(offsets, counts, strict=False)
+            if count
+        ]
+        texts.append(f"{mark} {queue_id} {min(counts, default=0)}")
+    return ";".join(texts)

@@ -23,6 +23,8 @@ ACK_TAG = "ack"
 BATCH_ACK_TAG = "bAck"
 # A check point is in the revive topic so long before its time (PopAckConstants.ackTimeInterval).
 _ACK_INTERVAL = 1000
+# Of a check point that is believed: Java has a bit of an int for each, a pop gives 32 at the most.
+_MOST_MESSAGES = 1024
 
 #: Topic, group, queue id, start offset, pop time and broker name tell check points apart.
 Key = tuple[str, str, int, int, int, str]
@@ -71,6 +73,7 @@ class CheckPoint:
     __slots__ = (
         "acked",
         "acks_under_way",
+        "again",
         "broker_name",
         "group",
         "invisible_time",
@@ -109,6 +112,7 @@ class CheckPoint:
         self.acked: set[int] = set()
         self.acks_under_way = 0  # put, but not yet read from the revive queue
         self.is_reviving = False
+        self.again: set[int] = set()  # offsets of those that are in the retry topic already
         self.revive_offset = -1
         self.stored_at = pop_time
 
@@ -170,6 +174,8 @@ class CheckPoint:
         body = CheckPointBody.decode(message.body)
         if body.topic is None or body.group is None:
             raise ValueError("a check point without topic or group")
+        if not 0 <= body.num <= _MOST_MESSAGES or len(body.differences) > _MOST_MESSAGES:
+            raise ValueError(f"a check point of {body.num} messages")
         # 5.0 wrote no differences: its messages lie side by side (PopCheckPoint.ackOffsetByIndex).
         differences = body.differences or list(range(body.num))
         found = cls(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
@@ -14,6 +15,7 @@ from mq.daemons.broker.pop.check_points import CheckPoints
 from mq.daemons.broker.pop.holding import Holds
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.request_modes import RequestModes
+from mq.daemons.broker.pop.revival import Revival
 from mq.daemons.broker.pop.taking import Pops
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.message_store import MessageStore
@@ -37,9 +39,11 @@ class PopService:
         pulls: PullHandlers,
         queues_of: QueuesOf,
         host: tuple[str, int],
+        aside: SetAside,
     ) -> None:
         folder: Path = store.root / "config"
-        self.points = CheckPoints(config, store, writer, offsets, topics, groups, host)
+        self.points = CheckPoints(config, store, writer, offsets, topics, groups, host, aside)
+        self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
         pops = Pops(config, store, topics, offsets, pulls, self.points, self.order)
         self._holds = Holds(pops, topics, lambda: config().pop_polling_size)
@@ -54,7 +58,7 @@ class PopService:
 
     async def run(self) -> None:
         """Bring back what is not acknowledged in time, until cancelled."""
-        await self.points.run()
+        await self.revival.run()
 
     async def save(self) -> None:
         """Save what is out of ordered queues. Raises OSError."""

@@ -19,6 +19,7 @@ from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
 from mq.daemons.broker.pop.records import CheckPoint
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
@@ -67,11 +68,14 @@ class Part:
 class _Place:
     """Where a group is in a queue while check points of it are being stored."""
 
-    __slots__ = ("offset", "under_way")
+    __slots__ = ("offset", "passed", "under_way")
 
     def __init__(self) -> None:
         self.offset = 0
         self.under_way = 0
+        # Stretches in which nothing was for the group, from where to where: they lie behind what is
+        # being stored, and are passed when that is.
+        self.passed: dict[int, int] = {}
 
 
 class Pops:
@@ -252,6 +256,7 @@ class Pops:
         if place is None:
             self._commit(key, start)
         else:
+            place.passed[begin] = start
             place.offset = start
 
     def _commit(self, key: tuple[str, str, int], offset: int) -> None:
@@ -282,17 +287,15 @@ class Pops:
             self._config().broker_name,
         )
         key = (want.group, queue.topic, queue.queue_id)
-        after = outcomes.add()
 
-        def stored(refusal: StoreRefused | None) -> None:
-            self._settle(key, part, refusal)
-            after(refusal)
+        def put(outcome: OnStored) -> None:
+            def stored(refusal: StoreRefused | None) -> None:
+                self._settle(key, part, refusal)
+                outcome(refusal)
 
-        try:
             self._points.put(point, stored)
-        except StoreRefused:
-            outcomes.missing -= 1
-            raise
+
+        outcomes.put(put)
         place = self._places.setdefault(key, _Place())
         place.offset = part.found[1]
         place.under_way += 1
@@ -304,7 +307,10 @@ class Pops:
         group, topic, queue_id = key
         if refusal is None and self._offsets.query(group, topic, queue_id) == part.start:
             # Unless someone has reset the group meanwhile.
-            self._commit(key, part.found[1])
+            offset = part.found[1]
+            while offset in place.passed:
+                offset = place.passed.pop(offset)
+            self._commit(key, offset)
         if refusal is not None:
             place.offset = min(place.offset, part.start)
         if not place.under_way:

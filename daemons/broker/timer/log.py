@@ -31,6 +31,8 @@ _BLANK_MAGIC = 0xCBD43194
 _UNIT = struct.Struct(">iqiqiqiiq")
 _BLANK = struct.Struct(">iqI")
 UNIT_SIZE = _UNIT.size
+# Between when a unit is written and when it is due, in ms: an i32 holds it.
+LONGEST_DELAY = (1 << 31) - 1
 
 
 class Unit(NamedTuple):
@@ -96,6 +98,8 @@ class TimerLog:
             self.end = file.end
             file = self._open(self.end)
         position = self.end
+        # Further off they are only if the clock was set by weeks meanwhile.
+        written = min(max(written, due - LONGEST_DELAY), due + LONGEST_DELAY)
         unit = _UNIT.pack(UNIT_SIZE, previous, magic, written, due - written, at, size, 0, 0)
         file.write(unit, position - file.start)
         self._dirty.add(file.start)

@@ -14,11 +14,12 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.timer import log as timer_log
@@ -26,8 +27,9 @@ from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.log import TimerLog, Unit
 from mq.daemons.broker.timer.request import deliver_time, number
 from mq.daemons.broker.timer.wheel import SLOTS, Slot, TimerWheel
-from mq.daemons.broker.waiting import NextMessage, Outcomes
-from mq.daemons.broker.writer import MessageWriter, restore_target
+from mq.daemons.broker.waiting import RETRY_SECONDS, NextMessage, store_all
+from mq.daemons.broker.writer import MessageWriter, add_what_fits
+from mq.daemons.supervision import Work
 from mq.protocol import names
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
@@ -36,12 +38,14 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 256  # messages handled in one turn of the loop
 _LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
-_RETRY_SECONDS = 0.1
 _SLOTS_A_TURN = 5000
 _MOST_IN_MEMORY = 20_000
 _SAVE_IDLE_SECONDS = 60
 _TIMER_LOG = "timerlog"
 _TIMER_WHEEL = "timerwheel"
+_SERVICE = "timer"
+# One that takes back and is due far off is rolled like any other before it takes anything back.
+_KIND = timer_log.MAGIC_DELETE | timer_log.MAGIC_ROLL
 
 
 class Timer:
@@ -52,11 +56,13 @@ class Timer:
         config: Callable[[], MessageStoreConfig],
         store: MessageStore,
         writer: MessageWriter,
+        aside: SetAside,
     ) -> None:
         settings = config()
         self._config = config
         self._store = store
         self._writer = writer
+        self._aside = aside
         self._precision = settings.timer_precision_ms
         self._queue = store.queue(names.TIMER_TOPIC, 0)
         is_new = not self.is_used(store.root)
@@ -65,6 +71,9 @@ class Timer:
         self._log = TimerLog(store.root / _TIMER_LOG, settings.mapped_file_size_timer_log)
         self._news = NextMessage()
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
+        # Physical offsets of what was put from the slot that is being delivered: that begins again
+        # after an error.
+        self._put_from_slot: set[int] = set()
         self.delivered = 0
         self._saved_delivered = 0
         if is_new:
@@ -76,11 +85,10 @@ class Timer:
         """Whether a store has the timer's files; one that has not pays nothing for it."""
         return (root / _TIMER_WHEEL).exists()
 
-    async def run(self) -> None:
-        """Work until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._enqueue(), name="timer: enqueue")
-            tasks.create_task(self._deliver(), name="timer: deliver")
+    def works(self) -> Iterator[tuple[Work, str]]:
+        """What is to be done until the broker stops, and its name."""
+        yield self._enqueue, "timer: enqueue"
+        yield self._deliver, "timer: deliver"
 
     async def save(self) -> None:
         """Flush the files and say in the checkpoint how far they are good. Raises OSError."""
@@ -91,6 +99,7 @@ class Timer:
         if idle and read_time - mark.read_time < _SAVE_IDLE_SECONDS * 1000:
             return
         self._saved_delivered = self.delivered
+        await self._aside.save()  # what the timer has passed is somewhere
 
         def sync() -> None:
             self._log.sync()
@@ -116,8 +125,8 @@ class Timer:
             if slot.last < position:
                 first = position if slot.first < 0 else slot.first
                 self._wheel.put(unit.due, Slot(first, position, slot.units + 1))
-            message = self._writer.read(unit.physical)
-            if message is not None and message.topic == names.TIMER_TOPIC:
+            message = self._writer.read_of(names.TIMER_TOPIC, unit.physical)
+            if message is not None:
                 offset = max(offset, message.queue_offset + 1)
         offset = min(max(offset, self._queue.minimum), self._queue.readable)
         oldest = self._step(_now()) - (SLOTS // 2 - 1) * self._precision
@@ -137,21 +146,31 @@ class Timer:
                     await self._news.wait(queue)
                 continue
             try:
-                for physical, size, _ in layout.ENTRY.iter_unpack(entries):
-                    self._enqueue_one(physical, size)
+                for physical, _, _ in layout.ENTRY.iter_unpack(entries):
+                    self._enqueue_entry(physical)
                     self._offset += 1
-            except (OSError, StoreRefused) as error:
+            except OSError as error:
                 log.error("the timer waits: %s", error, extra={"failure": "timer"})
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
             await asyncio.sleep(0)
 
-    def _enqueue_one(self, physical: int, size: int) -> None:
-        """Put a message into its slot, or where it belongs if that has passed."""
-        message = self._writer.read(physical)
+    def _enqueue_entry(self, physical: int) -> None:
+        """Take in the message of the next entry, or set it aside. Raises OSError."""
+        try:
+            message = self._writer.read_entry(names.TIMER_TOPIC, 0, self._offset, physical)
+            if message is None:
+                raise LookupError("the message of this queue entry is not in the log")
+            self._enqueue_one(message)
+        except OSError:
+            raise
+        except Exception as error:
+            self._aside.put(_SERVICE, error, names.TIMER_TOPIC, 0, self._offset, physical)
+
+    def _enqueue_one(self, message: StoredMessage) -> None:
+        """Put a message into its slot. Raises OSError, and ValueError for one without a time."""
         out = number(message, PropertyKey.TIMER_OUT_MS)
-        if message is None or out is None:
-            log.error("the timer cannot read its message at %d: skipped", physical)
-            return
+        if out is None:
+            raise ValueError("TIMER_OUT_MS is not a number")
         magic = timer_log.MAGIC
         if PropertyKey.TIMER_DELETE_UNIQUE_KEY in message.properties:
             magic |= timer_log.MAGIC_DELETE
@@ -163,7 +182,9 @@ class Timer:
             out = now + (window // 2 if out - now < window + window // 3 else window)
         out = max(self._step(out), self._read_time)
         slot = self._wheel.slot(out)
-        position = self._log.append(slot.last, magic, now, out, physical, size)
+        position = self._log.append(
+            slot.last, magic, now, out, message.physical_offset, message.store_size
+        )
         first = position if slot.first < 0 else slot.first
         self._wheel.put(out, Slot(first, position, slot.units + 1))
         if out <= now:
@@ -173,7 +194,9 @@ class Timer:
         """Milliseconds after which a message is put again: well before its log file is deleted."""
         settings = self._config()
         kept = settings.file_reserved_time * 3600 * 1000 // 2
-        return min(settings.timer_roll_window_slot * self._precision, kept)
+        slots = min(settings.timer_roll_window_slot, SLOTS - 1)  # the wheel has no more
+        longest = min(slots * self._precision, kept, timer_log.LONGEST_DELAY)
+        return max(longest, 2 * self._precision)  # less would put it again without a pause
 
     # from the wheel to where it belongs ---------------------------------------------------------
 
@@ -185,6 +208,7 @@ class Timer:
             elif self._wheel.slot(self._read_time).last >= 0:
                 await self._deliver_slot(self._read_time)
                 self._read_time += self._precision
+                self._put_from_slot.clear()
             elif self._read_time + self._precision > _now():
                 await self._wait_for_change(self._read_time + self._precision)
             else:
@@ -203,10 +227,12 @@ class Timer:
             last = self._wheel.slot(slot_time).last
             if last > seen:
                 for unit in self._log.chain(last, seen):
-                    if unit.magic & timer_log.MAGIC_DELETE:
-                        withdrawn.add(self._withdrawn_by(unit))
+                    if unit.physical in self._put_from_slot:
+                        continue
+                    message = self._message(unit)
+                    if unit.magic & _KIND == timer_log.MAGIC_DELETE:
+                        withdrawn.add(_withdrawn_by(message))
                     else:
-                        message = self._writer.read(unit.physical)
                         kept = message if len(waiting) < _MOST_IN_MEMORY else None
                         due_at = self._due(unit, message)
                         heapq.heappush(waiting, (due_at, unit.physical, unit, kept))
@@ -215,7 +241,7 @@ class Timer:
             due: list[tuple[Unit, StoredMessage | None]] = []
             while waiting and waiting[0][0] <= now and len(due) < _AT_ONCE:
                 _, _, unit, kept = heapq.heappop(waiting)
-                due.append((unit, kept or self._writer.read(unit.physical)))
+                due.append((unit, kept))
             if due:
                 await self._put_all(due, withdrawn)
             elif waiting:
@@ -234,50 +260,51 @@ class Timer:
             return unit.due + self._precision
         return min(max(exact, unit.due), unit.due + self._precision)
 
-    def _withdrawn_by(self, unit: Unit) -> str:
-        message = self._writer.read(unit.physical)
-        if message is None:
-            return ""
-        return message.properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY, "")
+    def _message(self, unit: Unit) -> StoredMessage | None:
+        """The message of a unit, None if it cannot be read. Raises OSError."""
+        return self._writer.read_of(names.TIMER_TOPIC, unit.physical)
 
     async def _put_all(
         self, due: list[tuple[Unit, StoredMessage | None]], withdrawn: set[str]
     ) -> None:
         """Put messages where they belong, again and again until all of them are stored."""
-        while True:
-            outcomes = Outcomes()
-            try:
-                for unit, message in due:
-                    if message is None:
-                        log.error("the timer's message at %d is gone: skipped", unit.physical)
-                    elif not _is_withdrawn(message, withdrawn):
-                        self._put(message, unit, outcomes)
-            except StoreRefused as refusal:
-                log.warning("the timer waits: %s", refusal, extra={"failure": "timer"})
-                outcomes.add()(refusal)
-            await outcomes.wait()
-            if outcomes.all_well:
-                self.delivered += len(due)
-                return
-            await asyncio.sleep(_RETRY_SECONDS)
-            # A message that was put has another topic now: read it again.
-            due = [(unit, self._writer.read(unit.physical)) for unit, _ in due]
 
-    def _put(self, message: StoredMessage, unit: Unit, outcomes: Outcomes) -> None:
+        def put(item: tuple[Unit, StoredMessage | None], outcome: OnStored) -> None:
+            unit, message = item
+            if message is None or message.topic != names.TIMER_TOPIC:
+                message = self._message(unit)  # not kept, or put before and refused
+            if message is None:
+                raise LookupError("the message is not in the log any more")
+            if _is_withdrawn(message, withdrawn):
+                outcome(None)
+                return
+            self._put(message, unit, outcome)
+
+        def set_aside(item: tuple[Unit, StoredMessage | None], error: BaseException) -> None:
+            unit = item[0]
+            self._aside.put(_SERVICE, error, names.TIMER_TOPIC, 0, -1, unit.physical)
+
+        await store_all(due, put, set_aside, "messages of the timer")
+        self._put_from_slot.update(unit.physical for unit, _ in due)
+        self.delivered += len(due)
+
+    def _put(self, message: StoredMessage, unit: Unit, outcome: OnStored) -> None:
         """Put a message where it belongs or, if it rolls, into the timer's queue again.
 
-        Raises StoreRefused.
+        Raises StoreRefused, and NoTarget for one that belongs nowhere.
         """
         properties = message.properties
-        properties[PropertyKey.TIMER_ENQUEUE_MS] = str(unit.written)
+        added = {PropertyKey.TIMER_ENQUEUE_MS: str(unit.written)}
         if unit.magic & timer_log.MAGIC_ROLL:
             rolls = number(message, PropertyKey.TIMER_ROLL_TIMES) or 0
-            properties[PropertyKey.TIMER_ROLL_TIMES] = str(rolls + 1)
-        elif not restore_target(message):
-            log.error("%r of the timer does not say where it belongs: dropped", message)
-            return
-        properties[PropertyKey.TIMER_DEQUEUE_MS] = str(_now())
-        self._writer.put(message, outcomes.add())
+            added[PropertyKey.TIMER_ROLL_TIMES] = str(rolls + 1)
+        else:
+            self._writer.restore_target(message)
+        added[PropertyKey.TIMER_DEQUEUE_MS] = str(_now())
+        for name in added:
+            properties.pop(name, None)
+        add_what_fits(properties, added)
+        self._writer.put(message, outcome)
 
     async def _wait_for_change(self, until: int) -> None:
         self._changed.clear()
@@ -292,6 +319,13 @@ class Timer:
 
     def _step(self, moment: int) -> int:
         return moment // self._precision * self._precision
+
+
+def _withdrawn_by(message: StoredMessage | None) -> str:
+    """The id of the message that a message takes back; "" for none."""
+    if message is None:
+        return ""
+    return message.properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY, "")
 
 
 def _is_withdrawn(message: StoredMessage, withdrawn: set[str]) -> bool:

@@ -16,15 +16,17 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 
+from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.registry import Producers
+from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store_config import BrokerRole, MessageStoreConfig
 from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.transactions.records import number_property
-from mq.daemons.broker.transactions.service import Transactions, is_stored
-from mq.daemons.broker.waiting import Outcomes
-from mq.daemons.broker.writer import MessageWriter, restore_target
+from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
+from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.waiting import Outcomes, is_hopeless, is_stored
+from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -61,6 +63,7 @@ class TransactionChecks:
         writer: MessageWriter,
         topics: Topics,
         producers: Producers,
+        aside: SetAside,
     ) -> None:
         self._config = config
         self._store_config = store_config
@@ -69,6 +72,7 @@ class TransactionChecks:
         self._writer = writer
         self._topics = topics
         self._producers = producers
+        self._aside = aside
         self._changed = asyncio.Event()
         self.checked = 0
         self.given_up = 0
@@ -119,28 +123,61 @@ class TransactionChecks:
             offset = offsets.popleft()
             if not self._ledger.is_open(offset):
                 continue  # it has ended meanwhile
-            half = self._transactions.read_half(offset)
-            if half is None:
-                log.error("open transaction %d: its message is gone", offset)
-                self._ledger.remove(offset)
-                continue
-            size += half.store_size
-            verdict = self._judge(half, started)
-            if verdict is _Verdict.TOO_YOUNG:
-                return False
             try:
-                if verdict is _Verdict.GIVE_UP:
-                    self._give_up(half, outcomes)
-                else:
-                    self._put_again(half, verdict, outcomes)
+                half = self._transactions.read_half(offset)
+                if half is None:
+                    raise LookupError("the half of an open transaction is not in the log")
+                size += half.store_size
+                if not self._handle(half, started, outcomes):
+                    return False
             except StoreRefused as refusal:
-                log.warning(
-                    "the check of transactions waits: %s",
-                    refusal,
-                    extra={"failure": "transaction checks"},
-                )
-                return False
+                if not is_hopeless(refusal):
+                    log.warning(
+                        "the check of transactions waits: %s",
+                        refusal,
+                        extra={"failure": "transaction checks"},
+                    )
+                    return False
+                self._set_aside(offset, refusal)
+            except OSError:
+                raise
+            except Exception as error:
+                self._set_aside(offset, error)
         return True
+
+    def _handle(self, half: StoredMessage, started: int, outcomes: Outcomes) -> bool:
+        """Do what is to be done with a half; returns whether the round goes on behind it.
+
+        Raises StoreRefused.
+        """
+        verdict = self._judge(half, started)
+        if verdict is _Verdict.TOO_YOUNG:
+            return False
+        if verdict is not _Verdict.GIVE_UP:
+            try:
+                self._put_again(half, verdict, outcomes)
+                return True
+            except StoreRefused as refusal:
+                if not is_hopeless(refusal):
+                    raise
+                # Mostly there is no room for the number of checks among its properties, in a store
+                # of before that room was kept. It is given up as it stands.
+                log.error("%r cannot be put again: %s", half, refusal)
+            again = self._transactions.read_half(half.queue_offset)
+            if again is None:
+                raise LookupError("the half of an open transaction is not in the log")
+            half = again
+        self._give_up(half, outcomes)
+        return True
+
+    def _set_aside(self, offset: int, error: BaseException) -> None:
+        """End a half that cannot be handled: it must not hold up the others, or come again."""
+        topic = names.TRANSACTION_HALF_TOPIC
+        self._aside.put("transaction checks", error, topic, HALF_QUEUE, offset)
+        try:
+            self._transactions.roll_back(offset, lambda refusal: None)
+        except StoreRefused as refusal:
+            log.warning("transaction %d is open still: %s", offset, refusal)
 
     def _judge(self, half: StoredMessage, started: int) -> _Verdict:
         now = _now()
@@ -171,21 +208,19 @@ class TransactionChecks:
         else:
             checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
             properties[PropertyKey.TRANSACTION_CHECK_TIMES] = str(max(checks, 0) + 1)
-        expected = outcomes.add()
 
-        def stored(refusal: StoreRefused | None) -> None:
-            new = half.queue_offset
-            if not is_stored(refusal):
-                self._ledger.replace(new, old)
-            elif verdict is _Verdict.CHECK and self._ledger.is_open(new):
-                self._ask(half)
-            expected(refusal)
+        def put(outcome: OnStored) -> None:
+            def stored(refusal: StoreRefused | None) -> None:
+                new = half.queue_offset
+                if not is_stored(refusal):
+                    self._ledger.replace(new, old)
+                elif verdict is _Verdict.CHECK and self._ledger.is_open(new):
+                    self._ask(half)
+                outcome(refusal)
 
-        try:
             self._writer.put(half, stored)
-        except StoreRefused as refusal:
-            expected(refusal)
-            raise
+
+        outcomes.put(put)
         # At once, for an end of the half by its old offset may come before it is stored.
         self._ledger.replace(old, half.queue_offset)
 
@@ -202,7 +237,11 @@ class TransactionChecks:
             return
         unique = half.properties.get(PropertyKey.UNIQUE_KEY)
         offset = half.queue_offset
-        if not restore_target(half):
+        try:
+            self._writer.restore_target(half)
+        except NoTarget as error:
+            log.error("%r cannot be asked about: %s", half, error,
+                      extra={"failure": "transaction checks"})  # fmt: skip
             return
         header = CheckTransactionStateRequestHeader(
             tran_state_table_offset=offset,
@@ -226,19 +265,17 @@ class TransactionChecks:
         log.error("transaction %r was checked too often or is too old: given up", half)
         half.topic = topic.topic_name
         half.queue_id = 0
-        expected = outcomes.add()
 
-        def stored(refusal: StoreRefused | None) -> None:
-            if is_stored(refusal):
-                self._ledger.give_up(offset)
-                self.given_up += 1
-            expected(refusal)
+        def put(outcome: OnStored) -> None:
+            def stored(refusal: StoreRefused | None) -> None:
+                if is_stored(refusal):
+                    self._ledger.give_up(offset)
+                    self.given_up += 1
+                outcome(refusal)
 
-        try:
             self._writer.put(half, stored)
-        except StoreRefused as refusal:
-            expected(refusal)
-            raise
+
+        outcomes.put(put)
 
 
 def _now() -> int:

@@ -62,7 +62,9 @@ class Ledger:
 
     def replace(self, old: int, new: int) -> None:
         """A half was put again. What happens to the transaction now happens to the newer one."""
-        key = self._open.pop(old)
+        key = self._open.pop(old, None)
+        if key is None:  # it has ended meanwhile
+            return
         self._open[new] = key
         self._newest[key] = new
 

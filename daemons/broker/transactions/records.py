@@ -7,7 +7,7 @@ final      the message where consumers see it, with the physical offset of its h
 
 from hashlib import blake2b
 
-from mq.daemons.broker.writer import restore_target
+from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import StoredMessage
@@ -29,17 +29,17 @@ def make_half(message: StoredMessage) -> None:
     message.queue_id = HALF_QUEUE
 
 
-def make_final(half: StoredMessage) -> bool:
-    """Make a half what consumers see; False if it does not say which topic it is for.
+def make_final(half: StoredMessage, writer: MessageWriter) -> None:
+    """Make a half what consumers see.
 
     Its properties stay as they are, TRAN_MSG among them, as with Java (EndTransactionProcessor).
+
+    Raises NoTarget.
     """
     physical = half.physical_offset
-    if not restore_target(half):
-        return False
+    writer.restore_target(half)
     half.sys_flag = half.sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.TRANSACTION_COMMIT
     half.prepared_transaction_offset = physical
-    return True
 
 
 def is_final_of(message: StoredMessage, half: StoredMessage) -> bool:

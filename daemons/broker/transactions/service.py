@@ -28,19 +28,22 @@ from mq.daemons.broker.transactions.records import (
     number_property,
     operation,
 )
-from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.broker.waiting import is_stored
+from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.host import host_text
 from mq.protocol.message import StoredMessage
-from mq.protocol.properties import PropertyKey, encode
+from mq.protocol.properties import MAX_LENGTH, PropertyKey, encode
 
 log = logging.getLogger(__name__)
 
 # What a final record and its operation may have more than the half: the timer's properties, topics.
 _ROOM = 2048
+# Bytes of properties that a half gets on its way: number of checks, first offset, the timer's.
+_PROPERTIES_ROOM = 256
 
 
 class Transactions:
@@ -66,6 +69,14 @@ class Transactions:
     def prepare(self, message: StoredMessage) -> None:
         """Store a message as a half. Raises StoreRefused."""
         make_half(message)
+        size = len(encode(message.properties).encode())
+        if size > MAX_LENGTH - _PROPERTIES_ROOM:
+            raise StoreRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"properties of {size} bytes are over the limit of {MAX_LENGTH - _PROPERTIES_ROOM} "
+                f"for a prepared message, of which the checks of its transaction need "
+                f"{_PROPERTIES_ROOM} more",
+            )
         self.put_half(message)
 
     def put_half(self, half: StoredMessage, on_stored: OnStored | None = None) -> None:
@@ -88,11 +99,8 @@ class Transactions:
         A producer says where its half is. Whether there is one, only the half queue knows: inside
         the body of a message there may be bytes that look like one.
         """
-        try:
-            half = self._writer.read(physical)
-        except RemoteProtocolError:
-            return None
-        if half is None or half.topic != names.TRANSACTION_HALF_TOPIC:
+        half = self._writer.read_of(names.TRANSACTION_HALF_TOPIC, physical)
+        if half is None:
             return None
         entry = self._store.consume_queue_entry(half.topic, HALF_QUEUE, half.queue_offset)
         return half if entry is not None and entry[0] == physical else None
@@ -102,11 +110,12 @@ class Transactions:
 
         Raises StoreRefused; the transaction is open then as before.
         """
-        if not make_final(half):
+        try:
+            make_final(half, self._writer)
+        except NoTarget as error:
             raise StoreRefused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "the prepared message does not say which topic and queue it is for",
-            )
+                ResponseCode.MESSAGE_ILLEGAL, f"the prepared message cannot be committed: {error}"
+            ) from None
         size = len(half.body) + len(encode(half.properties).encode()) + _ROOM
         self._store.appender.reserve(size + 2 * layout.RECORD_MINIMUM)
         self._writer.put_or_delay(half)
@@ -194,7 +203,11 @@ class Transactions:
             for queue in self._store.queues
             if queue.readable > queue.minimum
         )
-        final = self._writer.read(last)
+        try:
+            final = self._writer.read(last)
+        except RemoteProtocolError as error:
+            log.error("the last message, at %d, cannot be read: %s", last, error)
+            return
         if final is None or final.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.TRANSACTION_COMMIT:
             return
         half = self.find_half(final.prepared_transaction_offset)
@@ -214,17 +227,10 @@ class Transactions:
         return self._read(names.TRANSACTION_HALF_TOPIC, offset)
 
     def _read(self, topic: str, offset: int) -> StoredMessage | None:
-        entry = self._store.consume_queue_entry(topic, HALF_QUEUE, offset)
-        try:
-            return None if entry is None else self._writer.read(entry[0])
-        except RemoteProtocolError as error:
-            log.error("message %d of %s cannot be read: %s", offset, topic, error)
-            return None
+        message = self._writer.read_entry(topic, HALF_QUEUE, offset)
+        if message is None:
+            log.error("message %d of %s cannot be read", offset, topic)
+        return message
 
     def _queue(self, topic: str) -> ConsumeQueue | None:
         return self._store.queues.get(topic, HALF_QUEUE)
-
-
-def is_stored(refusal: StoreRefused | None) -> bool:
-    """Whether a message is in the log, if only not known to be on the disk."""
-    return refusal is None or refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
+from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.delay import DelayedMessages
@@ -71,9 +72,9 @@ class Harness:
         appender = self.store.appender
         stats = BrokerStats(lambda: (appender.messages, appender.size))
         targets = SendTargets(lambda: self.settings.broker, self.topics, self.groups, self.store)
-        writer = MessageWriter(lambda: self.settings.store, self.store)
+        writer = MessageWriter(lambda: self.settings.store, self.store, self.topics)
         delay_path = self.settings.store.config_path / "delayOffset.json"
-        delayed = DelayedMessages(delay_path, self.store, writer)
+        delayed = DelayedMessages(delay_path, self.store, writer, SetAside(self.store))
         sends = SendHandlers(
             lambda: self.settings.broker,
             lambda: self.settings.store,

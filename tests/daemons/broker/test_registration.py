@@ -18,7 +18,7 @@ from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.topics import Topics, new_topic
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.daemons.service import Tasks
+from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import TopicConfig
 from mq.testing import RunningBroker
 from tests.daemons.peer import PATIENCE

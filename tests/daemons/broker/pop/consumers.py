@@ -47,10 +47,13 @@ class Popped:
                     part.split(" ") for part in fields["startOffsetInfo"].split(";")
                 )
             )
+            mark = "1" if self.topic.startswith("%RETRY%") else "0"
             self.receipt = (
-                f"{starts[f'0 {self.queue_id}']} {fields['popTime']} {fields['invisibleTime']} "
-                f"{fields['reviveQid']} 0 {broker} {self.queue_id} {self.offset}"
+                f"{starts[f'{mark} {self.queue_id}']} {fields['popTime']} "
+                f"{fields['invisibleTime']} {fields['reviveQid']} {mark} {broker} {self.queue_id} "
+                f"{self.offset}"
             )
+            message.topic = message.topic.removeprefix(f"%RETRY%{GROUP}_")
         if self.receipt.split(" ")[4] == "1":
             self.topic = f"%RETRY%{GROUP}_{message.topic}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import check_points
+from mq.daemons.broker.pop import revival
 from mq.daemons.broker.pop.records import REVIVE_GROUP
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
@@ -25,7 +25,7 @@ def revive_offset(broker: Broker) -> int:
 def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_points, "_MOST_BEHIND", 4)
+    monkeypatch.setattr(revival, "_MOST_BEHIND", 4)
 
     async def before() -> None:
         async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
@@ -42,7 +42,7 @@ def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
             deadline = time.monotonic() + 10
             while revive_offset(broker) < 13:
                 assert time.monotonic() < deadline
-                broker.pop.points._changed.set()
+                broker.pop.points.changed.set()
                 await asyncio.sleep(0.01)
 
     async def after() -> None:
@@ -130,7 +130,7 @@ def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path
             async with asyncio.timeout(10):
                 while len(broker.pop.points):
                     await peer.ask(28)
-            assert broker.pop.points.revived == 0
+            assert broker.pop.revival.revived == 0
             assert broker.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
 
     asyncio.run(script())

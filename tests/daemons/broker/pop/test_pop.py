@@ -47,7 +47,7 @@ def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again
         for popped in first + rest:
             assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
         assert len(broker.pop.points) == 0
-        assert broker.pop.points.revived == 0
+        assert broker.pop.revival.revived == 0
 
     run(tmp_path, script)
 
@@ -69,7 +69,7 @@ def test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic(tmp_pat
             assert (one.message.topic, one.message.reconsume_times) == (TOPIC, 1)
             assert one.message.properties["1ST_POP_TIME"] == popped[0].receipt.split(" ")[1]
             assert one.message.properties["TAGS"] == "a"
-        assert broker.pop.points.revived == 2
+        assert broker.pop.revival.revived == 2
         assert (await consumer.ack_all(again)).code == ResponseCode.SUCCESS
         assert len(broker.pop.points) == 0
 

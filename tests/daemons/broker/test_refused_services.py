@@ -1,0 +1,125 @@
+"""The broker's own work meets a store that takes nothing for a while: afterwards all goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.waiting import Outcomes
+from mq.protocol.codes import ResponseCode
+from mq.protocol.message import StoredMessage
+from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill
+from tests.daemons.broker.test_delay import broker_on, pull, send
+from tests.daemons.broker.test_timer import now
+from tests.daemons.broker.transactions.producers import HALF, TransactionPeer
+from tests.daemons.peer import Peer
+
+
+@asynccontextmanager
+async def refusing(broker: Broker) -> AsyncIterator[None]:
+    """For the time of the block no message is taken, as with a full disk."""
+    refusal = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: by the test")
+    broker.store.appender.refuse("test", refusal)
+    try:
+        yield
+    finally:
+        broker.store.appender.accept("test")
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
+def test_what_became_due_while_the_store_refused_comes_afterwards(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            for body in (b"one", b"two"):
+                await send(session, broker.address, body, properties)
+            async with refusing(broker):
+                await asyncio.sleep(1.3)  # both are due, and were refused
+            found = await pull(session, broker.address, "Later", 2)
+            assert [message.body for message in found] == [b"one", b"two"]
+            assert broker.store.max_offset("Later", 1) == 2
+
+    asyncio.run(script())
+
+
+def test_popped_messages_come_again_after_the_store_refused(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 3)
+            assert len(await consumer.pop(invisibleTime="200")) == 3
+            async with refusing(broker):
+                await asyncio.sleep(0.5)
+            assert bodies(await consumer.pop(pollTime="10000", bornTime=str(now()))) == [
+                b"0",
+                b"1",
+                b"2",
+            ]
+
+    asyncio.run(script())
+
+
+def test_transactions_are_checked_after_the_store_refused(tmp_path: Path) -> None:
+    async def script() -> None:
+        settings = {"transactionCheckInterval": "100", "transactionTimeOut": "0"}
+        broker = broker_on(tmp_path, **settings)
+        async with broker, Session("127.0.0.1:1") as session:
+            producer = TransactionPeer(session, broker.address)
+            await producer.beat()
+            await producer.prepare(b"a", now() - 1000)
+            async with refusing(broker):
+                await asyncio.sleep(0.3)
+            async with asyncio.timeout(10):
+                _, message = await producer.checks.get()
+            assert message.body == b"a"
+            assert broker.store.max_offset(HALF, 0) >= 2
+
+    asyncio.run(script())
+
+
+def test_outcomes_that_come_before_they_are_waited_for_end_no_later_wait() -> None:
+    async def script() -> None:
+        outcomes = Outcomes()
+        callbacks: list[OnStored] = []
+        outcomes.put(lambda stored: stored(None))  # at once, as when a file was full
+        outcomes.put(callbacks.append)
+        with pytest.raises(StoreRefused):
+            outcomes.put(refuse)
+        waiting = asyncio.ensure_future(outcomes.wait())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        callbacks[0](None)
+        await asyncio.wait_for(waiting, 5)
+        assert outcomes.all_well
+
+    def refuse(_: object) -> None:
+        raise StoreRefused(ResponseCode.SYSTEM_BUSY, "no")
+
+    asyncio.run(script())
+
+
+def test_a_message_of_the_brokers_own_with_numbers_that_fit_nowhere_is_refused(
+    tmp_path: Path,
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker:
+            for message in (
+                StoredMessage("T", b"", queue_id=1 << 31),
+                StoredMessage("T", b"", queue_id=-1),
+                StoredMessage("T", b"", flag=1 << 31),
+                StoredMessage("T", b"", born_timestamp=1 << 63),
+                StoredMessage("T", b"", reconsume_times=-(1 << 31) - 1),
+            ):
+                with pytest.raises(StoreRefused) as refused:
+                    broker.writer.put(message)
+                assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+            assert broker.store.queues.get("T", 1 << 31) is None
+
+    asyncio.run(script())
