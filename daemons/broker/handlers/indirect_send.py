@@ -139,7 +139,7 @@ class IndirectSends:
 
         Source: SendMessageProcessor.asyncConsumerSendMsgBack.
         """
-        header = ConsumerSendMsgBackRequestHeader.decode(command.fields)
+        header = command.read_header(ConsumerSendMsgBackRequestHeader)
         group = self._group(header.group)
         config = self._config()
         if not config.broker_permission & Permission.WRITE:

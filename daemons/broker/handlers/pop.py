@@ -89,7 +89,7 @@ class PopHandlers:
 
     def pop(self, command: Command, channel: Channel) -> None:
         """Hand out messages of a topic, at once or when there are some."""
-        header = PopMessageRequestHeader.decode(command.fields)
+        header = command.read_header(PopMessageRequestHeader)
         until = (header.born_time or _now()) + header.poll_time
         if until - _now() < -_LATE:
             raise Refused(
@@ -258,7 +258,7 @@ class PopHandlers:
 
     async def peek(self, command: Command, channel: Channel) -> Command:
         """What a pop would get, without taking it."""
-        header = PeekMessageRequestHeader.decode(command.fields)
+        header = command.read_header(PeekMessageRequestHeader)
         if not 1 <= header.max_msg_nums <= MOST_MESSAGES:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -277,7 +277,7 @@ class PopHandlers:
 
     def notify(self, command: Command, channel: Channel) -> None:
         """Say that there is something to pop, at once or when there is."""
-        header = NotificationRequestHeader.decode(command.fields)
+        header = command.read_header(NotificationRequestHeader)
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
         want = self._any(header.topic, header.consumer_group, header.queue_id, 1, header.order)
 
@@ -304,7 +304,7 @@ class PopHandlers:
 
     def polling_info(self, command: Command, channel: Channel) -> Command:
         """How many pops wait for a queue."""
-        header = PollingInfoRequestHeader.decode(command.fields)
+        header = command.read_header(PollingInfoRequestHeader)
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
         number = self._holds.waiting(
             header.consumer_group, header.topic, max(header.queue_id, ALL_QUEUES)

@@ -33,6 +33,7 @@ from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, PullSysFlag
+from mq.protocol.headers.pull import PullMessageRequestHeader
 
 _REMARKS = {
     FOUND: "FOUND",
@@ -113,7 +114,7 @@ class PullHandlers:
         header: dict[str, object] = {
             "opaque": command.opaque,
             "flag": command.flag,
-            "extFields": dict(command.fields),
+            "extFields": command.read_header(PullMessageRequestHeader).encode(),
         }
         try:
             self._pull(header, channel, may_hold=True, present=self._residency)

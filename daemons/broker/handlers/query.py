@@ -42,7 +42,7 @@ def handlers(
 
     def view(command: Command, channel: Channel) -> Command:
         """The record at an offset of the commit log."""
-        header = ViewMessageRequestHeader.decode(command.fields)
+        header = command.read_header(ViewMessageRequestHeader)
         record = store.record_at(header.offset)
         topic = None
         if record is not None and check_read is not None:
@@ -59,7 +59,7 @@ def handlers(
 
     def by_key(command: Command, channel: Channel) -> Command:
         """Records that may have a key: the index knows its hash only, so the asker compares."""
-        header = QueryMessageRequestHeader.decode(command.fields)
+        header = command.read_header(QueryMessageRequestHeader)
         config = store_config()
         wanted = header.max_num
         if command.fields.get(UNIQUE_KEY_QUERY) == "true":
@@ -81,7 +81,7 @@ def handlers(
 
     def queue_entries(command: Command, channel: Channel) -> Command:
         """Entries of a consume queue from an index on."""
-        header = QueryConsumeQueueRequestHeader.decode(command.fields)
+        header = command.read_header(QueryConsumeQueueRequestHeader)
         topic, queue_id = header.topic or "", header.queue_id
         if queue_id not in store.queues_of(topic):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")

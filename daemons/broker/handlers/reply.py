@@ -65,9 +65,9 @@ class ReplyHandlers:
         """
         header: _Request
         if command.code == RequestCode.SEND_REPLY_MESSAGE_V2:
-            header = SendMessageRequestHeaderV2.decode(command.fields)
+            header = command.read_header(SendMessageRequestHeaderV2)
         else:
-            header = SendMessageRequestHeader.decode(command.fields)
+            header = command.read_header(SendMessageRequestHeader)
         message = self._message(header, bytes(command.body), channel)
         problem = await self._push(header, message, channel)
         message_id = "0"
