@@ -298,6 +298,11 @@ class ProgressHandlers:
             names.check_group(header.dest_group)
         except names.IllegalName as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if names.is_system_group(header.dest_group):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the offsets of {header.dest_group} are the broker's own",
+            )
         topics = [header.topic] if header.topic else self._offsets.topics_of_group(header.src_group)
         for topic in topics:
             if self._topics.get(topic) is None:

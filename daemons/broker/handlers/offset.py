@@ -102,6 +102,12 @@ class GroupOffsetHandlers:
     def update(self, command: Command, channel: Channel) -> Command:
         """A group has come this far."""
         header = command.read_header(UpdateConsumerOffsetRequestHeader)
+        if names.is_internal_topic(header.topic) or names.is_system_group(header.consumer_group):
+            # By these the broker finds its own way: what a client wrote there would be skipped.
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the offset of {header.consumer_group} in {header.topic} is the broker's own",
+            )
         if self._offsets.query(header.consumer_group, header.topic, header.queue_id) < 0:
             try:  # the names become a key of the file; those that are in it have been checked
                 names.check_topic(header.topic)

@@ -345,11 +345,11 @@ class PopHandlers:
                 f"the broker[{config.broker_ip1}] pop message is forbidden",
             )
         known = self._topics.get(topic)
-        if known is None:
+        if known is None and not names.is_internal_topic(topic):
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
             )
-        if not known.perm & Permission.READ:
+        if known is None or not known.perm & Permission.READ or names.is_internal_topic(topic):
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden"
             )

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Client, Consumers
 from mq.daemons.broker.store.message_store import MessageStore
@@ -84,13 +85,13 @@ class RelayHandlers:
             physical = decode_offset_id(header.msg_id or "").offset
         except ValueError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from None
-        record = self._store.record_at(physical)
-        if record is None:
+        found = genuine_record(self._store, physical)
+        if found is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical}"
             )
         fields = {**header.encode(), "brokerName": self._settings.broker.broker_name}
-        passed = Command(command.code, fields, record)
+        passed = Command(command.code, fields, found[0])
         return await self._call(command, passed, header.consumer_group, header.client_id or "")
 
     async def _call(self, asked: Command, passed: Command, group: str, client_id: str) -> Command:

@@ -32,7 +32,14 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
-from mq.protocol.properties import MAX_LENGTH, PropertyKey, decode, encode
+from mq.protocol.properties import (
+    BROKERS_OWN,
+    MAX_LENGTH,
+    PropertyKey,
+    decode,
+    drop_brokers_own,
+    encode,
+)
 from mq.protocol.recall import RecallHandle
 from mq.protocol.tags import tags_code
 
@@ -118,6 +125,8 @@ class SendHandlers:
         promptly = False
         if text:
             properties = decode(text)
+            if not BROKERS_OWN.isdisjoint(properties):
+                drop_brokers_own(properties)
             if (
                 _DELAY in properties
                 or _PREPARED in properties
@@ -228,6 +237,7 @@ class SendHandlers:
                 f"batch request does not support retry group {queue.topic}",
             )
         common = decode(fields.get("i") or "")
+        drop_brokers_own(common)
         if PropertyKey.DELAY_LEVEL in common or int(fields["f"]) & SysFlag.TRANSACTION_MASK:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch may be neither delayed nor transactional"
