@@ -8,7 +8,7 @@ the listener. Whatever goes wrong becomes an error reply, so that a handler only
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
@@ -24,8 +24,22 @@ Handler = Callable[[Command, "Channel"], Reply | Awaitable[Reply]]
 # A handler of the hot path: header (its JSON form, checked to be an object), body, channel. It
 # writes its own replies and is only given requests in JSON.
 DirectHandler = Callable[[dict[str, object], bytes, "Channel"], None]
-# Called before any handler with code, extFields and body: raises Refused for what is not allowed.
-Guard = Callable[[int, Mapping[str, str], bytes, "Channel"], None]
+
+
+class Guard(Protocol):
+    """Is asked before any handler. Both raise Refused for what is not allowed.
+
+    It sees what the handler uses: a header or body that it reads by `Command.read_header` and
+    `Command.read_body` is the very object that the handler gets.
+    """
+
+    def guard(self, command: Command, channel: "Channel") -> None:
+        """An ordinary request."""
+
+    def guard_direct(
+        self, code: int, fields: Mapping[str, str], body: bytes, channel: "Channel"
+    ) -> None:
+        """One of the hot path, whose handler reads the names from `fields`, too."""
 
 
 class Refused(Exception):
@@ -49,7 +63,7 @@ def guarded(handler: Handler, guard: Guard) -> Handler:
     """A handler that is only called for what the guard lets through."""
 
     def call(command: Command, channel: "Channel") -> Reply | Awaitable[Reply]:
-        guard(command.code, command.fields, bytes(command.body), channel)
+        guard.guard(command, channel)
         return handler(command, channel)
 
     return call
@@ -62,7 +76,7 @@ def guarded_direct(code: int, handler: DirectHandler, guard: Guard) -> DirectHan
         fields = header.get("extFields") or {}
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
-        guard(code, fields, body, channel)
+        guard.guard_direct(code, fields, body, channel)
         handler(header, body, channel)
 
     return call

@@ -1,9 +1,17 @@
 """A remoting command: the one thing that both sides send, as request or as response."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 from mq.protocol.codes import CURRENT_VERSION, LanguageCode
-from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from mq.protocol.bodies.schema import Body
+    from mq.protocol.headers.schema import Header
+
+_H = TypeVar("_H", bound="Header")
+_B = TypeVar("_B", bound="Body")
 
 RESPONSE = 1  # flag bit: an answer; its opaque names the request
 ONE_WAY = 2  # flag bit: nobody waits for an answer
@@ -24,6 +32,8 @@ class Command:
     """
 
     __slots__ = (
+        "_body_read",
+        "_header_read",
         "body",
         "code",
         "fields",
@@ -34,6 +44,9 @@ class Command:
         "serialization",
         "version",
     )
+
+    _header_read: "Header"  # set by `read_header`
+    _body_read: "Body"
 
     def __init__(
         self,
@@ -66,6 +79,35 @@ class Command:
     def is_one_way(self) -> bool:
         return bool(self.flag & ONE_WAY)
 
+    def read_header(self, schema: type[_H]) -> _H:
+        """The extFields, read as a header; whoever asks again gets the same object.
+
+        So who checks a request and who serves it cannot see different names in it.
+
+        Raises:
+            RemoteProtocolError: a required field is missing or a value malformed.
+            LocalProtocolError: it was read as another header before.
+        """
+        try:
+            known = self._header_read
+        except AttributeError:
+            header = self._header_read = schema.decode(self.fields)
+            return header
+        if type(known) is not schema:
+            raise _read_otherwise(self.code, known, schema)
+        return known
+
+    def read_body(self, schema: type[_B]) -> _B:
+        """The body, read likewise. Raises what `read_header` does."""
+        try:
+            known = self._body_read
+        except AttributeError:
+            body = self._body_read = schema.decode(self.body)
+            return body
+        if type(known) is not schema:
+            raise _read_otherwise(self.code, known, schema)
+        return known
+
     def reply(
         self,
         code: int = 0,
@@ -90,6 +132,12 @@ class Command:
         remark = f" {self.remark!r}" if self.remark else ""
         fields = {k: "***" if k in _SECRET_FIELDS else v for k, v in self.fields.items()}
         return f"<{kind} {self.code} opaque={self.opaque}{remark} {fields} body={len(self.body)}>"
+
+
+def _read_otherwise(code: int, known: object, wanted: type) -> LocalProtocolError:
+    return LocalProtocolError(
+        f"request {code} was read as {type(known).__name__}, and now as {wanted.__name__}"
+    )
 
 
 def command_from_header(header: dict[str, object], body: bytes, serialization: int) -> Command:

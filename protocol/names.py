@@ -20,6 +20,9 @@ SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # 5.x: and the cluster; what was popped
 TIMER_TOPIC = "rmq_sys_wheel_timer"  # 5.x: where messages wait that are due at any time
 
+# Where clients of a cloud send traces: and the region (TraceConstants.TRACE_TOPIC_PREFIX).
+CLOUD_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
+
 #: The topics that each 4.9.8 broker has; CHECKPOINT_TOPIC is of 5.x brokers only.
 SYSTEM_TOPICS = frozenset(
     {
@@ -45,6 +48,11 @@ NOT_SENDABLE_TOPICS = frozenset(
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
     }
+)
+
+#: What the broker itself writes and reads there: its own notes, and messages that are not due yet.
+INTERNAL_TOPICS = frozenset(
+    {SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OPERATION_TOPIC, CHECKPOINT_TOPIC}
 )
 
 RETRY_PREFIX = "%RETRY%"
@@ -144,6 +152,30 @@ def _check(name: str, kind: str, longest: int, limit_text: str) -> str:
 def is_system_topic(name: str) -> bool:
     """Whether `name` belongs to the system, so that users may not create or delete it."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_internal_topic(name: str) -> bool:
+    """Whether only the broker itself writes `name`, and consumes it.
+
+    Those of 5.x begin with rmq_sys_: the timer's, the revive topics and what is to come. Traces do,
+    too, but clients send them.
+    """
+    return name in INTERNAL_TOPICS or (
+        name.startswith(SYSTEM_TOPIC_PREFIX) and not name.startswith(CLOUD_TRACE_PREFIX)
+    )
+
+
+def may_be_sent_to(name: str) -> bool:
+    """Whether clients may send to a topic (TopicValidator.isNotAllowedSendTopic, and more)."""
+    return name not in NOT_SENDABLE_TOPICS and not is_internal_topic(name)
+
+
+def holds_messages_of_others(name: str) -> bool:
+    """Whether messages of whatever topic are in this one, so that it has to be named to be read.
+
+    A right to read topics in general is not meant for it.
+    """
+    return name == TRANSACTION_CHECK_MAX_TIME_TOPIC or is_internal_topic(name)
 
 
 def is_system_group(name: str) -> bool:

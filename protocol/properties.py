@@ -102,6 +102,27 @@ RESERVED = (
     frozenset(value for name, value in vars(PropertyKey).items() if name.isupper()) - _OPEN_TO_USERS
 )
 
+#: What a broker acts upon and only a broker may have written. It is not believed of a client.
+BROKERS_OWN = frozenset(
+    {
+        PropertyKey.REAL_TOPIC,
+        PropertyKey.REAL_QUEUE_ID,
+        PropertyKey.TRANSACTION_CHECK_TIMES,
+        PropertyKey.TRANSACTION_PREPARED_QUEUE_OFFSET,
+        PropertyKey.POP_CHECKPOINT,
+        PropertyKey.TIMER_ROLL_TIMES,
+    }
+)
+
+
+def drop_brokers_own(properties: dict[str, str]) -> None:
+    """Take what only a broker may write out of the properties that a client sent.
+
+    Whoever sends a message again that was delayed or popped has them in good faith.
+    """
+    for name in BROKERS_OWN & properties.keys():
+        del properties[name]
+
 
 def encode(properties: Mapping[str, str]) -> str:
     """Join a map to the text that is stored and sent, without a separator at its end."""

@@ -215,7 +215,7 @@ class Broker:
             port,
             idle_seconds=server.server_channel_max_idle_time_seconds,
             backlog=server.server_socket_backlog,
-            guard=None if self.access is None else self.access.guard,
+            guard=self.access,
             tls=self.tls,
             slow_seconds=self.settings.operation.slow_request_millis / 1000,
             max_connections=lambda: self.settings.operation.max_connections,

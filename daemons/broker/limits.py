@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.handlers.send import read_send
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -18,7 +19,7 @@ from mq.daemons.dispatch import DirectHandler, Handler, Overloaded
 from mq.daemons.listener import Channel
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.shedding import BusyReply
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.names import is_system_topic
 
@@ -81,9 +82,7 @@ class SendRates:
     def _limited(self, code: int, handler: DirectHandler) -> DirectHandler:
         def call(header: dict[str, object], body: bytes, channel: Channel) -> None:
             fields = header.get("extFields")
-            is_batch = code == RequestCode.SEND_BATCH_MESSAGE or (
-                isinstance(fields, dict) and fields.get("m") == "true"
-            )
+            is_batch = isinstance(fields, dict) and fields.get("m") == "true"
             if self._may_send(channel, body, is_batch):
                 handler(header, body, channel)
                 return
@@ -96,10 +95,7 @@ class SendRates:
 
     def _limited_other(self, handler: Handler) -> Handler:
         def call(command: Command, channel: Channel) -> object:
-            is_batch = (
-                command.code == RequestCode.SEND_BATCH_MESSAGE or command.fields.get("m") == "true"
-            )
-            if not self._may_send(channel, bytes(command.body), is_batch):
+            if not self._may_send(channel, bytes(command.body), read_send(command).batch):
                 raise Overloaded(RATE_SETTING, self._remark)
             return handler(command, channel)
 

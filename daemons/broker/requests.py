@@ -89,10 +89,12 @@ class Requests:
             lambda: settings.broker,
             broker.topics,
             broker.groups,
-            broker.store.appender,
+            broker.store,
             broker.writer,
             broker.transactions,
         )
+        if broker.access is not None:
+            indirect.check_read = broker.access.check_read
         indirect.on_sent_back = lambda topic, group: stats.sent_back.update([(topic, group)])
         return indirect
 

@@ -63,7 +63,7 @@ class SendTargets:
             names.check_topic(topic)
         except names.IllegalName as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        if topic in names.NOT_SENDABLE_TOPICS or topic.startswith(names.REVIVE_TOPIC_PREFIX):
+        if not names.may_be_sent_to(topic):
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
             )

@@ -113,5 +113,5 @@ def test_what_is_written_is_read_back(
 ) -> None:
     written = Command(code, fields, body, opaque=opaque, remark=remark, serialization=serialization)
     read = decode(encode(written)[4:])
-    for name in Command.__slots__:
+    for name in filter(str.isalpha, Command.__slots__):  # not what was read from them
         assert getattr(read, name) == getattr(written, name), name

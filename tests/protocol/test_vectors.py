@@ -92,7 +92,7 @@ def test_a_frame_survives_being_written_again(vector: Vector) -> None:
     assert command.language == LanguageCode.JAVA
     again = frame.encode(command)
     (copy,) = Connection().receive(again)
-    for name in Command.__slots__:
+    for name in filter(str.isalpha, Command.__slots__):  # not what was read from them
         assert getattr(copy, name) == getattr(command, name), name
 
 

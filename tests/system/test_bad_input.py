@@ -373,7 +373,7 @@ def test_a_broken_batch_is_refused_whole(broker: Daemon) -> None:
         where = {"topic": TOPIC, "queueId": "0"}
         before = peer.ask(RequestCode.GET_MAX_OFFSET, where).fields
         for body in (b"", b"abc", b"\x00\x00\x00\x10" * 4, b"\xff" * 64, struct.pack(">i", -5)):
-            reply = peer.ask(RequestCode.SEND_BATCH_MESSAGE, SEND, body)
+            reply = peer.ask(RequestCode.SEND_BATCH_MESSAGE, {**SEND, "m": "true"}, body)
             assert reply.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.MESSAGE_ILLEGAL), reply
         assert peer.ask(RequestCode.GET_MAX_OFFSET, where).fields == before
 

@@ -8,7 +8,7 @@ its whiteRemoteAddress; everyone else signs, and needs the permissions that `nee
 import asyncio
 import hmac
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from mq.daemons.broker.acl.accounts import PUB, SUB, Account, check_keys, check_
 from mq.daemons.broker.acl.addresses import parts_of
 from mq.daemons.broker.acl.errors import AclError
 from mq.daemons.broker.acl.files import AclFiles, Rules, load
-from mq.daemons.broker.acl.needs import ADMIN_CODES, TRACE_TOPIC, needs
+from mq.daemons.broker.acl.needs import ADMIN_CODES, Need, needs, needs_direct
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Refused
 from mq.daemons.listener import Channel
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.names import TRACE_TOPIC
 from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, content, signature
 
 log = logging.getLogger(__name__)
@@ -82,30 +83,53 @@ class AccessControl:
 
     # the check of a request ---------------------------------------------------------------------
 
-    def guard(
-        self, code: int, fields: Mapping[str, str] | None, body: bytes, channel: Channel
-    ) -> None:
+    def guard(self, command: Command, channel: Channel) -> None:
         """Raises Refused (NO_PERMISSION) unless who sent this may do it."""
         try:
-            self.check(code, fields or {}, body, channel.remote_address[0])
+            self.check(command, channel.remote_address[0])
         except AclError as error:
-            self.refused += 1
-            log.warning(
-                "request %d of %s refused: %s",
-                code,
-                channel.remote,
-                error,
-                extra={"peer": channel.remote_address[0]},
-            )
-            raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
+            raise self._refusal(command.code, channel, error) from None
 
-    def check(self, code: int, fields: Mapping[str, str], body: bytes, host: str) -> None:
+    def guard_direct(
+        self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
+    ) -> None:
+        """The same for a request of the hot path."""
+        try:
+            account = self._account(code, fields, body, channel.remote_address[0])
+            if account is not None:
+                _check_needs(account, needs_direct(code, fields))
+        except AclError as error:
+            raise self._refusal(code, channel, error) from None
+
+    def check(self, command: Command, host: str) -> None:
         """Raises AclError unless a request from this address is allowed."""
+        account = self._account(command.code, command.fields, bytes(command.body), host)
+        if account is not None:
+            _check_needs(account, needs(command))
+
+    def _refusal(self, code: int, channel: Channel, error: AclError) -> Refused:
+        self.refused += 1
+        log.warning(
+            "request %d of %s refused: %s",
+            code,
+            channel.remote,
+            error,
+            extra={"peer": channel.remote_address[0]},
+        )
+        return Refused(ResponseCode.NO_PERMISSION, str(error))
+
+    def _account(
+        self, code: int, fields: Mapping[str, str], body: bytes, host: str
+    ) -> Account | None:
+        """Whose permissions count for a request; None if its address may do everything.
+
+        Raises AclError for what is not signed, or is for an administrator and from none.
+        """
         rules = self.rules
         parts = parts_of(host)
         for matches in rules.global_matchers:
             if matches(parts):
-                return
+                return None
         access_key = fields.get(ACCESS_KEY)
         if access_key is None:
             raise AclError("No accessKey is configured")
@@ -113,16 +137,14 @@ class AccessControl:
         if account is None:
             raise AclError(f"No acl config for {access_key}")
         if account.matches(parts):
-            return
+            return None
         if not _is_signed(account, fields, body):
             raise AclError(f"Check signature failed for accessKey={access_key}")
         if code in ADMIN_CODES and not account.admin:
             raise AclError(
                 f"Need admin permission for request code={code}, but accessKey={access_key} is not"
             )
-        for resource, needed in needs(code, fields, body):
-            if resource != TRACE_TOPIC:
-                account.check(resource, needed)
+        return account
 
     def check_read(self, command: Command, channel: Channel, topic: str) -> None:
         """For a request that has passed the guard and of which the topic was not known then.
@@ -235,6 +257,13 @@ class AccessControl:
     def _write(self, path: Path, data: dict[str, Any]) -> None:
         self.files.write(path, data)
         self.reload()
+
+
+def _check_needs(account: Account, needed: Iterable[Need]) -> None:
+    for resource, permission in needed:
+        if resource == TRACE_TOPIC and permission == PUB:  # any account may send traces
+            continue
+        account.check(resource, permission)
 
 
 def _is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from mq.daemons.broker.acl.addresses import Matcher, matcher
 from mq.daemons.broker.acl.errors import AclError
 from mq.protocol.bodies import DataVersion
-from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.names import RETRY_PREFIX, holds_messages_of_others
 
 DENY = 1
 PUB = 4
@@ -41,6 +41,8 @@ class Account:
             if self.admin and not self.permissions:
                 return  # an administrator for whom nothing is listed may do everything
             owned = self.default_group_permission if is_group else self.default_topic_permission
+            if holds_messages_of_others(resource):
+                owned = DENY
         if owned & DENY or not owned & needed:
             kind = "group" if is_group else "topic"
             name = resource.removeprefix(RETRY_PREFIX)

@@ -18,14 +18,39 @@ from mq.protocol.bodies import (
     UnlockBatchRequestBody,
 )
 from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.headers.group import (
+    GetConsumerListByGroupRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from mq.protocol.headers.offset import (
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from mq.protocol.headers.pop import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    NotificationRequestHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PopMessageRequestHeader,
+)
+from mq.protocol.headers.pull import PullMessageRequestHeader
+from mq.protocol.headers.query import QueryConsumeQueueRequestHeader, QueryMessageRequestHeader
+from mq.protocol.headers.schema import Header
+from mq.protocol.headers.send import (
+    ConsumerSendMsgBackRequestHeader,
+    RecallMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 from mq.protocol.names import RETRY_PREFIX
 
 #: A topic, or the retry topic that stands for a group, and PUB or SUB.
 Need = tuple[str, int]
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2 | RecallMessageRequestHeader
 
-# Any account may send traces (TopicValidator.RMQ_SYS_TRACE_TOPIC).
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 # The first five are Java's. The others change what is everyone's, too.
 ADMIN_CODES = frozenset(
@@ -67,100 +92,125 @@ ADMIN_CODES = frozenset(
     )
 )
 
-# The fields that hold the topic sent to.
-_SENDS: dict[int, str] = {
-    RequestCode.SEND_MESSAGE: "topic",
-    RequestCode.SEND_MESSAGE_V2: "b",
-    RequestCode.SEND_BATCH_MESSAGE: "b",
-    RequestCode.SEND_REPLY_MESSAGE: "topic",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "b",
-    RequestCode.RECALL_MESSAGE: "topic",
+# Which requests send to the topic that their header names.
+_SENDS: dict[int, type[SendHeader]] = {
+    RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
+    RequestCode.SEND_MESSAGE_V2: SendMessageRequestHeaderV2,
+    RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
+    RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
+    RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
+    RequestCode.RECALL_MESSAGE: RecallMessageRequestHeader,
 }
 
-# The fields that hold topics and groups read from.
-_READS: dict[int, tuple[str | None, str | None]] = {
-    RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.LITE_PULL_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.QUERY_MESSAGE: ("topic", None),
-    RequestCode.QUERY_CONSUME_QUEUE: ("topic", None),
-    RequestCode.CONSUMER_SEND_MSG_BACK: (None, "group"),
-    RequestCode.UNREGISTER_CLIENT: (None, "consumerGroup"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (None, "consumerGroup"),
-    RequestCode.UPDATE_CONSUMER_OFFSET: ("topic", "consumerGroup"),
-    RequestCode.QUERY_CONSUMER_OFFSET: ("topic", "consumerGroup"),
-    RequestCode.POP_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.PEEK_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.NOTIFICATION: ("topic", "consumerGroup"),
-    RequestCode.POLLING_INFO: ("topic", "consumerGroup"),
-    RequestCode.ACK_MESSAGE: ("topic", "consumerGroup"),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ("topic", "consumerGroup"),
+# Which read, with the attributes of their header that hold the topic and the group.
+_READS: dict[int, tuple[type[Header], str | None, str | None]] = {
+    RequestCode.PULL_MESSAGE: (PullMessageRequestHeader, "topic", "consumer_group"),
+    RequestCode.LITE_PULL_MESSAGE: (PullMessageRequestHeader, "topic", "consumer_group"),
+    RequestCode.QUERY_MESSAGE: (QueryMessageRequestHeader, "topic", None),
+    RequestCode.QUERY_CONSUME_QUEUE: (QueryConsumeQueueRequestHeader, "topic", None),
+    RequestCode.CONSUMER_SEND_MSG_BACK: (ConsumerSendMsgBackRequestHeader, None, "group"),
+    RequestCode.UNREGISTER_CLIENT: (UnregisterClientRequestHeader, None, "consumer_group"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (
+        GetConsumerListByGroupRequestHeader,
+        None,
+        "consumer_group",
+    ),
+    RequestCode.UPDATE_CONSUMER_OFFSET: (
+        UpdateConsumerOffsetRequestHeader,
+        "topic",
+        "consumer_group",
+    ),
+    RequestCode.QUERY_CONSUMER_OFFSET: (
+        QueryConsumerOffsetRequestHeader,
+        "topic",
+        "consumer_group",
+    ),
+    RequestCode.POP_MESSAGE: (PopMessageRequestHeader, "topic", "consumer_group"),
+    RequestCode.PEEK_MESSAGE: (PeekMessageRequestHeader, "topic", "consumer_group"),
+    RequestCode.NOTIFICATION: (NotificationRequestHeader, "topic", "consumer_group"),
+    RequestCode.POLLING_INFO: (PollingInfoRequestHeader, "topic", "consumer_group"),
+    RequestCode.ACK_MESSAGE: (AckMessageRequestHeader, "topic", "consumer_group"),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: (
+        ChangeInvisibleTimeRequestHeader,
+        "topic",
+        "consumer_group",
+    ),
 }
 
-_BODIES = frozenset(
-    (
-        RequestCode.HEART_BEAT,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.QUERY_ASSIGNMENT,
-    )
-)
+# What was popped is acknowledged in the topic that it lies in: one of retries belongs to the topic
+# that was popped. Nobody else names such a topic: to others %RETRY%a_b is what group a_b failed in.
+_ACKNOWLEDGE = frozenset((RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME))
 
 
-def needs(code: int, fields: Mapping[str, str], body: bytes) -> list[Need]:
-    """The permissions that a request needs. Raises AclError for a body that cannot be read."""
-    sends_to = _SENDS.get(code)
-    if sends_to is not None:
-        topic = fields.get(sends_to)
-        if not topic:
-            return []  # the handler says what is missing
-        # Who gives back a message of a group is its consumer. Java takes the group from another
-        # field, which the sender fills in as it likes.
-        return [(topic, SUB if topic.startswith(RETRY_PREFIX) else PUB)]
-    read = _READS.get(code)
-    if read is not None:
-        topic_field, group_field = read
-        found = []
-        group = fields.get(group_field or "")
-        if topic_field and (topic := fields.get(topic_field)):
-            # What was popped is acknowledged in the topic that it lies in: one of retries belongs
-            # to the topic that was popped.
-            found.append((normal_topic(topic, group) if group else topic, SUB))
-        if group:
-            found.append((RETRY_PREFIX + group, SUB))
-        return found
-    return _of_body(code, body) if code in _BODIES else []
+def needs(command: Command) -> list[Need]:
+    """The permissions that a request needs.
 
-
-def _of_body(code: int, body: bytes) -> list[Need]:
-    """Read with the handlers' own readers, so that both see the same names."""
+    Raises AclError for a request of which that cannot be read.
+    """
     try:
-        if code == RequestCode.HEART_BEAT:
-            found = []
-            for consumer in HeartbeatData.decode(body).consumer_data_set:
-                found.append((RETRY_PREFIX + consumer.group_name, SUB))
-                found += [(item.topic, SUB) for item in consumer.subscription_data_set]
-            return found
-        if code == RequestCode.BATCH_ACK_MESSAGE:
-            return [
-                need
-                for ack in BatchAckMessageRequestBody.decode(body).acks
-                for need in (
-                    (ack.topic or "", SUB),
-                    (RETRY_PREFIX + (ack.consumer_group or ""), SUB),
-                )
-            ]
-        if code == RequestCode.QUERY_ASSIGNMENT:
-            asked = QueryAssignmentRequestBody.decode(body)
-            # A consumer asks for its own retries, too: the group stands for them.
-            topics = [] if (asked.topic or "").startswith(RETRY_PREFIX) else [asked.topic or ""]
-            return [
-                *((topic, SUB) for topic in topics),
-                (RETRY_PREFIX + (asked.consumer_group or ""), SUB),
-            ]
-        reader = (
-            LockBatchRequestBody if code == RequestCode.LOCK_BATCH_MQ else UnlockBatchRequestBody
-        )
-        return [(RETRY_PREFIX + reader.decode(body).consumer_group, SUB)]
+        return _needs(command)
     except RemoteProtocolError as error:
-        raise AclError(f"the body cannot be read: {error}") from None
+        raise AclError(f"the request cannot be read: {error}") from None
+
+
+def needs_direct(code: int, fields: Mapping[str, str]) -> list[Need]:
+    """The same for a request of the hot path, by the fields that its handler reads."""
+    if code in _SENDS:
+        return _to_send(fields["b"])
+    return [(fields["topic"], SUB), (RETRY_PREFIX + fields["consumerGroup"], SUB)]
+
+
+def _needs(command: Command) -> list[Need]:
+    code = command.code
+    sends = _SENDS.get(code)
+    if sends is not None:
+        return _to_send(command.read_header(sends).topic)
+    reads = _READS.get(code)
+    if reads is None:
+        return _of_body(command)
+    schema, topic_name, group_name = reads
+    header = command.read_header(schema)
+    topic = getattr(header, topic_name) if topic_name else None
+    group = getattr(header, group_name) if group_name else None
+    if topic and group and code in _ACKNOWLEDGE:
+        topic = normal_topic(topic, group)
+    return _to_read(topic, group)
+
+
+def _to_send(topic: str) -> list[Need]:
+    # Who gives back a message of a group is its consumer. Java takes the group from another
+    # field, which the sender fills in as it likes.
+    return [(topic, SUB if topic.startswith(RETRY_PREFIX) else PUB)]
+
+
+def _to_read(topic: str | None, group: str | None) -> list[Need]:
+    found = [] if topic is None else [(topic, SUB)]
+    if group is not None:
+        found.append((RETRY_PREFIX + group, SUB))
+    return found
+
+
+def _of_body(command: Command) -> list[Need]:
+    code = command.code
+    if code == RequestCode.HEART_BEAT:
+        found = []
+        for consumer in command.read_body(HeartbeatData).consumer_data_set:
+            found.append((RETRY_PREFIX + consumer.group_name, SUB))
+            found += [(item.topic, SUB) for item in consumer.subscription_data_set]
+        return found
+    if code == RequestCode.BATCH_ACK_MESSAGE:
+        return [
+            need
+            for ack in command.read_body(BatchAckMessageRequestBody).acks
+            for need in _to_read(ack.topic or "", ack.consumer_group or "")
+        ]
+    if code == RequestCode.QUERY_ASSIGNMENT:
+        asked = command.read_body(QueryAssignmentRequestBody)
+        topic, group = asked.topic or "", asked.consumer_group or ""
+        # A consumer asks for its own retries, too: the group stands for them.
+        return _to_read(None if topic.startswith(RETRY_PREFIX) else topic, group)
+    if code == RequestCode.LOCK_BATCH_MQ:
+        return _to_read(None, command.read_body(LockBatchRequestBody).consumer_group)
+    if code == RequestCode.UNLOCK_BATCH_MQ:
+        return _to_read(None, command.read_body(UnlockBatchRequestBody).consumer_group)
+    return []

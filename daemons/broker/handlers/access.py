@@ -36,7 +36,7 @@ def handlers(
 
     def update(command: Command, channel: Channel) -> Command:
         """Create or change an account."""
-        header = CreateAccessConfigRequestHeader.decode(command.fields)
+        header = command.read_header(CreateAccessConfigRequestHeader)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
         if access is None:
             raise Refused(failed, _OFF)
@@ -59,7 +59,7 @@ def handlers(
 
     def delete(command: Command, channel: Channel) -> Command:
         """Delete an account."""
-        key = DeleteAccessConfigRequestHeader.decode(command.fields).access_key
+        key = command.read_header(DeleteAccessConfigRequestHeader).access_key
         failed = ResponseCode.DELETE_ACL_CONFIG_FAILED
         if access is None:
             raise Refused(failed, _OFF)

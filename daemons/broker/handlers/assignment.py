@@ -61,7 +61,7 @@ class AssignmentHandlers:
 
     async def query(self, command: Command, channel: Channel) -> Command:
         """The queues of a topic that a client shall consume, and how."""
-        asked = QueryAssignmentRequestBody.decode(command.body)
+        asked = command.read_body(QueryAssignmentRequestBody)
         topic, group = asked.topic or "", asked.consumer_group or ""
         mode = self._mode(topic, group)
         queues = await self._queues_of(topic)
@@ -124,7 +124,7 @@ class AssignmentHandlers:
 
     def set_mode(self, command: Command, channel: Channel) -> Command:
         """Let a group pull a topic, or pop it."""
-        mode = SetMessageRequestModeRequestBody.decode(command.body)
+        mode = command.read_body(SetMessageRequestModeRequestBody)
         topic, group = mode.topic or "", mode.consumer_group or ""
         if topic.startswith(names.RETRY_PREFIX):
             raise Refused(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")

@@ -15,6 +15,7 @@ from mq.protocol.properties import (
     PROPERTY_SEPARATOR,
     PropertyKey,
     decode,
+    drop_brokers_own,
     encode,
 )
 from mq.protocol.tags import tags_code
@@ -61,6 +62,7 @@ def messages_of(body: bytes, topic: str, common: dict[str, str]) -> list[Batched
             field = b"".join((_pack_length(text_length + len(behind)), text, behind))
         else:
             own = decode(text.decode())
+            drop_brokers_own(own)
             keys = tuple(key_hash(topic, key) for key in keys_of(own))
             code = tags_code(own.get(PropertyKey.TAGS))
             raw = encode({**own, **common}).encode()

@@ -66,7 +66,7 @@ class ClientHandlers:
 
     def heartbeat(self, command: Command, channel: Channel) -> Command:
         """A client lives, with these groups."""
-        told = HeartbeatData.decode(command.body)
+        told = command.read_body(HeartbeatData)
         if not told.client_id:
             raise RemoteProtocolError("HeartbeatData: clientID is missing")
         client = Client(channel, told.client_id, command.language, command.version, time.time())
@@ -93,7 +93,7 @@ class ClientHandlers:
 
     def unregister(self, command: Command, channel: Channel) -> Command:
         """A client leaves its groups."""
-        header = UnregisterClientRequestHeader.decode(command.fields)
+        header = command.read_header(UnregisterClientRequestHeader)
         if header.producer_group is not None:
             self._producers.unregister(header.producer_group, channel)
         if header.consumer_group is not None:
@@ -102,7 +102,7 @@ class ClientHandlers:
 
     def list_consumers(self, command: Command, channel: Channel) -> Command:
         """Who is in a group now."""
-        header = GetConsumerListByGroupRequestHeader.decode(command.fields)
+        header = command.read_header(GetConsumerListByGroupRequestHeader)
         group = self._consumers.groups.get(header.consumer_group)
         if group is None:
             raise Refused(
@@ -113,7 +113,7 @@ class ClientHandlers:
 
     def check_subscription(self, command: Command, channel: Channel) -> Command:
         """Whether the broker can filter by an expression."""
-        subscription = CheckClientRequestBody.decode(command.body).subscription_data
+        subscription = command.read_body(CheckClientRequestBody).subscription_data
         if subscription is not None and not is_tag_type(subscription.expression_type):
             check_supported(self._filters.config(), subscription.expression_type)
             read_or_refuse(subscription.sub_string)

@@ -67,7 +67,7 @@ def handlers(
 
     def view_stats(command: Command, channel: Channel) -> Command:
         """One figure over the last minute, hour and day."""
-        header = ViewBrokerStatsDataRequestHeader.decode(command.fields)
+        header = command.read_header(ViewBrokerStatsDataRequestHeader)
         data = items.view(header.stats_name, header.stats_key)
         if data is None:
             raise Refused(
@@ -78,7 +78,7 @@ def handlers(
 
     def export_to_json(command: Command, channel: Channel) -> Command:
         """Write settings as JSON that are kept in RocksDB: here all of them are JSON already."""
-        ExportRocksDBConfigToJsonRequestHeader.decode(command.fields)
+        command.read_header(ExportRocksDBConfigToJsonRequestHeader)
         return command.reply()
 
     return {

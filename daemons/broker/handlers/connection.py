@@ -25,7 +25,7 @@ def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
 
     def consumer_connections(command: Command, channel: Channel) -> Command:
         """The members of a consumer group and what it subscribes to."""
-        header = GetConsumerConnectionListRequestHeader.decode(command.fields)
+        header = command.read_header(GetConsumerConnectionListRequestHeader)
         group = consumers.groups.get(header.consumer_group)
         if group is None:
             raise Refused(
@@ -43,7 +43,7 @@ def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
 
     def producer_connections(command: Command, channel: Channel) -> Command:
         """The members of a producer group."""
-        header = GetProducerConnectionListRequestHeader.decode(command.fields)
+        header = command.read_header(GetProducerConnectionListRequestHeader)
         clients = producers.groups.get(header.producer_group)
         if clients is None:
             raise Refused(

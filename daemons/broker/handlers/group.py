@@ -92,7 +92,7 @@ class GroupHandlers:
     def update(self, command: Command, channel: Channel) -> Command:
         """Create a group or change it."""
         check_master(self._settings)
-        group = SubscriptionGroupConfig.decode(command.body)
+        group = command.read_body(SubscriptionGroupConfig)
         try:
             names.check_group(group.group_name or "")
         except names.IllegalName as error:
@@ -105,7 +105,7 @@ class GroupHandlers:
     def update_list(self, command: Command, channel: Channel) -> Command:
         """Create groups or change them, all or none, as 5.x tools ask for it."""
         check_master(self._settings)
-        groups = SubscriptionGroupList.decode(command.body).group_config_list
+        groups = command.read_body(SubscriptionGroupList).group_config_list
         for group in groups:
             try:
                 names.check_group(group.group_name or "")
@@ -121,7 +121,7 @@ class GroupHandlers:
     def delete(self, command: Command, channel: Channel) -> Command:
         """Delete a group and, if asked, its offsets."""
         check_master(self._settings)
-        header = DeleteSubscriptionGroupRequestHeader.decode(command.fields)
+        header = command.read_header(DeleteSubscriptionGroupRequestHeader)
         log.info("%s deletes group %s", channel.remote, header.group_name)
         with saving():
             self._groups.delete(header.group_name)
@@ -137,7 +137,7 @@ class GroupHandlers:
 
     def one_group(self, command: Command, channel: Channel) -> Command:
         """The configuration of one group, as 5.x tools ask for it."""
-        header = GetSubscriptionGroupConfigRequestHeader.decode(command.fields)
+        header = command.read_header(GetSubscriptionGroupConfigRequestHeader)
         group = self._groups.table.get(header.group)
         if group is None:
             raise Refused(
@@ -170,7 +170,7 @@ class ProgressHandlers:
 
     def consume_stats(self, command: Command, channel: Channel) -> Command:
         """Offsets of a group beside those of the queues, in one topic or all."""
-        header = GetConsumeStatsRequestHeader.decode(command.fields)
+        header = command.read_header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
         wanted = [t for t in (header.topic_list or "").split(";") if t]
         if header.topic and not header.topic.isspace():
@@ -185,7 +185,7 @@ class ProgressHandlers:
 
     def all_consume_stats(self, command: Command, channel: Channel) -> Command:
         """The same for every group."""
-        header = GetConsumeStatsInBrokerHeader.decode(command.fields)
+        header = command.read_header(GetConsumeStatsInBrokerHeader)
         broker = self._settings.broker
         answer = ConsumeStatsList(
             broker_addr=f"{broker.broker_ip1}:{self._settings.server.listen_port}"
@@ -232,20 +232,20 @@ class ProgressHandlers:
 
     def groups_of_topic(self, command: Command, channel: Channel) -> Command:
         """Groups that consume a topic now or have consumed it."""
-        header = QueryTopicConsumeByWhoRequestHeader.decode(command.fields)
+        header = command.read_header(QueryTopicConsumeByWhoRequestHeader)
         found = set(self._consumers.groups_of_topic(header.topic))
         found.update(self._offsets.groups_of_topic(header.topic))
         return command.reply(body=GroupList(group_list=found).encode())
 
     def topics_of_group(self, command: Command, channel: Channel) -> Command:
         """Topics that a group has consumed, as 5.x tools ask for them."""
-        header = QueryTopicsByConsumerRequestHeader.decode(command.fields)
+        header = command.read_header(QueryTopicsByConsumerRequestHeader)
         found = set(self._offsets.topics_of_group(header.group))
         return command.reply(body=TopicList(topic_list=found).encode())
 
     def time_span(self, command: Command, channel: Channel) -> Command:
         """When the first, the last and the last consumed message of each queue was stored."""
-        header = QueryConsumeTimeSpanRequestHeader.decode(command.fields)
+        header = command.read_header(QueryConsumeTimeSpanRequestHeader)
         config = self._topics.get(header.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
@@ -277,7 +277,7 @@ class ProgressHandlers:
 
     def correction(self, command: Command, channel: Channel) -> Command:
         """The least offset of all groups by queue; Long.MAX_VALUE where one group is behind it."""
-        header = QueryCorrectionOffsetHeader.decode(command.fields)
+        header = command.read_header(QueryCorrectionOffsetHeader)
         compared = self._offsets.queues(header.compare_group, header.topic)
         config = self._topics.get(header.topic)
         first = {
@@ -293,11 +293,16 @@ class ProgressHandlers:
 
     def clone(self, command: Command, channel: Channel) -> Command:
         """Let a group start where another one is, in one topic or in all of that group."""
-        header = CloneGroupOffsetRequestHeader.decode(command.fields)
+        header = command.read_header(CloneGroupOffsetRequestHeader)
         try:
             names.check_group(header.dest_group)
         except names.IllegalName as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if names.is_system_group(header.dest_group):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the offsets of {header.dest_group} are the broker's own",
+            )
         topics = [header.topic] if header.topic else self._offsets.topics_of_group(header.src_group)
         for topic in topics:
             if self._topics.get(topic) is None:

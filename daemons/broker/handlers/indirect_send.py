@@ -10,10 +10,13 @@ import random
 from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.pop.receipt import normal_topic
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
@@ -25,7 +28,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import Permission, SysFlag, TopicSysFlag
 from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
-from mq.protocol.message import StoredMessage
+from mq.protocol.message import StoredMessage, decode_record
 from mq.protocol.properties import PropertyKey
 
 DEAD_LETTER_QUEUES = 1  # DLQ_NUMS_PER_GROUP
@@ -42,18 +45,20 @@ class IndirectSends:
         config: Callable[[], BrokerConfig],
         topics: Topics,
         groups: Groups,
-        appender: Appender,
+        store: MessageStore,
         writer: MessageWriter,
         transactions: Transactions,
     ) -> None:
         self._config = config
         self._topics = topics
         self._groups = groups
-        self._appender = appender
+        self._store = store
         self._writer = writer
         self._transactions = transactions
         # Called with the topic and the group of each message that was sent back.
         self.on_sent_back: Callable[[str, str], None] = lambda topic, group: None
+        # Raises Refused unless who sent a request may read from a topic.
+        self.check_read: Callable[[Command, Channel, str], None] = lambda *_: None
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -72,6 +77,7 @@ class IndirectSends:
 
         Raises Refused and StoreRefused.
         """
+        name_withdrawn(properties, queue.topic)
         prepared = self._is_prepared(fields, properties, sys_flag)
         if not prepared:  # Java writes a half's properties anew, with WAIT
             properties.pop(PropertyKey.WAIT_STORE, None)
@@ -139,7 +145,7 @@ class IndirectSends:
 
         Source: SendMessageProcessor.asyncConsumerSendMsgBack.
         """
-        header = ConsumerSendMsgBackRequestHeader.decode(command.fields)
+        header = command.read_header(ConsumerSendMsgBackRequestHeader)
         group = self._group(header.group)
         config = self._config()
         if not config.broker_permission & Permission.WRITE:
@@ -152,11 +158,7 @@ class IndirectSends:
             return
         flag = TopicSysFlag.UNIT_SUB if header.unit_mode else 0
         retry = self._topic(names.retry_topic(header.group), group.retry_queue_nums, flag)
-        message = self._writer.read(header.offset)
-        if message is None:
-            raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
-            )
+        message = self._given(command, header, channel)
         properties = message.properties
         origin = properties.setdefault(PropertyKey.RETRY_TOPIC, message.topic)
         if not properties.get(PropertyKey.ORIGIN_MESSAGE_ID):
@@ -187,6 +189,27 @@ class IndirectSends:
             self._writer.put_or_delay(message, stored)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
+
+    def _given(
+        self, command: Command, header: ConsumerSendMsgBackRequestHeader, channel: Channel
+    ) -> StoredMessage:
+        """The message that a group gives back: one that it may have read.
+
+        Raises Refused. Java takes whatever lies at an offset, so that a group gets everybody's.
+        """
+        found = genuine_record(self._store, header.offset)
+        if found is None or names.is_internal_topic(found[1].topic):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        record, message = found
+        topic = message.topic
+        popped = normal_topic(topic, header.group)
+        # %RETRY%a_b is what group a failed in of topic b when popping, or of group a_b.
+        if popped != topic and topic.removeprefix(names.RETRY_PREFIX) not in self._groups.table:
+            topic = popped
+        self.check_read(command, channel, topic)
+        return decode_record(record, decompress=False)
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)

@@ -14,14 +14,14 @@ def handlers(locks: QueueLocks) -> dict[int, Handler]:
 
     def lock(command: Command, channel: Channel) -> Command:
         """Lock queues for a member of a group, or renew; answers which it holds."""
-        told = LockBatchRequestBody.decode(command.body)
+        told = command.read_body(LockBatchRequestBody)
         group, client_id = _who(told)
         held = locks.lock(group, client_id, told.mq_set)
         return command.reply(body=LockBatchResponseBody(lock_ok_mq_set=held).encode())
 
     def unlock(command: Command, channel: Channel) -> Command:
         """Give up locks."""
-        told = UnlockBatchRequestBody.decode(command.body)
+        told = command.read_body(UnlockBatchRequestBody)
         group, client_id = _who(told)
         locks.unlock(group, client_id, told.mq_set)
         return command.reply()

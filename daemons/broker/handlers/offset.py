@@ -61,25 +61,25 @@ class QueueOffsetHandlers:
 
     def max_offset(self, command: Command, channel: Channel) -> Command:
         """The offset that the next message will get."""
-        header = GetMaxOffsetRequestHeader.decode(command.fields)
+        header = command.read_header(GetMaxOffsetRequestHeader)
         offset = self._store.max_offset(header.topic, header.queue_id)
         return command.reply(fields=GetMaxOffsetResponseHeader(offset=offset).encode())
 
     def min_offset(self, command: Command, channel: Channel) -> Command:
         """The offset of the first message still stored."""
-        header = GetMinOffsetRequestHeader.decode(command.fields)
+        header = command.read_header(GetMinOffsetRequestHeader)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return command.reply(fields=GetMinOffsetResponseHeader(offset=offset).encode())
 
     def by_time(self, command: Command, channel: Channel) -> Command:
         """The offset of the message stored at a time."""
-        header = SearchOffsetRequestHeader.decode(command.fields)
+        header = command.read_header(SearchOffsetRequestHeader)
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp)
         return command.reply(fields=SearchOffsetResponseHeader(offset=offset).encode())
 
     def earliest_store_time(self, command: Command, channel: Channel) -> Command:
         """When the first message still stored was stored; -1 if there is none."""
-        header = GetEarliestMsgStoretimeRequestHeader.decode(command.fields)
+        header = command.read_header(GetEarliestMsgStoretimeRequestHeader)
         timestamp = self._store.earliest_store_time(header.topic, header.queue_id)
         fields = GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp).encode()
         return command.reply(fields=fields)
@@ -101,7 +101,13 @@ class GroupOffsetHandlers:
 
     def update(self, command: Command, channel: Channel) -> Command:
         """A group has come this far."""
-        header = UpdateConsumerOffsetRequestHeader.decode(command.fields)
+        header = command.read_header(UpdateConsumerOffsetRequestHeader)
+        if names.is_internal_topic(header.topic) or names.is_system_group(header.consumer_group):
+            # By these the broker finds its own way: what a client wrote there would be skipped.
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the offset of {header.consumer_group} in {header.topic} is the broker's own",
+            )
         if self._offsets.query(header.consumer_group, header.topic, header.queue_id) < 0:
             try:  # the names become a key of the file; those that are in it have been checked
                 names.check_topic(header.topic)
@@ -121,7 +127,7 @@ class GroupOffsetHandlers:
 
     def query(self, command: Command, channel: Channel) -> Command:
         """How far a group has come; a new group of a young queue has come to 0."""
-        header = QueryConsumerOffsetRequestHeader.decode(command.fields)
+        header = command.read_header(QueryConsumerOffsetRequestHeader)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
             if header.set_zero_if_not_found is False or not self._is_young(

@@ -90,7 +90,7 @@ class PopHandlers:
 
     def pop(self, command: Command, channel: Channel) -> None:
         """Hand out messages of a topic, at once or when there are some."""
-        header = PopMessageRequestHeader.decode(command.fields)
+        header = command.read_header(PopMessageRequestHeader)
         until = (header.born_time or _now()) + header.poll_time
         if until - _now() < -_LATE:
             raise Refused(
@@ -265,7 +265,7 @@ class PopHandlers:
 
     async def peek(self, command: Command, channel: Channel) -> Command:
         """What a pop would get, without taking it."""
-        header = PeekMessageRequestHeader.decode(command.fields)
+        header = command.read_header(PeekMessageRequestHeader)
         if not 1 <= header.max_msg_nums <= MOST_MESSAGES:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -284,7 +284,7 @@ class PopHandlers:
 
     def notify(self, command: Command, channel: Channel) -> None:
         """Say that there is something to pop, at once or when there is."""
-        header = NotificationRequestHeader.decode(command.fields)
+        header = command.read_header(NotificationRequestHeader)
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
         want = self._any(header.topic, header.consumer_group, header.queue_id, 1, header.order)
 
@@ -311,7 +311,7 @@ class PopHandlers:
 
     def polling_info(self, command: Command, channel: Channel) -> Command:
         """How many pops wait for a queue."""
-        header = PollingInfoRequestHeader.decode(command.fields)
+        header = command.read_header(PollingInfoRequestHeader)
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
         number = self._holds.waiting(
             header.consumer_group, header.topic, max(header.queue_id, ALL_QUEUES)
@@ -352,11 +352,11 @@ class PopHandlers:
                 f"the broker[{config.broker_ip1}] pop message is forbidden",
             )
         known = self._topics.get(topic)
-        if known is None:
+        if known is None and not names.is_internal_topic(topic):
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
             )
-        if not known.perm & Permission.READ:
+        if known is None or not known.perm & Permission.READ or names.is_internal_topic(topic):
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden"
             )

@@ -69,7 +69,7 @@ class AckHandlers:
 
     async def acknowledge(self, command: Command, channel: Channel) -> Command:
         """A message was consumed."""
-        header = AckMessageRequestHeader.decode(command.fields)
+        header = command.read_header(AckMessageRequestHeader)
         self._check(header.topic, header.queue_id, header.offset, channel)
         receipt = Receipt.decode(header.extra_info, header.queue_id, header.offset)
         if receipt.is_ordered:
@@ -81,7 +81,7 @@ class AckHandlers:
 
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
         """Several were; those that have come again meanwhile are left out."""
-        acks = BatchAckMessageRequestBody.decode(command.body)
+        acks = command.read_body(BatchAckMessageRequestBody)
         if not acks.acks:
             raise Refused(ResponseCode.NO_MESSAGE, "no acknowledgement in the body")
         outcomes = Outcomes()
@@ -114,7 +114,7 @@ class AckHandlers:
 
     async def change_invisible_time(self, command: Command, channel: Channel) -> Command:
         """Hide a message for a time from now on instead of what its pop said."""
-        header = ChangeInvisibleTimeRequestHeader.decode(command.fields)
+        header = command.read_header(ChangeInvisibleTimeRequestHeader)
         topic, group = header.topic, header.consumer_group
         self._check(topic, header.queue_id, header.offset, channel)
         if not 0 <= header.invisible_time <= LONGEST_INVISIBLE:

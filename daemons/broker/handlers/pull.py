@@ -29,10 +29,12 @@ from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
 from mq.daemons.listener import Channel
+from mq.protocol import names
 from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, PullSysFlag
+from mq.protocol.headers.pull import PullMessageRequestHeader
 
 _REMARKS = {
     FOUND: "FOUND",
@@ -113,7 +115,7 @@ class PullHandlers:
         header: dict[str, object] = {
             "opaque": command.opaque,
             "flag": command.flag,
-            "extFields": dict(command.fields),
+            "extFields": command.read_header(PullMessageRequestHeader).encode(),
         }
         try:
             self._pull(header, channel, may_hold=True, present=self._residency)
@@ -277,11 +279,11 @@ class PullHandlers:
                 f"the broker[{self._config().broker_ip1}] pulling message is forbidden",
             )
         config = self._topics.get(topic)
-        if config is None:
+        if config is None and not names.is_internal_topic(topic):
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
             )
-        if not config.perm & Permission.READ:
+        if config is None or not config.perm & Permission.READ or names.is_internal_topic(topic):
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
             )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from mq.daemons.broker.filter.properties import is_ruled_out
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData, is_tag_type
+from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.layout import EXTENSION_START, is_extension_address
 from mq.daemons.broker.store.message_store import MessageStore
@@ -15,7 +16,6 @@ from mq.daemons.listener import Channel
 from mq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.fastjson import dumps
 from mq.protocol.headers.query import (
     QueryConsumeQueueRequestHeader,
@@ -23,7 +23,6 @@ from mq.protocol.headers.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-from mq.protocol.message import decode_record
 from mq.protocol.names import UNIQUE_KEY_QUERY
 from mq.protocol.tags import ALL_TAGS
 
@@ -42,24 +41,24 @@ def handlers(
 
     def view(command: Command, channel: Channel) -> Command:
         """The record at an offset of the commit log."""
-        header = ViewMessageRequestHeader.decode(command.fields)
-        record = store.record_at(header.offset)
-        topic = None
-        if record is not None and check_read is not None:
-            # Not what looks like a record in the body of a message: with a length of its own making
-            # it would reach into the messages behind it, whatever their topic.
-            topic = _topic_of_record(store, header.offset, record)
-        if record is None or (check_read is not None and topic is None):
+        header = command.read_header(ViewMessageRequestHeader)
+        record: bytes | None = None
+        if check_read is None:
+            record = store.record_at(header.offset)
+        # Not what looks like a record in the body of a message: with a length of its own making
+        # it would reach into the messages behind it, whatever their topic.
+        elif (found := genuine_record(store, header.offset)) is not None:
+            record, message = found
+            check_read(command, channel, message.topic)
+        if record is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
-        if check_read is not None and topic is not None:
-            check_read(command, channel, topic)
         return command.reply(body=record)
 
     def by_key(command: Command, channel: Channel) -> Command:
-        """Records that may have a key: the index knows its hash only, so the asker compares."""
-        header = QueryMessageRequestHeader.decode(command.fields)
+        """Records of a topic that may have a key: the index knows hashes, so the asker compares."""
+        header = command.read_header(QueryMessageRequestHeader)
         config = store_config()
         wanted = header.max_num
         if command.fields.get(UNIQUE_KEY_QUERY) == "true":
@@ -81,7 +80,7 @@ def handlers(
 
     def queue_entries(command: Command, channel: Channel) -> Command:
         """Entries of a consume queue from an index on."""
-        header = QueryConsumeQueueRequestHeader.decode(command.fields)
+        header = command.read_header(QueryConsumeQueueRequestHeader)
         topic, queue_id = header.topic or "", header.queue_id
         if queue_id not in store.queues_of(topic):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
@@ -154,15 +153,3 @@ def _add_unit(
 def _tags_code(unit: Unit) -> int:
     """The tags code as Java compares it: its low 32 bits, signed (Long.intValue)."""
     return (unit.tags_code + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def _topic_of_record(store: MessageStore, offset: int, record: bytes) -> str | None:
-    """The topic of a record that its queue says is there; None if the queue does not."""
-    try:
-        message = decode_record(record, read_body=False)
-    except RemoteProtocolError:
-        return None
-    if message.queue_id not in store.queues_of(message.topic):
-        return None
-    entry = store.consume_queue_entry(message.topic, message.queue_id, message.queue_offset)
-    return message.topic if entry is not None and entry[:2] == (offset, len(record)) else None

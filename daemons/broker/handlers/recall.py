@@ -31,7 +31,7 @@ def handlers(settings: BrokerSettings, topics: Topics, writer: MessageWriter) ->
         that the other one is not to be delivered.
         """
         _check_service(settings)
-        header = RecallMessageRequestHeader.decode(command.fields)
+        header = command.read_header(RecallMessageRequestHeader)
         if topics.get(header.topic) is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,

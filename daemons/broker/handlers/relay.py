@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Client, Consumers
 from mq.daemons.broker.store.message_store import MessageStore
@@ -72,36 +73,34 @@ class RelayHandlers:
 
     async def running_info(self, command: Command, channel: Channel) -> Command:
         """The inner state of one consumer."""
-        header = GetConsumerRunningInfoRequestHeader.decode(command.fields)
-        return await self._call(command, header.consumer_group, header.client_id)
+        header = command.read_header(GetConsumerRunningInfoRequestHeader)
+        # What was read, and no more: who asked signed for us, not for the consumer.
+        passed = Command(command.code, header.encode())
+        return await self._call(command, passed, header.consumer_group, header.client_id)
 
     async def consume_directly(self, command: Command, channel: Channel) -> Command:
         """Let one consumer consume one stored message now."""
-        header = ConsumeMessageDirectlyResultRequestHeader.decode(command.fields)
+        header = command.read_header(ConsumeMessageDirectlyResultRequestHeader)
         try:
             physical = decode_offset_id(header.msg_id or "").offset
         except ValueError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from None
-        record = self._store.record_at(physical)
-        if record is None:
+        found = genuine_record(self._store, physical)
+        if found is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {physical}"
             )
-        fields = {**command.fields, "brokerName": self._settings.broker.broker_name}
-        passed = Command(command.code, fields, record)
-        return await self._call(passed, header.consumer_group, header.client_id or "", command)
+        fields = {**header.encode(), "brokerName": self._settings.broker.broker_name}
+        passed = Command(command.code, fields, found[0])
+        return await self._call(command, passed, header.consumer_group, header.client_id or "")
 
-    async def _call(
-        self, request: Command, group: str, client_id: str, asked: Command | None = None
-    ) -> Command:
+    async def _call(self, asked: Command, passed: Command, group: str, client_id: str) -> Command:
         """Ask one consumer and pass its answer on to whoever asked."""
-        asked = asked or request
         client = self._consumers.find(group, client_id)
         if client is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
             )
-        passed = Command(request.code, request.fields, request.body)
         try:
             answer = await client.channel.request(passed, CALL_SECONDS)
         except TimeoutError:
@@ -120,7 +119,7 @@ class RelayHandlers:
 
         They stop, take the new offsets and commit them; the broker's own table changes with that.
         """
-        header = ResetOffsetRequestHeader.decode(command.fields)
+        header = command.read_header(ResetOffsetRequestHeader)
         table = self._offsets_at(header)
         group = self._consumers.groups.get(header.group)
         if group is None:
@@ -171,7 +170,7 @@ class RelayHandlers:
 
     async def consumer_status(self, command: Command, channel: Channel) -> Command:
         """How far each consumer of a group says that it has come."""
-        header = GetConsumerStatusRequestHeader.decode(command.fields)
+        header = command.read_header(GetConsumerStatusRequestHeader)
         group = self._consumers.groups.get(header.group)
         if group is None:
             raise Refused(

@@ -7,6 +7,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.targets import SendTargets
+from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.waiting import Outcomes, is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import Handler, Refused
@@ -22,7 +23,7 @@ from mq.protocol.headers.send import (
 )
 from mq.protocol.message import StoredMessage
 from mq.protocol.message_id import encode_offset_id
-from mq.protocol.properties import PropertyKey, decode, encode
+from mq.protocol.properties import PropertyKey, decode, drop_brokers_own, encode
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +65,9 @@ class ReplyHandlers:
         """
         header: _Request
         if command.code == RequestCode.SEND_REPLY_MESSAGE_V2:
-            header = SendMessageRequestHeaderV2.decode(command.fields)
+            header = command.read_header(SendMessageRequestHeaderV2)
         else:
-            header = SendMessageRequestHeader.decode(command.fields)
+            header = command.read_header(SendMessageRequestHeader)
         message = self._message(header, bytes(command.body), channel)
         problem = await self._push(header, message, channel)
         message_id = "0"
@@ -106,10 +107,13 @@ class ReplyHandlers:
             header.unit_mode,
             channel,
         )
+        properties = decode(header.properties or "")
+        drop_brokers_own(properties)
+        name_withdrawn(properties, queue.topic)
         return StoredMessage(
             queue.topic,
             body,
-            decode(header.properties or ""),
+            properties,
             queue_id=queue.queue_id,
             flag=header.flag,
             sys_flag=header.sys_flag & _COMPRESSION,

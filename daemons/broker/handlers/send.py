@@ -29,9 +29,17 @@ from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
+from mq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
-from mq.protocol.properties import MAX_LENGTH, PropertyKey, decode, encode
+from mq.protocol.properties import (
+    BROKERS_OWN,
+    MAX_LENGTH,
+    PropertyKey,
+    decode,
+    drop_brokers_own,
+    encode,
+)
 from mq.protocol.recall import RecallHandle
 from mq.protocol.tags import tags_code
 
@@ -41,23 +49,6 @@ _DELAY = PropertyKey.DELAY_LEVEL
 _PREPARED = PropertyKey.TRANSACTION_PREPARED
 _HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
-
-# The fields of SendMessageRequestHeader and the letters that stand for them in its second version.
-_LETTERS = {
-    "producerGroup": "a",
-    "topic": "b",
-    "defaultTopic": "c",
-    "defaultTopicQueueNums": "d",
-    "queueId": "e",
-    "sysFlag": "f",
-    "bornTimestamp": "g",
-    "flag": "h",
-    "properties": "i",
-    "reconsumeTimes": "j",
-    "unitMode": "k",
-    "maxReconsumeTimes": "l",
-    "batch": "m",
-}
 
 
 class SendHandlers:
@@ -96,16 +87,17 @@ class SendHandlers:
         self._targets.forget()
 
     def direct(self) -> dict[int, DirectHandler]:
-        return {RequestCode.SEND_MESSAGE_V2: self.send, RequestCode.SEND_BATCH_MESSAGE: self.batch}
+        # Whether it is a batch says the header, under either code (SendMessageProcessor).
+        return {RequestCode.SEND_MESSAGE_V2: self.send, RequestCode.SEND_BATCH_MESSAGE: self.send}
 
     def handlers(self) -> dict[int, Handler]:
         return {
-            RequestCode.SEND_MESSAGE: self.send_v1,
-            RequestCode.SEND_MESSAGE_V2: self.send_other,
-            RequestCode.SEND_BATCH_MESSAGE: self.batch_other,
+            RequestCode.SEND_MESSAGE: self.send_command,
+            RequestCode.SEND_MESSAGE_V2: self.send_command,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_command,
         }
 
-    # the four ways in ---------------------------------------------------------------------------
+    # the ways in ---------------------------------------------------------------------------
 
     def send(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
         """A message in the second version of the header, in JSON."""
@@ -133,6 +125,8 @@ class SendHandlers:
         promptly = False
         if text:
             properties = decode(text)
+            if not BROKERS_OWN.isdisjoint(properties):
+                drop_brokers_own(properties)
             if (
                 _DELAY in properties
                 or _PREPARED in properties
@@ -243,6 +237,7 @@ class SendHandlers:
                 f"batch request does not support retry group {queue.topic}",
             )
         common = decode(fields.get("i") or "")
+        drop_brokers_own(common)
         if PropertyKey.DELAY_LEVEL in common or int(fields["f"]) & SysFlag.TRANSACTION_MASK:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch may be neither delayed nor transactional"
@@ -281,32 +276,15 @@ class SendHandlers:
         size = len(reply)
         self._appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
 
-    def send_v1(self, command: Command, channel: Channel) -> None:
-        """A message in the first version of the header."""
-        fields = {_LETTERS.get(name, name): value for name, value in command.fields.items()}
-        self._from_command(self.send, command, fields, channel)
-
-    def send_other(self, command: Command, channel: Channel) -> None:
-        """A message whose header came in RocketMQ's binary form."""
-        self._from_command(self.send, command, command.fields, channel)
-
-    def batch_other(self, command: Command, channel: Channel) -> None:
-        self._from_command(self.batch, command, command.fields, channel)
-
-    def _from_command(
-        self,
-        handler: DirectHandler,
-        command: Command,
-        fields: Mapping[str, str],
-        channel: Channel,
-    ) -> None:
+    def send_command(self, command: Command, channel: Channel) -> None:
+        """A message in the first version of the header, or in RocketMQ's binary form."""
         header: dict[str, object] = {
             "opaque": command.opaque,
             "flag": command.flag,
-            "extFields": dict(fields),
+            "extFields": read_send(command).encode(),
         }
         try:
-            handler(header, bytes(command.body), channel)
+            self.send(header, bytes(command.body), channel)
         except KeyError as error:
             raise RemoteProtocolError(f"the header lacks the field {error}") from None
         except (TypeError, ValueError, struct.error) as error:
@@ -332,6 +310,16 @@ class SendHandlers:
             fields.get("k") == "true",
             channel,
         )
+
+
+def read_send(command: Command) -> SendMessageRequestHeaderV2:
+    """The header of a send in the names of its second version, whichever it came in.
+
+    A request of one version has nothing to say in the names of the other: they are not looked at.
+    """
+    if command.code != RequestCode.SEND_MESSAGE:
+        return command.read_header(SendMessageRequestHeaderV2)
+    return SendMessageRequestHeaderV2(**vars(command.read_header(SendMessageRequestHeader)))
 
 
 def _field(properties: str) -> bytes:

@@ -107,7 +107,7 @@ class TopicHandlers:
     async def update(self, command: Command, channel: Channel) -> Command:
         """Create a topic or change it. When it is answered, the name servers know it, too."""
         check_master(self._settings)
-        header = CreateTopicRequestHeader.decode(command.fields)
+        header = command.read_header(CreateTopicRequestHeader)
         self._check_name(header.topic)
         _check_numbers(header.read_queue_nums, header.write_queue_nums, header.perm)
         filter_type = TopicFilterType.__members__.get(header.topic_filter_type)
@@ -137,7 +137,7 @@ class TopicHandlers:
     async def update_list(self, command: Command, channel: Channel) -> Command:
         """Create topics or change them, all or none, as 5.x tools ask for it."""
         check_master(self._settings)
-        topics = CreateTopicListRequestBody.decode(command.body).topic_config_list
+        topics = command.read_body(CreateTopicListRequestBody).topic_config_list
         for topic in topics:
             self._check_name(topic.topic_name or "")
             _check_numbers(topic.read_queue_nums, topic.write_queue_nums, topic.perm)
@@ -155,7 +155,7 @@ class TopicHandlers:
         When it is answered, no registration that still has it is on its way to a name server.
         """
         check_master(self._settings)
-        header = DeleteTopicRequestHeader.decode(command.fields)
+        header = command.read_header(DeleteTopicRequestHeader)
         self._check_name(header.topic)
         log.info("%s deletes topic %s", channel.remote, header.topic)
         with saving():
@@ -173,12 +173,12 @@ class TopicHandlers:
 
     def one_topic(self, command: Command, channel: Channel) -> Command:
         """The configuration of one topic, as 5.x tools ask for it."""
-        header = GetTopicConfigRequestHeader.decode(command.fields)
+        header = command.read_header(GetTopicConfigRequestHeader)
         return command.reply(body=self._known(header.topic).encode())
 
     def stats(self, command: Command, channel: Channel) -> Command:
         """First and last offset of each queue, and when its last message came."""
-        header = GetTopicStatsInfoRequestHeader.decode(command.fields)
+        header = command.read_header(GetTopicStatsInfoRequestHeader)
         config = self._known(header.topic)
         table = {}
         for queue_id in range(config.write_queue_nums):

@@ -71,7 +71,7 @@ class TransactionHandlers:
                 ResponseCode.SLAVE_NOT_AVAILABLE,
                 "this broker is a slave: transactions end at its master",
             )
-        header = EndTransactionRequestHeader.decode(command.fields)
+        header = command.read_header(EndTransactionRequestHeader)
         if header.commit_or_rollback not in _ENDS:
             log.info(
                 "%s does not know yet how transaction %s ends: %s",
@@ -127,7 +127,7 @@ class TransactionHandlers:
 
     def resume_check(self, command: Command, channel: Channel) -> None:
         """Check a transaction again that was given up (AdminBrokerProcessor)."""
-        header = ResumeCheckHalfMessageRequestHeader.decode(command.fields)
+        header = command.read_header(ResumeCheckHalfMessageRequestHeader)
         half = self._given_up(header.msg_id or "")
         half.properties[PropertyKey.TRANSACTION_CHECK_TIMES] = "0"
         half.topic = names.TRANSACTION_HALF_TOPIC

@@ -31,11 +31,17 @@ from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.codes import ResponseCode
+from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.message import decode_record
 
 log = logging.getLogger(__name__)
 
 # A run of damaged entries longer than this, five pages of a file, is mended by the next start.
 MOST_DAMAGED = 1024
+
+# So many messages of other topics with the same hash are looked at when a key is asked for. By
+# chance there is hardly ever one.
+_MOST_COLLISIONS = 64
 
 _LEVEL_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -405,18 +411,22 @@ class MessageStore:
     ) -> tuple[int, int, list[bytes]]:
         """(timestamp and offset of the newest indexed message, records that may have the key).
 
-        A hash stands for the key, so the asker compares. Records come in the order of the log.
+        A hash stands for topic and key. Whether it is this topic is looked at, for a sender finds
+        keys with the hash of another topic's; the key the asker compares. Records come in the
+        order of the log.
         """
         index = self.key_index
         if index is None:
             return 0, 0, []
-        found = index.find(topic, key, max_num, begin, end)
-        records = [
-            record
-            for physical in sorted(set(found))
-            if (record := self.record_at(physical)) is not None
-        ]
-        return index.end_timestamp, max(index.end_offset, 0), records
+        records: dict[int, bytes] = {}
+        for physical in index.find(topic, key, max_num + _MOST_COLLISIONS, begin, end):
+            if len(records) >= max_num:
+                break
+            record = self.record_at(physical)
+            if record is not None and _topic_of(record) == topic:
+                records[physical] = record
+        found = [record for _, record in sorted(records.items())]
+        return index.end_timestamp, max(index.end_offset, 0), found
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic's queues and their files; what was on its way to them is gone, too."""
@@ -464,3 +474,10 @@ def delay_levels(text: str) -> dict[int, int]:
             raise ValueError(f"messageDelayLevel: {part} is not a number and one of s, m, h, d")
         levels[level] = int(part[:-1]) * unit
     return levels
+
+
+def _topic_of(record: bytes) -> str | None:
+    try:
+        return decode_record(record, read_body=False).topic
+    except RemoteProtocolError:
+        return None

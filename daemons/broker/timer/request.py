@@ -2,6 +2,7 @@
 
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.dispatch import Refused
 from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
@@ -26,6 +27,24 @@ def forget_timer(message: StoredMessage) -> None:
     """A message with a delay level is delayed by that alone (HookUtils.checkIfTimerMessage)."""
     for name in _REQUESTS:
         message.properties.pop(name, None)
+
+
+def name_withdrawn(properties: dict[str, str], topic: str) -> None:
+    """Have what a message to `topic` takes out of the timer be of the same topic.
+
+    Clients of 5.x name it with its topic before it, or by its id alone: then by that of any topic.
+
+    Raises Refused for one of another topic: to send to this one is no right to that.
+    """
+    named = properties.get(PropertyKey.TIMER_DELETE_UNIQUE_KEY)
+    if named is None or named.startswith(f"{topic}+"):
+        return
+    if "+" in named:
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"a message to {topic} cannot take back {named}, which is of another topic",
+        )
+    properties[PropertyKey.TIMER_DELETE_UNIQUE_KEY] = f"{topic}+{named}"
 
 
 def deliver_time(message: StoredMessage, now: int) -> int | None:

@@ -84,7 +84,7 @@ class Harness:
                 lambda: self.settings.broker,
                 self.topics,
                 self.groups,
-                self.store.appender,
+                self.store,
                 writer,
                 Transactions(self.store, writer, self.offsets, self.topics),
             ),

@@ -38,7 +38,8 @@ async def send(
 ) -> Command:
     fields = {
         **{"a": "P", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0"},
-        **{"g": "1700000000000", "h": "0", "i": "", "j": "0", "k": "false", "m": "false"},
+        **{"g": "1700000000000", "h": "0", "i": "", "j": "0", "k": "false"},
+        "m": "true" if code == RequestCode.SEND_BATCH_MESSAGE else "false",
     }
     return await peer.ask(code, fields, body)
 

@@ -87,6 +87,19 @@ def test_the_messages_of_a_batch_are_stored_one_by_one(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+def test_a_request_for_batches_that_says_it_has_none_is_one_message(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        fields = {"a": "P", "b": "Sent", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1"}
+        fields |= {"h": "0", "i": "", "j": "0", "k": "false"}
+        body = encode_batch([Message("Sent", b"1"), Message("Sent", b"2")])
+        for saying in ({"m": "false"}, {}):
+            reply = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, {**fields, **saying}, body)
+            assert reply.code == ResponseCode.SUCCESS, reply
+        assert [message.body for message in stored(broker, "Sent", 0)] == [body, body]
+
+    run(tmp_path, script)
+
+
 @pytest.mark.parametrize(
     ("code", "form", "properties_name"),
     [

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.acl.files import AclFiles
+from mq.protocol.codes import RequestCode
+from mq.protocol.headers import HEADERS
 from mq.protocol.signature import content, signature
 
 PLAIN = """\
@@ -43,6 +45,13 @@ def home(tmp_path: Path, text: str = PLAIN) -> Path:
 
 def access_control(tmp_path: Path, text: str = PLAIN) -> AccessControl:
     return AccessControl(AclFiles(home(tmp_path, text), "conf/plain_acl.yml"))
+
+
+def whole(code: int, fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields, and a 0 for each other one that a request of this code has to have."""
+    schema = HEADERS.get(RequestCode(code))
+    required = [field.wire for field in schema.FIELDS if field.required] if schema else []
+    return {**dict.fromkeys(required, "0"), **fields}
 
 
 def signed(

@@ -10,9 +10,22 @@ from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import ConsumerData, HeartbeatData, LockBatchRequestBody, SubscriptionData
 from mq.protocol.codes import RequestCode as Code
-from tests.daemons.broker.acl.accounts import ADMIN, PLAIN, USER, access_control, home, signed
+from mq.protocol.command import Command
+from tests.daemons.broker.acl.accounts import (
+    ADMIN,
+    PLAIN,
+    USER,
+    access_control,
+    home,
+    signed,
+    whole,
+)
 
 SOMEWHERE = "172.16.0.1"
+
+
+def send_to(topic: str) -> dict[str, str]:
+    return whole(Code.SEND_MESSAGE_V2, {"b": topic})
 
 
 def refusal(
@@ -23,7 +36,7 @@ def refusal(
     host: str = SOMEWHERE,
 ) -> str:
     with pytest.raises(AclError) as error:
-        access.check(code, fields, body, host)
+        access.check(Command(code, fields, body), host)
     return str(error.value)
 
 
@@ -41,7 +54,7 @@ def test_an_unknown_access_key_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["", "AAAA", "ü", None])
 def test_a_wrong_signature_is_refused(tmp_path: Path, given: str | None) -> None:
     access = access_control(tmp_path)
-    fields = signed(ADMIN, {"b": "topicB"}, b"body")
+    fields = signed(ADMIN, whole(Code.SEND_MESSAGE_V2, {"b": "topicB"}), b"body")
     fields.pop("Signature")
     if given is not None:
         fields["Signature"] = given
@@ -53,8 +66,8 @@ def test_a_wrong_signature_is_refused(tmp_path: Path, given: str | None) -> None
 
 def test_a_signature_does_not_hold_for_another_body_or_field(tmp_path: Path) -> None:
     access = access_control(tmp_path)
-    fields = signed(ADMIN, {"b": "topicB"}, b"body")
-    access.check(Code.SEND_MESSAGE_V2, fields, b"body", SOMEWHERE)
+    fields = signed(ADMIN, whole(Code.SEND_MESSAGE_V2, {"b": "topicB"}), b"body")
+    access.check(Command(Code.SEND_MESSAGE_V2, fields, b"body"), SOMEWHERE)
     assert "Check signature" in refusal(access, Code.SEND_MESSAGE_V2, fields, b"Body")
     fields["b"] = "topicC"
     assert "Check signature" in refusal(access, Code.SEND_MESSAGE_V2, fields, b"body")
@@ -79,7 +92,7 @@ def test_a_signature_does_not_hold_for_another_body_or_field(tmp_path: Path) -> 
 def test_what_the_permissions_allow_passes(
     tmp_path: Path, code: int, fields: dict[str, str]
 ) -> None:
-    access_control(tmp_path).check(code, signed(USER, fields), b"", SOMEWHERE)
+    access_control(tmp_path).check(Command(code, signed(USER, whole(code, fields)), b""), SOMEWHERE)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +117,7 @@ def test_what_the_permissions_allow_passes(
 def test_what_they_do_not_allow_is_refused_by_name(
     tmp_path: Path, code: int, fields: dict[str, str], resource: str
 ) -> None:
-    text = refusal(access_control(tmp_path), code, signed(USER, fields))
+    text = refusal(access_control(tmp_path), code, signed(USER, whole(code, fields)))
     assert text.startswith(f"No default permission for {resource}")
 
 
@@ -146,29 +159,32 @@ def test_only_an_administrator_may_change_what_is_everyones(tmp_path: Path, code
     assert refusal(access, code, signed(USER)) == (
         f"Need admin permission for request code={int(code)}, but accessKey=RocketMQ is not"
     )
-    access.check(code, signed(ADMIN), b"", SOMEWHERE)
+    access.check(Command(code, signed(ADMIN), b""), SOMEWHERE)
 
 
 def test_an_administrator_without_a_list_may_use_every_topic(tmp_path: Path) -> None:
     access = access_control(tmp_path)
-    access.check(Code.SEND_MESSAGE_V2, signed(ADMIN, {"b": "topicA"}), b"", SOMEWHERE)
+    access.check(Command(Code.SEND_MESSAGE_V2, signed(ADMIN, send_to("topicA")), b""), SOMEWHERE)
 
 
 def test_addresses_on_the_white_lists_need_no_signature(tmp_path: Path) -> None:
     access = access_control(tmp_path)
-    access.check(Code.SEND_MESSAGE_V2, {"b": "topicA"}, b"", "10.10.103.7")
-    access.check(Code.SEND_MESSAGE_V2, {"AccessKey": "rocketmq2"}, b"", "192.168.1.7")
+    access.check(Command(Code.SEND_MESSAGE_V2, {"b": "topicA"}, b""), "10.10.103.7")
+    access.check(Command(Code.SEND_MESSAGE_V2, {"AccessKey": "rocketmq2"}, b""), "192.168.1.7")
     assert "No accessKey" in refusal(access, Code.SEND_MESSAGE_V2, {}, host="192.168.1.7")
 
 
 def test_both_ways_to_sign_a_query_hold(tmp_path: Path) -> None:
     access = access_control(tmp_path)
-    fields = {"topic": "topicC", "AccessKey": "RocketMQ", "_UNIQUE_KEY_QUERY": "true"}
+    fields = whole(
+        Code.QUERY_MESSAGE,
+        {"topic": "topicC", "AccessKey": "RocketMQ", "_UNIQUE_KEY_QUERY": "true"},
+    )
     from mq.protocol.signature import content, signature
 
-    for whole in (False, True):
-        made = signature(USER[1], content(fields, b"", with_unique_key_query=whole))
-        access.check(Code.QUERY_MESSAGE, {**fields, "Signature": made}, b"", SOMEWHERE)
+    for full in (False, True):
+        made = signature(USER[1], content(fields, b"", with_unique_key_query=full))
+        access.check(Command(Code.QUERY_MESSAGE, {**fields, "Signature": made}, b""), SOMEWHERE)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +227,9 @@ def test_files_of_the_folder_count_and_the_first_of_an_access_key_wins(tmp_path:
     (folder / "tools.yml").write_text("accessKey: none\n")
     access = AccessControl(AclFiles(tmp_path, "conf/plain_acl.yml"))
     other = ("RocketMQ", b"other_secret")
-    access.check(Code.UPDATE_BROKER_CONFIG, signed(other), b"", SOMEWHERE)
+    access.check(Command(Code.UPDATE_BROKER_CONFIG, signed(other), b""), SOMEWHERE)
     second = ("second_user", b"other_secret")
-    access.check(Code.SEND_MESSAGE_V2, signed(second, {"b": "any"}), b"", SOMEWHERE)
+    access.check(Command(Code.SEND_MESSAGE_V2, signed(second, send_to("any")), b""), SOMEWHERE)
     assert set(access.versions()) == {folder / "a.yml", tmp_path / "conf" / "plain_acl.yml"}
 
 
@@ -223,7 +239,7 @@ def test_a_broken_file_leaves_the_rules_as_they_are_and_is_logged_once(
     access = access_control(tmp_path)
     (tmp_path / "conf" / "plain_acl.yml").write_text("accounts: [{accessKey: 'hidden_word")
     access.reload()
-    access.check(Code.UPDATE_BROKER_CONFIG, signed(ADMIN), b"", SOMEWHERE)
+    access.check(Command(Code.UPDATE_BROKER_CONFIG, signed(ADMIN), b""), SOMEWHERE)
     errors = [record for record in caplog.records if record.levelname == "ERROR"]
     assert len(errors) == 1
     assert "stays as it was" in errors[0].getMessage()
@@ -234,7 +250,7 @@ def test_a_change_of_the_file_counts_after_a_reload(tmp_path: Path) -> None:
     access = access_control(tmp_path)
     home(tmp_path, PLAIN.replace("topicA=DENY", "topicA=PUB"))
     access.reload()
-    access.check(Code.SEND_MESSAGE_V2, signed(USER, {"b": "topicA"}), b"", SOMEWHERE)
+    access.check(Command(Code.SEND_MESSAGE_V2, signed(USER, send_to("topicA")), b""), SOMEWHERE)
 
 
 def change(**values: object) -> AccountChange:
@@ -248,9 +264,9 @@ def test_an_account_is_created_changed_and_deleted_in_the_file(tmp_path: Path) -
     path.chmod(0o640)
     who = ("new_account", b"new_secret")
     access.update_account(change(topic_permissions=["T=PUB"], default_group_permission="SUB"))
-    access.check(Code.SEND_MESSAGE_V2, signed(who, {"b": "T"}), b"", SOMEWHERE)
+    access.check(Command(Code.SEND_MESSAGE_V2, signed(who, send_to("T")), b""), SOMEWHERE)
     access.update_account(change(topic_permissions=["T=SUB"]))
-    assert "topic:T" in refusal(access, Code.SEND_MESSAGE_V2, signed(who, {"b": "T"}))
+    assert "topic:T" in refusal(access, Code.SEND_MESSAGE_V2, signed(who, send_to("T")))
     assert access.default_version().counter == 2
     stored = yaml.safe_load(path.read_text())
     assert stored["dataVersion"][0]["counter"] == 2
@@ -258,7 +274,7 @@ def test_an_account_is_created_changed_and_deleted_in_the_file(tmp_path: Path) -
     assert path.stat().st_mode & 0o777 == 0o640
     assert access.delete_account("new_account")
     assert not access.delete_account("new_account")
-    assert "No acl config" in refusal(access, Code.SEND_MESSAGE_V2, signed(who, {"b": "T"}))
+    assert "No acl config" in refusal(access, Code.SEND_MESSAGE_V2, signed(who, send_to("T")))
     assert os.listdir(path.parent) == ["plain_acl.yml"]
     assert "new_secret" not in path.read_text()
 
@@ -292,5 +308,5 @@ def test_global_addresses_are_set_in_a_file_of_ours_only(tmp_path: Path) -> None
             access.update_global_addresses(["*"], path)
     assert outside.read_text() == "a: 1\n"
     access.update_global_addresses([SOMEWHERE], str(inside))
-    access.check(Code.UPDATE_BROKER_CONFIG, {}, b"", SOMEWHERE)
+    access.check(Command(Code.UPDATE_BROKER_CONFIG, {}, b""), SOMEWHERE)
     assert "No accessKey" in refusal(access, Code.HEART_BEAT, {}, host="10.10.103.7")

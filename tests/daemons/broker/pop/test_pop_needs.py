@@ -4,15 +4,21 @@ import pytest
 
 from mq.daemons.broker.acl.accounts import SUB
 from mq.daemons.broker.acl.errors import AclError
-from mq.daemons.broker.acl.needs import ADMIN_CODES, needs
+from mq.daemons.broker.acl.needs import ADMIN_CODES, Need, needs
 from mq.protocol.bodies.pop import (
     BatchAck,
     BatchAckMessageRequestBody,
     QueryAssignmentRequestBody,
 )
 from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from tests.daemons.broker.acl.accounts import whole
 
 WANTED = [("Popped", SUB), ("%RETRY%G", SUB)]
+
+
+def _needs(code: RequestCode, topic: str) -> list[Need]:
+    return needs(Command(code, whole(code, {"topic": topic, "consumerGroup": "G"})))
 
 
 @pytest.mark.parametrize(
@@ -27,25 +33,27 @@ WANTED = [("Popped", SUB), ("%RETRY%G", SUB)]
     ],
 )
 def test_a_pop_and_what_follows_needs_topic_and_group(code: RequestCode) -> None:
-    assert needs(code, {"topic": "Popped", "consumerGroup": "G"}, b"") == WANTED
-    # What came again lies in the retry topic of group and topic: the same rights do.
-    assert needs(code, {"topic": "%RETRY%G_Popped", "consumerGroup": "G"}, b"") == WANTED
-    other = needs(code, {"topic": "%RETRY%Other_Popped", "consumerGroup": "G"}, b"")
-    assert other == [("%RETRY%Other_Popped", SUB), ("%RETRY%G", SUB)]
+    assert _needs(code, "Popped") == WANTED
+    assert _needs(code, "%RETRY%Other_Popped") == [("%RETRY%Other_Popped", SUB), WANTED[1]]
+    # What came again lies in the retry topic of group and topic: to acknowledge it the same rights
+    # do. Asked for by name it may be as well the retry topic of the group G_Popped.
+    acknowledges = code in (RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    alone = [("%RETRY%G_Popped", SUB), WANTED[1]]
+    assert _needs(code, "%RETRY%G_Popped") == (WANTED if acknowledges else alone)
 
 
 def test_a_batch_needs_them_for_each_of_its_parts() -> None:
     acks = [BatchAck(consumer_group="G", topic="Popped", retry="1"), BatchAck(topic="B")]
     body = BatchAckMessageRequestBody(acks=acks).encode()
-    found = needs(RequestCode.BATCH_ACK_MESSAGE, {}, body)
+    found = needs(Command(RequestCode.BATCH_ACK_MESSAGE, {}, body))
     assert found == [*WANTED, ("B", SUB), ("%RETRY%", SUB)]
     with pytest.raises(AclError):
-        needs(RequestCode.BATCH_ACK_MESSAGE, {}, b"{")
+        needs(Command(RequestCode.BATCH_ACK_MESSAGE, {}, b"{"))
 
 
 def test_an_assignment_needs_them_and_a_request_mode_an_administrator() -> None:
     body = QueryAssignmentRequestBody(topic="Popped", consumer_group="G").encode()
-    assert needs(RequestCode.QUERY_ASSIGNMENT, {}, body) == WANTED
+    assert needs(Command(RequestCode.QUERY_ASSIGNMENT, {}, body)) == WANTED
     own_retries = QueryAssignmentRequestBody(topic="%RETRY%G", consumer_group="G").encode()
-    assert needs(RequestCode.QUERY_ASSIGNMENT, {}, own_retries) == WANTED[1:]
+    assert needs(Command(RequestCode.QUERY_ASSIGNMENT, {}, own_retries)) == WANTED[1:]
     assert RequestCode.SET_MESSAGE_REQUEST_MODE in ADMIN_CODES

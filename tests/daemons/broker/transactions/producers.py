@@ -115,12 +115,17 @@ class TransactionPeer:
         return [message.body for message in await self.read(TOPIC, 2)]
 
 
-def operations(broker: Broker) -> list[StoredMessage]:
-    """What is in the operation topic, which clients cannot read: it has queues, but no topic."""
+def kept(broker: Broker, topic: str) -> list[StoredMessage]:
+    """What is in queue 0 of a topic that clients cannot read."""
     found = []
-    for offset in range(broker.store.max_offset(OPERATION, 0)):
-        entry = broker.store.consume_queue_entry(OPERATION, 0, offset)
+    for offset in range(broker.store.max_offset(topic, 0)):
+        entry = broker.store.consume_queue_entry(topic, 0, offset)
         record = None if entry is None else broker.store.record_at(entry[0])
         assert record is not None
         found.append(decode_record(record))
     return found
+
+
+def operations(broker: Broker) -> list[StoredMessage]:
+    """What is in the operation topic."""
+    return kept(broker, OPERATION)

@@ -15,6 +15,7 @@ from tests.daemons.broker.transactions.producers import (
     ROLLBACK,
     TransactionPeer,
     broker_on,
+    kept,
     now,
     operations,
 )
@@ -85,7 +86,7 @@ def test_a_half_that_cannot_be_put_again_stays_where_it_is(
             await broker.transaction_checks.round()
             assert broker.transactions.ledger.offsets() == [0]
             assert peer.checks.empty()
-            assert len(await peer.read(HALF)) == 1
+            assert len(kept(broker, HALF)) == 1
             await broker.transaction_checks.round()
             await asyncio.wait_for(peer.checks.get(), 10)
             assert (await peer.end(half, COMMIT)).code == 0

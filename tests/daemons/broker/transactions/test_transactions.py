@@ -19,6 +19,7 @@ from tests.daemons.broker.transactions.producers import (
     Half,
     TransactionPeer,
     broker_on,
+    kept,
     now,
     operations,
 )
@@ -41,7 +42,7 @@ def test_nobody_sees_a_half_before_its_commit(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"paid", TAGS="t", KEYS="k", own="x", WAIT="true")
         assert await peer.consumed() == []
-        (stored,) = await peer.read(HALF)
+        (stored,) = kept(broker, HALF)
         assert (stored.body, stored.flag, stored.sys_flag) == (b"paid", 5, 0)
         assert (stored.physical_offset, stored.queue_offset) == (half.physical, half.offset)
         assert stored.properties == {
@@ -173,7 +174,7 @@ def test_a_delayed_message_waits_after_its_commit(tmp_path: Path) -> None:
         half = await peer.prepare(b"x", DELAY="1")
         assert (await peer.end(half, COMMIT)).code == 0
         assert await peer.consumed() == []
-        (waiting,) = await peer.read("SCHEDULE_TOPIC_XXXX")
+        (waiting,) = kept(broker, "SCHEDULE_TOPIC_XXXX")
         assert waiting.properties["REAL_TOPIC"] == TOPIC
         assert [m.body for m in operations(broker)] == [b"0"]
 
@@ -221,7 +222,7 @@ def test_an_end_by_the_old_offset_ends_what_a_check_has_put_again(tmp_path: Path
         assert await peer.consumed() == [b"x"]
         assert [m.body for m in operations(broker)] == [b"1"]
         await broker.transaction_checks.round()
-        assert len(await peer.read(HALF)) == 2
+        assert len(kept(broker, HALF)) == 2
 
     run(tmp_path, script)
 
@@ -232,7 +233,7 @@ def test_after_so_many_checks_a_transaction_is_given_up_and_can_be_resumed(tmp_p
         for _ in range(4):
             await asyncio.sleep(0.002)
             await broker.transaction_checks.round()
-        assert len(await peer.read(HALF)) == 3
+        assert len(kept(broker, HALF)) == 3
         (given_up,) = await peer.read(GIVEN_UP)
         assert given_up.properties["TRANSACTION_CHECK_TIMES"] == "2"
         assert given_up.properties["REAL_TOPIC"] == TOPIC
@@ -242,7 +243,7 @@ def test_after_so_many_checks_a_transaction_is_given_up_and_can_be_resumed(tmp_p
         )
         assert (await peer.session.invoke(peer.address, resume)).code == 0
         assert broker.transactions.ledger.offsets() == [3]
-        assert (await peer.read(HALF))[3].properties["TRANSACTION_CHECK_TIMES"] == "0"
+        assert kept(broker, HALF)[3].properties["TRANSACTION_CHECK_TIMES"] == "0"
 
     run(tmp_path, script, transactionCheckMax="2")
 
@@ -270,7 +271,7 @@ def test_only_what_was_given_up_can_be_resumed(tmp_path: Path, message_id: str) 
         resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": plain.offset_id})
         reply = await peer.session.invoke(peer.address, resume)
         assert "not of a transaction" in (reply.remark or "")
-        assert await peer.read(HALF) == []
+        assert kept(broker, HALF) == []
 
     run(tmp_path, script)
 
@@ -286,7 +287,7 @@ def test_a_message_may_be_immune_against_checks_for_longer(tmp_path: Path) -> No
             await broker.transaction_checks.round()
         bodies = [peer.checks.get_nowait()[1].body for _ in range(peer.checks.qsize())]
         assert set(bodies) == {b"y"}
-        immune = [m for m in await peer.read(HALF) if m.body == b"x"][-1]
+        immune = [m for m in kept(broker, HALF) if m.body == b"x"][-1]
         assert immune.properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
         assert "TRANSACTION_CHECK_TIMES" not in immune.properties
         assert (await peer.end(half, COMMIT)).code == 0
@@ -322,7 +323,7 @@ def test_without_a_producer_to_ask_the_checks_go_on_counting(tmp_path: Path) -> 
         await asyncio.sleep(0.002)
         await broker.transaction_checks.round()
         assert peer.checks.empty()
-        assert (await peer.read(HALF))[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
+        assert kept(broker, HALF)[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
 
     run(tmp_path, script)
 
@@ -359,7 +360,7 @@ def test_what_is_open_is_open_after_a_start_and_what_has_ended_has_ended(tmp_pat
         assert (await peer.end(halves[2], COMMIT)).code == 0
         assert await peer.consumed() == [b"0", b"2"]
         await broker.transaction_checks.round()
-        assert [m.body for m in await peer.read(HALF)][4:] == [b"3"]
+        assert [m.body for m in kept(broker, HALF)][4:] == [b"3"]
 
     run(tmp_path, before)
     assert b"CID_RMQ_SYS_TRANS" in (tmp_path / "config" / "consumerOffset.json").read_bytes()
