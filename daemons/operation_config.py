@@ -113,12 +113,28 @@ class BrokerOperationConfig(OperationConfig):
         "* for all others; empty: no limit",
         updatable=True,
     )
+    heartbeat_max_groups: int = setting(
+        1000, "groups that one heartbeat may name; 0: no limit", updatable=True
+    )
+    max_auto_created_groups: int = setting(
+        20_000,
+        "while there are so many subscription groups, none is made for a client; 0: no limit",
+        updatable=True,
+    )
+    max_auto_created_topics: int = setting(
+        50_000,
+        "while there are so many topics, none is made for a send; 0: no limit",
+        updatable=True,
+    )
 
     def check(self) -> None:
         super().check()
         for name, value, least in (
             ("livenessBeaconIntervalMillis", self.liveness_beacon_interval_millis, 10),
             ("clientSendRate", self.client_send_rate, 0),
+            ("heartbeatMaxGroups", self.heartbeat_max_groups, 0),
+            ("maxAutoCreatedGroups", self.max_auto_created_groups, 0),
+            ("maxAutoCreatedTopics", self.max_auto_created_topics, 0),
         ):
             if value < least:
                 raise ConfigError(f"{name}={value}: must be at least {least}")

@@ -154,8 +154,11 @@ class Broker:
         folder = store.root / "config"
         self.topics = Topics(folder / "topics.json", lambda: settings.broker)
         self.topics.adopt(store.queue_counts())
-        parts.push_async_callback(self.topics.save_pending)
+        self.topics.most = lambda: settings.operation.max_auto_created_topics
+        parts.push_async_callback(self.topics.file.close)
         self.groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
+        self.groups.most = lambda: settings.operation.max_auto_created_groups
+        parts.push_async_callback(self.groups.file.close)
         self.offsets = ConsumerOffsets(folder / "consumerOffset.json")
         parts.push_async_callback(self.offsets.save)
         self.filters = ConsumerFilters(folder / "consumerFilter.json", lambda: settings.broker)

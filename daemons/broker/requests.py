@@ -145,7 +145,10 @@ class Requests:
         return merge(
             access.handlers(settings, broker.address, guard),
             cleaning.handlers(topics, store),
-            client.handlers(consumers, producers, filters, groups, topics),
+            client.handlers(
+                *(consumers, producers, filters, groups, topics),
+                lambda: settings.operation.heartbeat_max_groups,
+            ),
             config.handlers(
                 settings, topics, store, stats, broker.days, broker.delayed, broker.figures
             ),
