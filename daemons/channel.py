@@ -1,19 +1,24 @@
 """One connection of a peer, as handlers and the store see it.
 
 One ``data_received`` reads every whole frame that has arrived and writes one joined reply. Requests
-of the hot path go, still undecoded but for the header's JSON, to a direct handler. A peer that does
-not read its replies is not read from either, so that it cannot fill our memory.
+of the hot path go, still undecoded but for the header's JSON, to a direct handler.
+
+A peer that does not read its replies is `stalled`: it is not read from, and what has been read from
+it already, or is due to it, waits until it has taken what it got. What it makes us hold in the
+meantime it tells the memory budget (see memory.py).
 """
 
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 
-from mq.daemons.shedding import LARGE
+from mq.daemons.memory import PIECE_COST
+from mq.daemons.shedding import LARGE, BusyReply, opaque_in
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
 from mq.protocol.connection import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
@@ -36,6 +41,17 @@ _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, st
 # server is 64 KiB; a pull reply alone is 256 KiB, so that would stop and go with every reply.
 WRITE_BUFFER_LIMIT = 1024 * 1024
 
+# Bytes that may be on their way to one peer, being read from the disk for instance, before it is
+# not served any more: thirty pulls of 256 KiB.
+MOST_OWED = 8 * 1024 * 1024
+
+# Replies to requests that came together are joined up to this size, then they leave.
+_JOINED = 256 * 1024
+
+# Why a connection is not read from: it does not read itself; the listener has enough to serve; it
+# waits for so much that is on its way to it.
+_WRITING, _BACKLOG, _OWED = range(3)
+
 
 class Channel(asyncio.Protocol):
     """One connection of a peer, from accept to close."""
@@ -51,12 +67,20 @@ class Channel(asyncio.Protocol):
         self.active_at = 0  # the listener's clock, in its ticks
         self._ended = False  # by us
         self.waits = False  # some of what came lies in the listener's backlog
-        self._holds = [False, False]  # reading: for the sake of writing, for the backlog
+        self._holds = [False, False, False]  # by reason
+        self.stalled = False  # for a reason of its own: it is not served either
+        self.kept: dict[str, int] = {}  # bytes of memory, by what keeps them for this peer
+        self._owed = 0  # bytes of replies that others are busy with, and of their requests
+        self._unserved: deque[tuple[bytes, bool]] = deque()  # what came, and whether it is stale
+        self._unserved_bytes = 0
+        self._postponed: deque[Callable[[], None]] = deque()
         self._listener = listener
+        self._budget = listener.memory
         self._direct = listener.direct
         self._frames = FrameBuffer()
         self._transport: asyncio.Transport | TlsConnection | None = None
         self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0  # of those that were sent in parts
         self._reading = False  # inside data_received: replies are joined and leave at its end
         self._opaque = 0
         self._waiting: dict[int, asyncio.Future[Command]] = {}
@@ -79,12 +103,17 @@ class Channel(asyncio.Protocol):
         self.born_host = _packed_address(peer[0], peer[1])
         self.active_at = self._listener.ticks
         self._listener.channels.add(self)
+        if self._listener.backlog.full:
+            self._listener.backlog.hold(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        # What it sent last is served all the same: an offset that a consumer commits, for instance.
+        self.closed = True
+        self.stalled = False
+        self._go_on()
         if self.waits:
             for data in self._listener.backlog.rest(self):
                 self.read(data)
-        self.closed = True
         self._listener.forget(self)
         for future in self._waiting.values():
             if not future.done():
@@ -95,24 +124,50 @@ class Channel(asyncio.Protocol):
         self.on_close.clear()
 
     def pause_writing(self) -> None:
-        self._hold(0, True)
+        self._hold(_WRITING, True)
 
     def resume_writing(self) -> None:
-        self._hold(0, False)
+        self._hold(_WRITING, False)
 
     def hold_reading(self, hold: bool) -> None:
         """Read no more for now, or go on."""
-        self._hold(1, hold)
+        self._hold(_BACKLOG, hold)
 
     def _hold(self, reason: int, hold: bool) -> None:
         self._holds[reason] = hold
         transport = self._transport
         if transport is None or self.closed or transport.is_closing():
             return
+        self.stalled = self._holds[_WRITING] or self._holds[_OWED]
         if any(self._holds):
             transport.pause_reading()
         else:
             transport.resume_reading()
+        if not self.stalled and (self._unserved or self._postponed):
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Serve what had to wait while the peer was stalled, until it is so again."""
+        while self._postponed and not self.stalled:
+            self._postponed.popleft()()
+        while self._unserved and not self.stalled:
+            data, stale = self._unserved.popleft()
+            self._unserved_bytes -= len(data) + PIECE_COST
+            self._serve(data, stale)
+
+    def _keep_unserved(self, data: bytes, stale: bool) -> None:
+        self._unserved.append((data, stale))
+        self._unserved_bytes += len(data) + PIECE_COST
+        self._budget.took(len(data) + PIECE_COST)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that this peer makes us hold, but for what waits in the listener's backlog."""
+        size = self.unsent + self._unserved_bytes + self._owed
+        frames = self._frames
+        if frames.size:
+            size += frames.size + PIECE_COST * len(frames.pieces)
+        return size + sum(self.kept.values()) if self.kept else size
 
     def data_received(self, data: bytes) -> None:
         self.active_at = self._listener.ticks
@@ -122,6 +177,14 @@ class Channel(asyncio.Protocol):
 
     def read(self, data: bytes, stale: bool = False) -> None:
         """Serve what came, unless we have closed; of what is `stale`, sends are refused."""
+        if self._ended:
+            return
+        if self.stalled or self._unserved:
+            self._keep_unserved(data, stale)
+        else:
+            self._serve(data, stale)
+
+    def _serve(self, data: bytes, stale: bool) -> None:
         if self._ended:
             return
         self._reading = True
@@ -148,7 +211,7 @@ class Channel(asyncio.Protocol):
 
     def send(self, command: Command) -> None:
         """Send a command; it leaves with what else is sent in this turn of the loop."""
-        self.send_frame(encode(command))
+        self.send_parts([encode(command)], len(command.body))
 
     def send_frame(self, frame: bytes | memoryview) -> None:
         """Send bytes that are a whole frame, or the next part of one."""
@@ -160,10 +223,12 @@ class Channel(asyncio.Protocol):
         """Like send_frame, for a caller that sends many and calls flush itself."""
         self._out.append(frame)
 
-    def send_parts(self, parts: list[bytes | memoryview]) -> None:
-        """Send a frame that consists of several parts, without joining them twice."""
+    def send_parts(self, parts: Sequence[bytes | memoryview], size: int) -> None:
+        """Send a frame that consists of several parts, about `size` bytes, without joining them
+        twice."""
         self._out += parts
-        if not self._reading:
+        self._out_bytes += size
+        if not self._reading or self._out_bytes > _JOINED:
             self.flush()
 
     def flush(self) -> None:
@@ -172,9 +237,56 @@ class Channel(asyncio.Protocol):
         if not out:
             return
         self._out = []
+        self._out_bytes = 0
         if self.closed or self._transport is None:
             return
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self._transport.write(data)
+        budget = self._budget
+        budget.left -= len(data)
+        if budget.left < 0:
+            budget.look()
+
+    def keep(self, what: str, size: int) -> None:
+        """Bytes that are kept for this peer from now on under this name; 0 when they are gone."""
+        before = self.kept.pop(what, 0)
+        if size:
+            self.kept[what] = size
+        if size > before:
+            self._budget.took(size - before)
+
+    def owe(self, size: int) -> None:
+        """A reply of so many bytes is on its way to this peer, not ready yet; negative when it is.
+
+        With too much of that the peer is stalled.
+        """
+        self._owed += size
+        if size > 0:
+            self._budget.took(size)
+        if (self._owed > MOST_OWED) != self._holds[_OWED]:
+            self._hold(_OWED, not self._holds[_OWED])
+
+    def postpone(self, work: Callable[[], None]) -> None:
+        """Do this once the peer is not stalled any more; never if it goes away before."""
+        self._postponed.append(work)
+
+    def evict(self, reply: BusyReply) -> None:
+        """Close at once, and drop what waits. A peer that is in the middle of a request gets
+        `reply`, if it still can."""
+        opaque = None if self.unsent else opaque_in(b"".join(self._frames.pieces[:2])[:4096])
+        self._ended = self.stalled = True
+        self._out.clear()
+        self._unserved.clear()
+        self._unserved_bytes = 0
+        self._postponed.clear()
+        self._frames = FrameBuffer()
+        if self._transport is None or self._transport.is_closing():
+            return
+        if opaque is None:
+            self._transport.abort()
+        else:
+            self._transport.write(reply.frame(opaque))
+            self._transport.close()
 
     def reply(
         self,
@@ -234,11 +346,15 @@ class Channel(asyncio.Protocol):
         return self._listener.refuse_stale(self, data) if data else data
 
     def _read_frames(self, data: bytes) -> None:
+        size = len(data)
         data = self._frames.take(data)
+        if not data:
+            self._budget.took(size + PIECE_COST)
+            return
         direct_handlers = self._direct
         position = 0
         end = len(data)
-        while end - position >= 8:
+        while end - position >= 8 and not self.stalled:
             length, word = _PREFIX.unpack_from(data, position)
             check_length(length)
             stop = position + 4 + length
@@ -262,7 +378,14 @@ class Channel(asyncio.Protocol):
                     continue
             self._take(decode(data[position + 4 : stop]))
             position = stop
-        self._frames.keep(data, position)
+        if position == end or self._ended:
+            return
+        if self.stalled:
+            self._unserved.appendleft((data[position:], False))
+            self._unserved_bytes += end - position + PIECE_COST
+        else:
+            self._frames.keep(data, position)
+        self._budget.took(end - position + PIECE_COST)
 
     def _refuse(self, frame: bytes, error: Exception) -> None:
         command = decode(frame)

@@ -7,6 +7,7 @@ header's JSON, to a direct handler. A peer that sends what is not a frame is clo
 import asyncio
 import errno
 import logging
+import resource
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
@@ -24,6 +25,7 @@ from mq.daemons.dispatch import (
     guarded_direct,
     unknown_code,
 )
+from mq.daemons.memory import MemoryBudget
 from mq.daemons.shedding import (
     CONNECTIONS_SETTING,
     WAIT_SETTING,
@@ -41,6 +43,11 @@ __all__ = ["Channel", "Listener"]
 
 log = logging.getLogger(__name__)
 
+# What a request costs that is answered later: a task, a command, its header's fields.
+_TASK_COST = 4096
+# Files of the store beside those of queues, which take a quarter: connections leave them room.
+_OTHER_DESCRIPTORS = 64
+
 
 class Listener:
     """A port and the handlers behind it.
@@ -51,7 +58,9 @@ class Listener:
     before every handler; without one nothing is paid for it. With ``tls`` connections may be, or
     have to be, encrypted. An ordinary request that takes over ``slow_seconds`` is logged and
     counted. ``max_connections`` gives how many may be open; ``longest_wait`` how many
-    seconds a send may wait to be served; 0 stands for no limit in all three.
+    seconds a send may wait to be served; 0 stands for no limit in all three, but that connections
+    leave descriptors for files. ``memory`` is the
+    budget of what peers may make us hold; without one there is no limit.
     """
 
     # How often idle connections are looked for, in seconds; also the unit of `ticks`.
@@ -71,6 +80,7 @@ class Listener:
         slow_seconds: float = 0.0,
         max_connections: Callable[[], int] = lambda: 0,
         longest_wait: Callable[[], float] = lambda: 0.0,
+        memory: MemoryBudget | None = None,
     ) -> None:
         self._guard = guard
         self._tls = tls
@@ -81,7 +91,9 @@ class Listener:
         self.host = host
         self.port = port
         self.channels: set[Channel] = set()
-        self.backlog = Backlog(longest_wait)
+        self.memory = MemoryBudget() if memory is None else memory
+        self.memory.watch(self.channels)
+        self.backlog = Backlog(longest_wait, self.channels)
         self.ticks = 0
         self.bad_requests = 0
         self.turned_away = 0
@@ -92,6 +104,8 @@ class Listener:
         self.slow_requests: Counter[int] = Counter()  # by request code
         self._slow_seconds = slow_seconds or float("inf")
         self._max_connections = max_connections
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._descriptors = max(1, soft - soft // 4 - _OTHER_DESCRIPTORS)
         self._idle_ticks = int(idle_seconds / self.TICK)
         self._backlog = backlog
         self._server: asyncio.Server | None = None
@@ -137,12 +151,14 @@ class Listener:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def _accept(self) -> asyncio.Protocol:
-        most = self._max_connections()
-        if 0 < most <= len(self.channels):
+        most, count = self._max_connections(), len(self.channels)
+        if not most:
+            most, count = self._descriptors, self.memory.connections()
+        if most <= count:
             self.turned_away += 1
             log.warning(
                 "a connection is turned away: there are %d (%s)",
-                len(self.channels),
+                count,
                 CONNECTIONS_SETTING,
                 extra={"failure": "connections"},
             )
@@ -195,6 +211,7 @@ class Listener:
                 reply = self.failed(command, channel, error)
             else:
                 if isinstance(result, Awaitable):
+                    channel.owe(_TASK_COST + len(command.body))
                     task = asyncio.ensure_future(self._await(command, channel, result, began))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
@@ -242,6 +259,8 @@ class Listener:
             reply = await result
         except Exception as error:
             reply = self.failed(command, channel, error)
+        finally:
+            channel.owe(-_TASK_COST - len(command.body))
         if perf_counter() - began > self._slow_seconds:
             self._was_slow(command, channel, perf_counter() - began)
         self._send(command, channel, reply)
@@ -283,6 +302,7 @@ class Listener:
 
     def _tick(self) -> None:
         self.ticks += 1
+        self.memory.look()
         if self._idle_ticks:
             oldest = self.ticks - self._idle_ticks
             for channel in [c for c in self.channels if c.active_at < oldest]:

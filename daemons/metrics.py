@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from mq.daemons.listener import Listener
+from mq.daemons.memory import CLIENTS_SETTING, CONNECTION_SETTING, MemoryBudget
 from mq.daemons.supervision import Tasks
 from mq.protocol.codes import RequestCode
 
@@ -63,6 +64,7 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
     yield Metric("mq_backlog_bytes", Kind.gauge, doc, names, waiting)
     yield each(Kind.counter, "mq_bad_requests_total", "Frames that are none.", "bad_requests")
     yield each(Kind.counter, "mq_connections_refused_total", "Over maxConnections.", "turned_away")
+    yield from _of_memory(next(iter(listeners.values())).memory)
     yield _by_request(
         "mq_slow_requests_total",
         "Requests that took over slowRequestMillis.",
@@ -86,6 +88,20 @@ def of_tasks(tasks: Tasks) -> Metric:
     values = [((name,), float(one.count)) for name, one in sorted(tasks.failures.items())]
     doc = "Errors of background tasks, each of which began again."
     return Metric("mq_task_failures_total", Kind.counter, doc, ("task",), values)
+
+
+def _of_memory(memory: MemoryBudget) -> Iterator[Metric]:
+    """The budget that all listeners of a daemon share."""
+    doc = "Bytes of memory that clients make the daemon hold."
+    yield gauge("mq_client_memory_bytes", doc, memory.size())
+    yield gauge("mq_client_memory_max_bytes", "clientMemoryMaxBytes.", memory.in_all)
+    yield Metric(
+        "mq_connections_evicted_total",
+        Kind.counter,
+        "Connections closed because they held too much memory.",
+        ("cause",),
+        [((name,), float(memory.evicted[name])) for name in (CLIENTS_SETTING, CONNECTION_SETTING)],
+    )
 
 
 def _by_request(name: str, doc: str, counts: Iterable[Counter[int]]) -> Metric:

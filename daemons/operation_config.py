@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from mq.daemons.config import ConfigError, Section, setting
 
 OFF = -1  # a port that is not opened
+MEBIBYTE = 1024 * 1024
+LEAST_MEMORY = 17 * MEBIBYTE  # one frame, and a little
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,23 @@ class OperationConfig(Section):
         unit="ms",
     )
     max_connections: int = setting(
-        0, "connections to one port at most; 0: as many as the system allows", updatable=True
+        0,
+        "connections to one port at most; 0: as many as the system's limit of open files allows",
+        updatable=True,
+    )
+    client_memory_max_bytes: int = setting(
+        192 * MEBIBYTE,
+        "memory that all clients together may make this process hold: requests that are not whole, "
+        "replies that nobody reads, long polls; above it those that hold most for longest are "
+        "closed; 0: no limit",
+        unit="bytes",
+        updatable=True,
+    )
+    connection_memory_max_bytes: int = setting(
+        64 * MEBIBYTE,
+        "the same of one connection, which is closed above it; 0: no limit",
+        unit="bytes",
+        updatable=True,
     )
     liveness_beacon_enable: bool = setting(
         True, "brokers show name servers by UDP that they live, and name servers look for it"
@@ -51,6 +69,14 @@ class OperationConfig(Section):
         ):
             if value < least:
                 raise ConfigError(f"{name}={value}: must be at least {least}")
+        for name, value in (
+            ("clientMemoryMaxBytes", self.client_memory_max_bytes),
+            ("connectionMemoryMaxBytes", self.connection_memory_max_bytes),
+        ):
+            if value and value < LEAST_MEMORY:
+                raise ConfigError(
+                    f"{name}={value}: must be at least {LEAST_MEMORY}, or 0 for no limit"
+                )
 
 
 @dataclass(frozen=True)
@@ -87,12 +113,28 @@ class BrokerOperationConfig(OperationConfig):
         "* for all others; empty: no limit",
         updatable=True,
     )
+    heartbeat_max_groups: int = setting(
+        1000, "groups that one heartbeat may name; 0: no limit", updatable=True
+    )
+    max_auto_created_groups: int = setting(
+        20_000,
+        "while there are so many subscription groups, none is made for a client; 0: no limit",
+        updatable=True,
+    )
+    max_auto_created_topics: int = setting(
+        50_000,
+        "while there are so many topics, none is made for a send; 0: no limit",
+        updatable=True,
+    )
 
     def check(self) -> None:
         super().check()
         for name, value, least in (
             ("livenessBeaconIntervalMillis", self.liveness_beacon_interval_millis, 10),
             ("clientSendRate", self.client_send_rate, 0),
+            ("heartbeatMaxGroups", self.heartbeat_max_groups, 0),
+            ("maxAutoCreatedGroups", self.max_auto_created_groups, 0),
+            ("maxAutoCreatedTopics", self.max_auto_created_topics, 0),
         ):
             if value < least:
                 raise ConfigError(f"{name}={value}: must be at least {least}")

@@ -11,7 +11,7 @@ import asyncio
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, cast
 
 import orjson
@@ -64,6 +64,17 @@ class BusyReply:
     def frame(self, opaque: bytes) -> bytes:
         """The whole frame; `opaque` is the number of the request, in digits."""
         return self.begins[len(opaque)] + opaque + self.end
+
+
+def opaque_in(head: bytes) -> bytes | None:
+    """The number of the request that these first bytes of a frame begin, in digits, if it is among
+    them."""
+    found = head.find(_OPAQUE, 8)
+    if found < 0:
+        return None
+    digits = head[found + len(_OPAQUE) :].lstrip()
+    opaque = digits[: len(digits) - len(digits.lstrip(b"-0123456789"))]
+    return opaque if opaque.lstrip(b"-").isdigit() and len(opaque) < _MOST_DIGITS else None
 
 
 def refuse_sends(data: bytes, reply: BusyReply) -> tuple[bytes, int, bytes]:
@@ -127,11 +138,16 @@ class Backlog:
     """What a listener has read from its connections and not served yet.
 
     ``longest_wait`` gives the seconds after which a send in it is refused; 0 never does.
+    ``channels`` are all connections: while it is ``full`` none of them is read from.
     """
 
     def __init__(
-        self, longest_wait: Callable[[], float], clock: Callable[[], float] = time.monotonic
+        self,
+        longest_wait: Callable[[], float],
+        channels: Set["Channel"],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._channels = channels
         self._longest_wait = longest_wait
         self._clock = clock
         self._waiting: dict[Channel, deque[tuple[bytes, float]]] = {}
@@ -139,6 +155,7 @@ class Backlog:
         self._left = TURN_BYTES
         self._scheduled = False
         self.size = 0  # bytes that wait
+        self.full = False
 
     def keeps(self, channel: "Channel", data: bytes) -> bool:
         """Whether what a connection has got is kept for later; else it is to be served now."""
@@ -154,10 +171,16 @@ class Backlog:
             channel.waits = True
         pieces.append((data, self._clock()))
         self.size += len(data)
-        if self.size > MOST_WAITING and channel not in self._held:
-            self._held.add(channel)
-            channel.hold_reading(True)
+        if self.size > MOST_WAITING and not self.full:
+            self.full = True
+            for each in self._channels:
+                self.hold(each)
         return True
+
+    def hold(self, channel: "Channel") -> None:
+        """Read no more from a connection until there is room again."""
+        self._held.add(channel)
+        channel.hold_reading(True)
 
     def rest(self, channel: "Channel") -> list[bytes]:
         """What waits of a connection that closes; it waits no more."""
@@ -180,7 +203,8 @@ class Backlog:
             if self._waiting and not self._scheduled:
                 self._scheduled = True
                 asyncio.get_running_loop().call_soon(self._turn)
-        if self._held and self.size < MOST_WAITING // 2:
+        if self.full and self.size < MOST_WAITING // 2:
+            self.full = False
             held, self._held = self._held, set()
             for channel in held:
                 channel.hold_reading(False)
@@ -233,14 +257,10 @@ class TurnedAway(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
         self._data += data
-        head = self._data[8:4096]
-        found = head.find(_OPAQUE)
-        if found >= 0:
-            digits = head[found + len(_OPAQUE) :].lstrip()
-            opaque = digits[: len(digits) - len(digits.lstrip(b"-0123456789"))]
-            if opaque.lstrip(b"-").isdigit():
-                self._transport.write(self._reply.frame(opaque))
-                self._transport.close()
-                return
+        opaque = opaque_in(self._data[:4096])
+        if opaque is not None:
+            self._transport.write(self._reply.frame(opaque))
+            self._transport.close()
+            return
         if len(self._data) > 4096:
             self._transport.close()

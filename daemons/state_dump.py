@@ -48,7 +48,8 @@ def connections(name: str, listener: Listener) -> list[str]:
 
 def _connection(channel: Channel, listener: Listener) -> str:
     quiet = (listener.ticks - channel.active_at) * listener.TICK
-    return f"connection {channel.remote}: quiet for {quiet:.0f} s, {channel.unsent} bytes unsent"
+    held = f"{channel.memory} bytes held, {channel.unsent} of them unsent"
+    return f"connection {channel.remote}: quiet for {quiet:.0f} s, {held}"
 
 
 def _place(task: asyncio.Task[Any]) -> str:

@@ -6,10 +6,12 @@ takes `.bak`; if that is no better it starts empty. A torn file is kept as `.bro
 looks into it.
 """
 
+import asyncio
 import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +22,89 @@ T = TypeVar("T")
 
 # A daemon that stops may save while a save of before still runs in its thread.
 _writing = threading.Lock()
+
+
+class StateFile:
+    """A state file that changes by the way, while others wait to be served.
+
+    What an administrator changes is written with `write`, at once. After any other change call
+    `changed`: the file is written in a thread, soon, and many changes in a row go together.
+    ``encode`` gives the content and its version, a number that never falls; a write that comes
+    late, behind one of a newer version, is left out.
+    """
+
+    # After a save the next one waits for so many times its duration: of a large file that changes
+    # again and again the encoding, which is done in the loop, would take much of its time.
+    PAUSE = 10
+
+    def __init__(self, path: Path, encode: Callable[[], tuple[bytes, int]]) -> None:
+        self.path = path
+        self.unsaved = False  # there are changes that are not in the file
+        self._encode = encode
+        self._lock = threading.Lock()  # of the file and the version in it
+        self._written = -1
+        self._saving = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    def write(self, data: bytes, version: int) -> None:
+        """Write the file now. Raises OSError."""
+        with self._lock:
+            if version >= self._written:
+                write_atomically(self.path, data)
+                self._written = version
+
+    def changed(self) -> None:
+        """Write the file soon; what goes wrong is logged, and tried again by `save_pending`."""
+        self.unsaved = True
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the daemon does not serve yet
+            try:
+                self.save()
+            except OSError as error:
+                self._failed(error)
+            return
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._save_until_done())
+
+    def save(self) -> None:
+        """Write the file now, in this thread. Raises OSError."""
+        self.write(*self._encode())
+        self.unsaved = False
+
+    async def save_pending(self) -> None:
+        """Write the file, in a thread, if there are changes that are not in it. Raises OSError."""
+        async with self._saving:
+            if not self.unsaved:
+                return
+            self.unsaved = False
+            try:
+                await asyncio.to_thread(self.write, *self._encode())
+            except BaseException:
+                self.unsaved = True
+                raise
+
+    async def close(self) -> None:
+        """Write what is not written yet. Raises OSError."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.save_pending()
+
+    async def _save_until_done(self) -> None:
+        await asyncio.sleep(0)  # changes of this turn of the loop are written together
+        while self.unsaved:
+            began = time.monotonic()
+            try:
+                await self.save_pending()
+            except OSError as error:
+                self._failed(error)
+                return
+            await asyncio.sleep((time.monotonic() - began) * self.PAUSE)
+
+    def _failed(self, error: OSError) -> None:
+        log.error("%s cannot be saved now: %s", self.path, error,
+                  extra={"failure": f"saves of {self.path.name}"})  # fmt: skip
 
 
 def write_atomically(path: Path, data: bytes) -> None:

@@ -183,6 +183,9 @@ class TlsConnection(asyncio.Protocol):
             self._flush()
         self._transport.close()
 
+    def abort(self) -> None:
+        self._transport.abort()
+
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 

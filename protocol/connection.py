@@ -18,10 +18,11 @@ _LENGTH = struct.Struct(">i")
 class FrameBuffer:
     """Cuts a stream of bytes into frames."""
 
-    __slots__ = ("_missing", "_rest")
+    __slots__ = ("_missing", "pieces", "size")
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
+        self.pieces: list[bytes] = []  # of a frame that has not come whole
+        self.size = 0  # their bytes
         self._missing = 0  # bytes the first frame still lacks, when that is known
 
     def take(self, data: bytes) -> bytes:
@@ -30,14 +31,16 @@ class FrameBuffer:
         Large frames arrive in many pieces: joining only when the last one is here keeps the cost
         linear.
         """
-        if not self._rest:
+        if not self.pieces:
             return data
-        self._rest.append(data)
+        self.pieces.append(data)
+        self.size += len(data)
         self._missing -= len(data)
         if self._missing > 0:
             return b""
-        whole = b"".join(self._rest)
-        self._rest.clear()
+        whole = b"".join(self.pieces)
+        self.pieces.clear()
+        self.size = 0
         return whole
 
     def keep(self, data: bytes, position: int) -> None:
@@ -54,7 +57,8 @@ class FrameBuffer:
             (length,) = _LENGTH.unpack_from(data, position)
             check_length(length)
             self._missing = 4 + length - left
-        self._rest.append(data[position:])
+        self.pieces.append(data[position:])
+        self.size = left
 
 
 def check_length(length: int) -> None:

@@ -33,12 +33,14 @@ from mq.daemons.broker.requests import Requests
 from mq.daemons.broker.stat_items import StatItems, totals
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.checks import TransactionChecks
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.listener import Listener
+from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 
@@ -60,6 +62,7 @@ class Broker:
         self.fast_listener: Listener
         self.pulls: PullHandlers
         self.pop: PopService
+        self.sends: SendTargets
         self.topic_sizes: TopicSizes
         self.access: AccessControl | None = None
         self.metrics_port = -1  # none
@@ -113,6 +116,10 @@ class Broker:
         settings = self.settings
         self.access = self._access_control()
         self.tls = server_tls(settings.tls)
+        self.memory = MemoryBudget(
+            lambda: settings.operation.connection_memory_max_bytes,
+            lambda: settings.operation.client_memory_max_bytes,
+        )
         self.listener = self._make_listener(settings.server.listen_port)
         self.fast_listener = self._make_listener(settings.fast_port)
         # The ports come first: whoever is already there has this store open, too.
@@ -148,8 +155,11 @@ class Broker:
         folder = store.root / "config"
         self.topics = Topics(folder / "topics.json", lambda: settings.broker)
         self.topics.adopt(store.queue_counts())
-        parts.push_async_callback(self.topics.save_pending)
+        self.topics.most = lambda: settings.operation.max_auto_created_topics
+        parts.push_async_callback(self.topics.file.close)
         self.groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
+        self.groups.most = lambda: settings.operation.max_auto_created_groups
+        parts.push_async_callback(self.groups.file.close)
         self.offsets = ConsumerOffsets(folder / "consumerOffset.json")
         parts.push_async_callback(self.offsets.save)
         self.filters = ConsumerFilters(folder / "consumerFilter.json", lambda: settings.broker)
@@ -220,6 +230,7 @@ class Broker:
             slow_seconds=self.settings.operation.slow_request_millis / 1000,
             max_connections=lambda: self.settings.operation.max_connections,
             longest_wait=self.longest_wait,
+            memory=self.memory,
         )
 
     def _access_control(self) -> AccessControl | None:

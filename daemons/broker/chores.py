@@ -18,8 +18,8 @@ log = logging.getLogger(__name__)
 
 # How often channels are looked at that have sent no heartbeat for channelExpiredTimeout.
 EXPIRY_SECONDS = 10.0
-# How soon a topic that was made for a send is saved.
-TOPIC_SAVE_SECONDS = 0.2
+# How soon topics and groups that could not be saved are saved again.
+SAVE_AGAIN_SECONDS = 1.0
 # How often consumerFilter.json is written if a filter has changed (BrokerController.initialize),
 # and consumerOrderInfo.json.
 FILTER_SAVE_SECONDS = 10.0
@@ -61,7 +61,9 @@ def _spawn_saves(broker: "Broker") -> None:
             lambda: settings.broker.flush_consumer_offset_interval / 1000,
             "consumer offsets",
         ),
-        (broker.topics.save_pending, lambda: TOPIC_SAVE_SECONDS, "topics"),
+        # What could not be saved when it was made.
+        (broker.topics.save_pending, lambda: SAVE_AGAIN_SECONDS, "topics"),
+        (broker.groups.save_pending, lambda: SAVE_AGAIN_SECONDS, "subscription groups"),
         (
             broker.delayed.save,
             lambda: settings.store.flush_delay_offset_interval / 1000,

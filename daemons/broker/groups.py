@@ -1,17 +1,27 @@
-"""The subscription groups of a broker, kept in config/subscriptionGroup.json."""
+"""The subscription groups of a broker, kept in config/subscriptionGroup.json.
+
+What an administrator changes is on the disk before it can be seen. A group that is made by the way,
+for a heartbeat or a pull, is saved a little later, in a thread, together with others: a group that
+a kill takes back is made again by the next heartbeat.
+"""
 
 import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import orjson
+
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.daemons.dispatch import Overloaded
+from mq.daemons.state_file import StateFile, read_with_backup
 from mq.protocol import fastjson, names
 from mq.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from mq.protocol.errors import RemoteProtocolError
 
 log = logging.getLogger(__name__)
+
+GROUPS_SETTING = "maxAutoCreatedGroups"
 
 
 class Groups:
@@ -19,8 +29,10 @@ class Groups:
 
     def __init__(self, path: Path, config: Callable[[], BrokerConfig]) -> None:
         """`config` gives the current configuration: autoCreateSubscriptionGroup may change."""
-        self._path = path
         self._config = config
+        self.most: Callable[[], int] = lambda: 0  # groups made for clients; 0 is any number
+        self._texts: dict[str, bytes] = {}  # of groups as they stand in the file
+        self.file = StateFile(path, lambda: self._encoded(self.table, self.data_version))
         self.table: dict[str, SubscriptionGroupConfig] = {}
         for name in names.BUILT_IN_GROUPS:
             self.table[name] = SubscriptionGroupConfig(group_name=name)
@@ -33,7 +45,10 @@ class Groups:
 
     def find(self, name: str) -> SubscriptionGroupConfig | None:
         """The group, made if it is new and may be; None if it may not (SUBSCRIPTION_GROUP_NOT_EXIST
-        to a client). A name that is not legal never makes a group."""
+        to a client). A name that is not legal never makes a group.
+
+        Raises Overloaded when there are enough groups.
+        """
         known = self.table.get(name)
         if known is not None:
             return known
@@ -44,15 +59,15 @@ class Groups:
         except names.IllegalName as error:
             log.warning("group not created: %s", error)
             return None
+        most = self.most()
+        if 0 < most <= len(self.table):
+            raise Overloaded(GROUPS_SETTING, f"[OVERLOAD]group {name} is new, and there are {most}")
         group = SubscriptionGroupConfig(group_name=name)
-        try:
-            self.update(group)
-        except OSError as error:
-            # A full disk is no reason to keep messages from consumers: the group is made again
-            # after a restart, and saved with the next change.
-            log.error("subscription group %s is not saved: %s", name, error,
-                      extra={"failure": "subscription group saves"})  # fmt: skip
-            self.table[name] = group
+        self._texts.pop(name, None)
+        self.table[name] = group
+        self.data_version = self._next_version()
+        log.info("subscription group %s created", name)
+        self.file.changed()
         return group
 
     def update(self, group: SubscriptionGroupConfig) -> None:
@@ -70,7 +85,14 @@ class Groups:
             OSError: they could not be saved; nothing has changed.
         """
         old = self.table
-        self._save({**old, **{group.group_name: group for group in groups}})
+        for group in groups:
+            self._texts.pop(group.group_name, None)
+        try:
+            self._save({**old, **{group.group_name: group for group in groups}})
+        except OSError:
+            for group in groups:  # their texts are those of a change that did not happen
+                self._texts.pop(group.group_name, None)
+            raise
         for group in groups:
             log.info(
                 "subscription group %s: %s -> %s",
@@ -98,6 +120,7 @@ class Groups:
         group = self.table.get(name)
         if group is not None and group.consume_enable:
             group.consume_enable = False
+            self._texts.pop(name, None)
             self._save(self.table)
 
     def wrapper(self) -> SubscriptionGroupWrapper:
@@ -106,14 +129,41 @@ class Groups:
             subscription_group_table=self.table, data_version=self.data_version
         )
 
+    async def save_pending(self) -> None:
+        """Write the file, in a thread, if groups were made that are not in it. Raises OSError."""
+        await self.file.save_pending()
+
     def _save(self, table: dict[str, SubscriptionGroupConfig]) -> None:
-        version = DataVersion(
-            timestamp=time.time_ns() // 1_000_000, counter=self.data_version.counter + 1
-        )
-        wrapper = SubscriptionGroupWrapper(subscription_group_table=table, data_version=version)
-        write_atomically(self._path, fastjson.dumps_pretty(wrapper.to_plain()))
+        version = self._next_version()
+        self.file.write(*self._encoded(table, version))
         self.table = table
         self.data_version = version
+        self.file.unsaved = False
+
+    def _next_version(self) -> DataVersion:
+        return DataVersion(
+            timestamp=time.time_ns() // 1_000_000, counter=self.data_version.counter + 1
+        )
+
+    def _encoded(
+        self, table: dict[str, SubscriptionGroupConfig], version: DataVersion
+    ) -> tuple[bytes, int]:
+        """The file as fastjson writes it, from texts that are kept: it is written often."""
+        texts = self._texts
+        if len(texts) > 2 * len(table):
+            texts.clear()
+        members = []
+        for name, group in table.items():
+            text = texts.get(name)
+            if text is None:
+                text = orjson.dumps(name) + b":" + fastjson.dumps_pretty(group.to_plain(), depth=2)
+                texts[name] = text
+            members.append(text)
+        data = b'{\n\t"dataVersion":%b,\n\t"subscriptionGroupTable":{\n\t\t%b\n\t}\n}' % (
+            fastjson.dumps_pretty(version.to_plain(), depth=1),
+            b",\n\t\t".join(members),
+        )
+        return data, version.counter
 
 
 def _decode(data: bytes) -> SubscriptionGroupWrapper:

@@ -20,11 +20,16 @@ from mq.protocol.tags import TagExpression
 _MOST_SKIPPED = 800
 
 # A connection needs one for each queue that its groups read. Beyond this many it is broken or
-# hostile: each costs about 2 kB while it waits.
+# hostile.
 MOST_HELD = 20_000
+
+# Bytes of memory that each costs while it waits, beside the texts of its request.
+COST = 2048
 
 # Longer waits are cut: whoever asks for more learns after an hour that nothing has come.
 LONGEST_HOLD = 3600.0
+
+_KEPT = "held pulls"  # among what a connection makes us keep
 
 
 class HeldPull:
@@ -36,6 +41,7 @@ class HeldPull:
 
     __slots__ = (
         "_answer",
+        "_cost",
         "_held",
         "_offset",
         "_seen",
@@ -65,6 +71,8 @@ class HeldPull:
         self._answer = answer
         self._held = held_pulls(channel)
         self._held[self] = None
+        self._cost = COST + _text_size(request)
+        channel.keep(_KEPT, channel.kept.get(_KEPT, 0) + self._cost)
         queue.waiting[self] = None
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(min(seconds, LONGEST_HOLD), self._end)
@@ -78,7 +86,9 @@ class HeldPull:
         """Forget the pull without an answer."""
         self._timer.cancel()
         self.queue.waiting.pop(self, None)
-        self._held.pop(self, None)
+        if self._held.pop(self, self) is None:
+            kept = self.channel.kept
+            self.channel.keep(_KEPT, kept.get(_KEPT, 0) - self._cost)
 
     def _something_fits(self) -> bool:
         if type(self.expression) is TagExpression and not self.expression.codes:
@@ -114,6 +124,12 @@ class HeldPull:
         self.drop()
         if not self.channel.closed:
             self._answer(self)
+
+
+def _text_size(request: dict[str, object]) -> int:
+    fields = request["extFields"]
+    assert isinstance(fields, dict)
+    return sum(map(len, map(str, fields.values())))
 
 
 def held_pulls(channel: Channel) -> dict[HeldPull, None]:

@@ -89,6 +89,7 @@ class Consumers:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Channel, set[str]] = {}
         self.on_change: list[Callable[[ConsumerGroup], None]] = []
 
     def register(self, name: str, client: Client, told: ConsumerData) -> bool:
@@ -111,6 +112,7 @@ class Consumers:
                 extra={"peer": channel.remote},
             )
         group.clients[channel] = client
+        self._groups_of.setdefault(channel, set()).add(name)
         changed = group.subscribe(told.subscription_data_set) or known is None
         if changed:
             self._changed(group)
@@ -125,8 +127,9 @@ class Consumers:
 
     def connection_lost(self, channel: Channel) -> None:
         """A member's connection has closed: it leaves all its groups."""
-        for group in list(self.groups.values()):
-            if group.clients.pop(channel, None) is not None:
+        for name in self._groups_of.pop(channel, ()):
+            group = self.groups.get(name)
+            if group is not None and group.clients.pop(channel, None) is not None:
                 log.info("group %s: connection of %s closed", group.name, channel.remote)
                 self._changed(group)
 
@@ -179,6 +182,7 @@ class Producers:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.groups: dict[str, dict[Channel, Client]] = {}
+        self._groups_of: dict[Channel, set[str]] = {}
         self._channels: dict[str, Channel] = {}  # by client id
         self._turn = 0
 
@@ -188,6 +192,7 @@ class Producers:
         if client.channel not in clients:
             log.info("producer group %s: new member %s", group, client.client_id)
         clients[client.channel] = client
+        self._groups_of.setdefault(client.channel, set()).add(group)
         self._channels[client.client_id] = client.channel
 
     def unregister(self, group: str, channel: Channel) -> None:
@@ -196,13 +201,15 @@ class Producers:
         if clients is not None:
             client = clients.pop(channel, None)
             self._drop_if_empty(group)
-            if client is not None and not any(channel in c for c in self.groups.values()):
+            left = self._groups_of.get(channel, set())
+            left.discard(group)
+            if client is not None and not left:
                 self._forget(client)
 
     def connection_lost(self, channel: Channel) -> None:
         """A member's connection has closed: it leaves all its groups."""
-        for group, clients in list(self.groups.items()):
-            client = clients.pop(channel, None)
+        for group in self._groups_of.pop(channel, ()):
+            client = self.groups.get(group, {}).pop(channel, None)
             self._drop_if_empty(group)
             if client is not None:
                 self._forget(client)

@@ -35,7 +35,7 @@ class Requests:
     """The handlers of a broker, made from its parts."""
 
     def __init__(self, broker: "Broker") -> None:
-        """Sets `pulls`, `pop` and `topic_sizes` of the broker, which have work beside requests."""
+        """Sets `pulls`, `pop`, `sends` and `topic_sizes` of the broker."""
         self._broker = broker
         settings, store = broker.settings, broker.store
         self._targets = SendTargets(lambda: settings.broker, broker.topics, broker.groups, store)
@@ -50,6 +50,7 @@ class Requests:
         settings.on_change.append(lambda _: self._send.configure())
         broker.topic_sizes = TopicSizes(store.queues, lambda: settings.operation)
         broker.topic_sizes.on_change = self._targets.forget
+        broker.sends = self._targets
         self._targets.over_limit = broker.topic_sizes.refused
         broker.pulls = self._pull_handlers()
         settings.on_change.append(lambda _: broker.pulls.configure())
@@ -147,7 +148,10 @@ class Requests:
         return merge(
             access.handlers(settings, broker.address, guard),
             cleaning.handlers(topics, store),
-            client.handlers(consumers, producers, filters, groups, topics),
+            client.handlers(
+                *(consumers, producers, filters, groups, topics),
+                lambda: settings.operation.heartbeat_max_groups,
+            ),
             config.handlers(
                 settings,
                 topics,

@@ -15,8 +15,8 @@ from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import Permission, TopicSysFlag
 
-# Queues remembered at most. A peer can make up queue ids only within a topic's number of queues, so
-# this bounds what brokers with very many topics keep, not what a hostile peer can do.
+# Queues remembered at most. A peer can make up queue ids only within a topic's number of queues, in
+# one spelling, so this bounds what brokers with very many topics keep, not a hostile peer.
 MOST_REMEMBERED = 100_000
 
 
@@ -78,9 +78,10 @@ class SendTargets:
         if queue_id < 0:  # any will do, and another each time: not remembered
             return self._store.queue(topic, random.randrange(max(config.write_queue_nums, 1)))
         queue = self._store.queue(topic, queue_id)
-        if len(self.remembered) >= MOST_REMEMBERED:
-            self.remembered.clear()
-        self.remembered[topic, queue_text] = queue
+        if queue_text == str(queue_id):  # there are many more ways to write it: " 1", "01", …
+            if len(self.remembered) >= MOST_REMEMBERED:
+                self.remembered.clear()
+            self.remembered[topic, queue_text] = queue
         return queue
 
     def _check_broker(self, topic: str) -> None:

@@ -4,14 +4,12 @@ A table is never changed once others can see it: a change puts another one in it
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
 of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
-the disk before it can be seen. So is a topic that is made by the way, for a send; but of many that
-are made in a row most are saved a little later, together: with thousands of topics the file is
-large. If the broker is killed before that, the topic's queues tell of it (`adopt`).
+the disk before it can be seen. A topic that is made by the way, for a send, is saved a little
+later, in a thread, together with others: nobody else shall wait for the disk. If it is killed
+before that, the topic's queues tell of it (`adopt`).
 """
 
-import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -20,7 +18,8 @@ from pathlib import Path
 import orjson
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.daemons.dispatch import Overloaded
+from mq.daemons.state_file import StateFile, read_with_backup
 from mq.protocol import fastjson, names
 from mq.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from mq.protocol.errors import RemoteProtocolError
@@ -29,11 +28,10 @@ from mq.protocol.flags import Permission, TopicSysFlag
 log = logging.getLogger(__name__)
 
 READ_WRITE = Permission.READ | Permission.WRITE
+TOPICS_SETTING = "maxAutoCreatedTopics"
 DEFAULT_QUEUES = 16  # of a topic made without a number (TopicConfig.defaultReadQueueNums)
 BENCHMARK_QUEUES = 1024
 SCHEDULE_QUEUES = 18  # one for each delay level
-# After a save at once, for so many times its duration further topics wait to be saved together.
-_SAVE_PAUSE = 10
 
 
 def new_topic(name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
@@ -75,14 +73,11 @@ class Topics:
 
     def __init__(self, path: Path, config: Callable[[], BrokerConfig]) -> None:
         """`config` gives the current configuration: autoCreateTopicEnable may change."""
-        self._path = path
         self._config = config
+        self.most: Callable[[], int] = lambda: 0  # topics made for sends; 0 is any number
         self.on_change: list[Callable[[str], None]] = []
         self._texts: dict[str, bytes] = {}  # of topics as they stand in the file
-        self._unsaved = False
-        self._writing = threading.Lock()
-        self._written = -1  # the counter of the data version in the file
-        self._next_save = 0.0  # when a topic made by the way is saved at once again
+        self.file = StateFile(path, lambda: self._encoded(self.table, self.data_version))
         born = system_topics(config())
         self.system_names = names.SYSTEM_TOPICS | {topic.topic_name for topic in born}
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in born}
@@ -112,7 +107,7 @@ class Topics:
         """The topic of a send; if it is new, made after the default topic named by the client.
 
         None when there is no such default topic or it may not be inherited from
-        (createTopicInSendMessageMethod).
+        (createTopicInSendMessageMethod). Raises Overloaded when there are enough topics.
         """
         known = self.table.get(name)
         if known is not None:
@@ -129,6 +124,9 @@ class Topics:
             log.warning("topic %s of %s not created: %s may not be inherited from", name, peer,
                         default_topic, extra={"peer": peer})  # fmt: skip
             return None
+        most = self.most()
+        if 0 < most <= len(self.table):
+            raise Overloaded(TOPICS_SETTING, f"[OVERLOAD]topic {name} is new, and there are {most}")
         topic = new_topic(
             name,
             max(0, min(queues, model.write_queue_nums)),
@@ -137,7 +135,7 @@ class Topics:
         )
         topic.topic_filter_type = model.topic_filter_type
         log.info("topic %s created for %s: %d queues", name, peer, topic.write_queue_nums)
-        self._put_soon(topic)
+        self._put_soon([topic])
         return topic
 
     def create_internal(
@@ -148,8 +146,7 @@ class Topics:
         if known is not None:
             return known
         topic = new_topic(name, queues, perm, sys_flag)
-        log.info("topic %s created: %d queues", name, queues)
-        self._put_soon(topic)
+        self.create_all([topic])
         return topic
 
     def find_or_remake(self, name: str) -> TopicConfig | None:
@@ -166,18 +163,29 @@ class Topics:
             return None
         return self.create_internal(name, config.default_topic_queue_nums)
 
+    def create_all(self, topics: Sequence[TopicConfig]) -> None:
+        """Make those topics of the broker's own that are new, and save them together."""
+        new = [topic for topic in topics if topic.topic_name not in self.table]
+        for topic in new:
+            log.info("topic %s created: %d queues", topic.topic_name, topic.write_queue_nums)
+        if new:
+            self._put_soon(new)
+
     def adopt(self, queues: Mapping[str, int]) -> None:
         """Make the topics again that have messages but are not in the file.
 
         ``queues`` is how many queues of each topic there are on the disk.
         """
+        found = []
         for name, count in queues.items():
             if name not in self.table and not names.is_system_topic(name):
                 wanted = max(count, self._config().default_topic_queue_nums)
                 if name.startswith(("%RETRY%", "%DLQ%")):
                     wanted = count
                 log.warning("topic %s has messages but no settings: made again", name)
-                self._put_soon(new_topic(name, wanted))
+                found.append(new_topic(name, wanted))
+        if found:
+            self._put_soon(found)
 
     def update(self, topic: TopicConfig) -> None:
         """Create a topic or change it.
@@ -196,7 +204,12 @@ class Topics:
         old = self.table
         for topic in topics:
             self._texts.pop(topic.topic_name, None)
-        self._save({**old, **{topic.topic_name: topic for topic in topics}})
+        try:
+            self._save({**old, **{topic.topic_name: topic for topic in topics}})
+        except OSError:
+            for topic in topics:  # their texts are those of a change that did not happen
+                self._texts.pop(topic.topic_name, None)
+            raise
         for topic in topics:
             log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
             self._tell(topic.topic_name)
@@ -239,7 +252,7 @@ class Topics:
         if changed != topic.topic_sys_flag:
             topic = copy(topic)
             topic.topic_sys_flag = changed
-            self._put_soon(topic)
+            self._put_soon([topic])
 
     def next_version(self) -> None:
         """Raise the data version, so that name servers take in every topic again."""
@@ -248,57 +261,35 @@ class Topics:
 
     def save(self) -> None:
         """Write the file as it stands, without a new data version. Raises OSError."""
-        self._write(self._encode(self.table, self.data_version), self.data_version)
-        self._unsaved = False
+        self.file.save()
 
     async def save_pending(self) -> None:
         """Write the file, in a thread, if topics were made that are not in it. Raises OSError."""
-        if not self._unsaved:
-            return
-        self._unsaved = False
-        try:
-            data = self._encode(self.table, self.data_version)
-            await asyncio.to_thread(self._write, data, self.data_version)
-        except BaseException:
-            self._unsaved = True
-            raise
+        await self.file.save_pending()
 
-    def _put_soon(self, topic: TopicConfig) -> None:
-        """Put a topic, and save it now unless that takes too much of the time at this rate."""
-        self._texts.pop(topic.topic_name, None)
-        self.table = {**self.table, topic.topic_name: topic}
+    def _put_soon(self, topics: Sequence[TopicConfig]) -> None:
+        """Put topics, and save them soon."""
+        for topic in topics:
+            self._texts.pop(topic.topic_name, None)
+        self.table = {**self.table, **{topic.topic_name: topic for topic in topics}}
         self.data_version = self._next_version()
-        self._unsaved = True
-        if time.monotonic() >= self._next_save:
-            began = time.monotonic()
-            try:
-                self.save()
-            except OSError as error:
-                log.error("%s cannot be saved now: %s", self._path, error)
-            cost = time.monotonic() - began
-            self._next_save = began + cost * (1 + _SAVE_PAUSE)
-        self._tell(topic.topic_name)
+        self.file.changed()
+        for topic in topics:
+            self._tell(topic.topic_name)
 
     def _save(self, table: dict[str, TopicConfig]) -> None:
         version = self._next_version()
-        self._write(self._encode(table, version), version)
+        self.file.write(*self._encoded(table, version))
         self.table = table
         self.data_version = version
-        self._unsaved = False
-
-    def _write(self, data: bytes, version: DataVersion) -> None:
-        """Write the file unless a newer one is there: two threads may want to."""
-        with self._writing:
-            if version.counter >= self._written:
-                write_atomically(self._path, data)
-                self._written = version.counter
+        self.file.unsaved = False
 
     def _next_version(self) -> DataVersion:
         return DataVersion(
             timestamp=time.time_ns() // 1_000_000, counter=self.data_version.counter + 1
         )
 
-    def _encode(self, table: dict[str, TopicConfig], version: DataVersion) -> bytes:
+    def _encoded(self, table: dict[str, TopicConfig], version: DataVersion) -> tuple[bytes, int]:
         """The file as fastjson writes it, from texts that are kept: it is written often."""
         texts = self._texts
         if len(texts) > 2 * len(table):
@@ -310,10 +301,11 @@ class Topics:
                 text = orjson.dumps(name) + b":" + fastjson.dumps_pretty(topic.to_plain(), depth=2)
                 texts[name] = text
             members.append(text)
-        return b'{\n\t"dataVersion":%b,\n\t"topicConfigTable":{\n\t\t%b\n\t}\n}' % (
+        data = b'{\n\t"dataVersion":%b,\n\t"topicConfigTable":{\n\t\t%b\n\t}\n}' % (
             fastjson.dumps_pretty(version.to_plain(), depth=1),
             b",\n\t\t".join(members),
         )
+        return data, version.counter
 
     def _tell(self, name: str) -> None:
         for callback in self.on_change:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
 from mq.daemons.listener import Listener
+from mq.daemons.memory import MemoryBudget
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers import handlers
@@ -65,6 +66,10 @@ class NameServer:
                 tls=self._tls,
                 slow_seconds=self.settings.operation.slow_request_millis / 1000,
                 max_connections=lambda: self.settings.operation.max_connections,
+                memory=MemoryBudget(
+                    lambda: self.settings.operation.connection_memory_max_bytes,
+                    lambda: self.settings.operation.client_memory_max_bytes,
+                ),
             )
             await parts.enter_async_context(self.listener)
             self.tasks.spawn(self._expire, "expiry of brokers")

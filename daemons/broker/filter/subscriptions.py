@@ -23,6 +23,8 @@ Expression = TagExpression | PropertyExpression
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 # Expressions remembered; beyond it all are forgotten and read again.
 _MOST_REMEMBERED = 10_000
+# Longer ones are read again each time: peers can make up as many as they like.
+_LONGEST_REMEMBERED = 1000  # characters
 
 
 def check_supported(config: BrokerConfig, kind: str | None) -> None:
@@ -106,9 +108,10 @@ class Subscriptions:
             except ValueError as error:
                 code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
                 raise Refused(code, _parse_failed(error)) from None
-            if len(self._expressions) >= _MOST_REMEMBERED:
-                self._expressions.clear()
-            self._expressions[text] = expression
+            if len(text) <= _LONGEST_REMEMBERED:
+                if len(self._expressions) >= _MOST_REMEMBERED:
+                    self._expressions.clear()
+                self._expressions[text] = expression
         return expression
 
     def _registered(self, group: str, topic: str, kind: str, version: int) -> PropertyExpression:

@@ -1,14 +1,16 @@
 """Clients: heartbeats, goodbyes, and the check of a subscription."""
 
+import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Iterator
 
 from mq.daemons.broker.filter.subscriptions import check_supported, read_or_refuse
 from mq.daemons.broker.filter.table import ConsumerFilters, is_tag_type
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.registry import Client, ConsumerGroup, Consumers, Producers, notify_members
-from mq.daemons.broker.topics import READ_WRITE, Topics
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
+from mq.daemons.dispatch import Handler, Overloaded, Refused, Reply
 from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import (
@@ -28,6 +30,17 @@ from mq.protocol.headers.group import (
 
 log = logging.getLogger(__name__)
 
+HEARTBEAT_SETTING = "heartbeatMaxGroups"
+# A heartbeat is decoded in a thread and taken in step by step from so many bytes on, and refused
+# beyond so many: a thousand groups with ten subscriptions each have less.
+_LARGE = 16 * 1024
+MOST_HEARTBEAT_BYTES = 4 * 1024 * 1024
+_GROUPS_AT_ONCE = 20
+_MEMORY_FACTOR = 4  # what the objects of a heartbeat take by what its JSON takes
+# Members of groups that are told of a change in one go, and the pause after it in seconds.
+_NOTIFIED_AT_ONCE = 200
+_NOTIFY_PAUSE = 0.01
+
 
 def handlers(
     consumers: Consumers,
@@ -35,9 +48,10 @@ def handlers(
     filters: ConsumerFilters,
     groups: Groups,
     topics: Topics,
+    most_groups: Callable[[], int] = lambda: 0,
 ) -> dict[int, Handler]:
-    """The table of this subject."""
-    about = ClientHandlers(consumers, producers, filters, groups, topics)
+    """The table of this subject. ``most_groups`` gives how many a heartbeat may name; 0: any."""
+    about = ClientHandlers(consumers, producers, filters, groups, topics, most_groups)
     return {
         RequestCode.HEART_BEAT: about.heartbeat,
         RequestCode.UNREGISTER_CLIENT: about.unregister,
@@ -56,40 +70,76 @@ class ClientHandlers:
         filters: ConsumerFilters,
         groups: Groups,
         topics: Topics,
+        most_groups: Callable[[], int],
     ) -> None:
         self._consumers = consumers
         self._producers = producers
         self._filters = filters
         self._groups = groups
         self._topics = topics
+        self._most_groups = most_groups
+        self._large = asyncio.Lock()
+        self._to_notify: dict[str, ConsumerGroup] = {}
         consumers.on_change.append(self._notify)
 
-    def heartbeat(self, command: Command, channel: Channel) -> Command:
+    def heartbeat(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
         """A client lives, with these groups."""
+        if len(command.body) > _LARGE:
+            return self._large_heartbeat(command, channel)
         told = command.read_body(HeartbeatData)
+        for _ in self._register(told, command, channel):
+            pass
+        return command.reply()
+
+    async def _large_heartbeat(self, command: Command, channel: Channel) -> Command:
+        """The same in steps, between which others are served; one of them at a time."""
+        if len(command.body) > MOST_HEARTBEAT_BYTES:
+            raise Overloaded(
+                HEARTBEAT_SETTING,
+                f"[OVERLOAD]a heartbeat of {len(command.body)} bytes, over {MOST_HEARTBEAT_BYTES}",
+            )
+        async with self._large:
+            told = await asyncio.to_thread(command.read_body, HeartbeatData)
+            for count, _ in enumerate(self._register(told, command, channel)):
+                if count % _GROUPS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+                if channel.closed:
+                    break
+        return command.reply()
+
+    def _register(self, told: HeartbeatData, command: Command, channel: Channel) -> Iterator[None]:
+        """Take in a heartbeat, one group for each step of the iterator. Raises Refused."""
         if not told.client_id:
             raise RemoteProtocolError("HeartbeatData: clientID is missing")
         client = Client(channel, told.client_id, command.language, command.version, time.time())
         consumer_groups = [(_group(d.group_name), d) for d in told.consumer_data_set]
         producer_groups = [_group(d.group_name) for d in told.producer_data_set]
+        most, count = self._most_groups(), len(consumer_groups) + len(producer_groups)
+        if 0 < most < count:
+            remark = f"[OVERLOAD]a heartbeat that names {count} groups, and {most} are allowed"
+            raise Overloaded(HEARTBEAT_SETTING, remark)
+        channel.keep("heartbeat", _MEMORY_FACTOR * len(command.body))
         self._watch(channel)
+        self._create([d for _, d in consumer_groups])
         for name, data in consumer_groups:
-            self._consume(name, data, client)
+            self._consumers.register(name, client, data)
+            self._filters.register(name, data.subscription_data_set)
+            yield
         for name in producer_groups:
             self._producers.register(name, client)
-        return command.reply()
+            yield
 
-    def _consume(self, name: str, data: ConsumerData, client: Client) -> None:
-        group = self._groups.find(name)
-        if group is not None and group.retry_queue_nums > 0:
-            self._topics.create_internal(
-                names.retry_topic(name),
-                group.retry_queue_nums,
-                READ_WRITE,
-                TopicSysFlag.UNIT_SUB if data.unit_mode else 0,
-            )
-        self._consumers.register(name, client, data)
-        self._filters.register(name, data.subscription_data_set)
+    def _create(self, told: list[ConsumerData]) -> None:
+        """Make the groups that are new, and their topics, and have them saved together."""
+        topics = []
+        for data in told:
+            name = data.group_name or ""
+            group = self._groups.find(name)
+            if group is not None and group.retry_queue_nums > 0:
+                sys_flag = TopicSysFlag.UNIT_SUB if data.unit_mode else 0
+                topic = names.retry_topic(name)
+                topics.append(new_topic(topic, group.retry_queue_nums, READ_WRITE, sys_flag))
+        self._topics.create_all(topics)
 
     def unregister(self, command: Command, channel: Channel) -> Command:
         """A client leaves its groups."""
@@ -124,7 +174,23 @@ class ClientHandlers:
             self._filters.unregister(changed.name)
         config = self._groups.table.get(changed.name)
         if config is None or config.notify_consumer_ids_changed_enable:
-            notify_members(changed)
+            if not self._to_notify:
+                asyncio.get_running_loop().call_soon(self._notify_some)
+            self._to_notify[changed.name] = changed
+
+    def _notify_some(self) -> None:
+        """Tell members of groups that have changed, of a few groups at a time.
+
+        A client that names a thousand groups, or leaves them, changes all of them at once, and a
+        thousand such clients have a million memberships.
+        """
+        told = 0
+        while self._to_notify and told < _NOTIFIED_AT_ONCE:
+            group = self._to_notify.pop(next(iter(self._to_notify)))
+            told += len(group.clients)
+            notify_members(group)
+        if self._to_notify:
+            asyncio.get_running_loop().call_later(_NOTIFY_PAUSE, self._notify_some)
 
     def _watch(self, channel: Channel) -> None:
         """Have both registries told, once, when a client's connection closes."""

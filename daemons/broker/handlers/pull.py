@@ -10,13 +10,14 @@ import os
 import struct
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.long_polling import MOST_HELD, HeldPull, held_pulls
+from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
 from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, Found, MessageFinder
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Consumers
@@ -47,9 +48,13 @@ _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
 
-# Such a reply is not kept until those to the requests that came with it are ready.
-_LEAVES_AT_ONCE = 256 * 1024
-
+# What a second look at a pull that was held needs of its header.
+_NEEDED_LATER = frozenset(
+    (
+        *("topic", "consumerGroup", "queueId", "queueOffset", "maxMsgNums", "sysFlag"),
+        *("commitOffset", "subscription", "expressionType", "subVersion", "maxMsgBytes"),
+    )
+)
 # Queues remembered; beyond it all are forgotten and looked up again.
 _MOST_REMEMBERED = 10_000
 
@@ -261,9 +266,7 @@ class PullHandlers:
             f'"language":"PYTHON","opaque":{header["opaque"]:d},"remark":"{_REMARKS[code]}"{_REPLY_END}'
         ).encode()
         length = len(reply)
-        channel.send_parts([_PREFIX.pack(4 + length + size, length) + reply, *slices])
-        if size > _LEAVES_AT_ONCE:
-            channel.flush()
+        channel.send_parts([_PREFIX.pack(4 + length + size, length) + reply, *slices], size)
 
     # what is not for every pull -------------------------------------------------------------------
 
@@ -296,9 +299,10 @@ class PullHandlers:
                 f"consumer:[{channel.remote}]",
             )
         queue = self._store.queue(topic, queue_id)
-        if len(self._queues) >= _MOST_REMEMBERED:
-            self._queues.clear()
-        self._queues[topic, queue_text] = queue
+        if queue_text == str(queue_id):  # there are many more ways to write it: " 1", "01", …
+            if len(self._queues) >= _MOST_REMEMBERED:
+                self._queues.clear()
+            self._queues[topic, queue_text] = queue
         return queue
 
     def _check_group(self, group: str) -> None:
@@ -324,9 +328,12 @@ class PullHandlers:
         milliseconds = _long(fields["suspendTimeoutMillis"])
         if not config.long_polling_enable:
             milliseconds = config.short_polling_time_mills
-        HeldPull(
-            header, channel, queue, offset, expression, milliseconds / 1000, self._wait_is_over
-        )
+        kept: dict[str, object] = {
+            "opaque": header["opaque"],
+            "flag": header["flag"],
+            "extFields": {name: fields[name] for name in _NEEDED_LATER if name in fields},
+        }
+        HeldPull(kept, channel, queue, offset, expression, milliseconds / 1000, self._wait_is_over)
 
     def _may_wait(self, header: dict[str, object], channel: Channel) -> bool:
         flag = header["flag"]
@@ -334,7 +341,10 @@ class PullHandlers:
         return not flag & ONE_WAY and len(held_pulls(channel)) < MOST_HELD
 
     def _wait_is_over(self, pull: HeldPull) -> None:
-        self._pull_late(pull.request, pull.channel, may_hold=False)
+        if pull.channel.stalled:  # with many of them, replies that nobody reads would pile up
+            pull.channel.postpone(partial(self._wait_is_over, pull))
+        else:
+            self._pull_late(pull.request, pull.channel, may_hold=False)
 
     def _pull_late(self, header: dict[str, object], channel: Channel, may_hold: bool) -> None:
         try:
@@ -348,7 +358,11 @@ class PullHandlers:
     async def _pull_once_there(
         self, absent: NotInMemory, header: dict[str, object], channel: Channel, may_hold: bool
     ) -> None:
-        await self._residency.bring_in(absent)
+        channel.owe(COST)
+        try:
+            await self._residency.bring_in(absent)
+        finally:
+            channel.owe(-COST)
         if not channel.closed:
             self._pull_late(header, channel, may_hold)
 
@@ -379,11 +393,14 @@ class PullHandlers:
         code, next_offset, ranges, count, size = found
         files = [self._log.file_at(start) for start, _ in ranges]
         began = time.monotonic()
-
+        owed = COST + size
+        channel.owe(owed)
         try:
             slices = await asyncio.to_thread(read_ranges, files, ranges)
         except OSError:  # the file was deleted by age meanwhile
             code, slices, count, size = RETRY, [], 0, 0
+        finally:
+            channel.owe(-owed)
         self._answer(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size, ranges)
         counter.waited += int((time.monotonic() - began) * 1000)

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from mq.daemons.broker.long_polling import LONGEST_HOLD
+from mq.daemons.broker.long_polling import COST, LONGEST_HOLD
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.taking import Pops, Want
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -20,13 +20,13 @@ from mq.protocol.command import Command
 # Of one connection, as with pulls; beyond it the peer is broken or hostile.
 MOST_OF_A_CHANNEL = 20_000
 
-_HELD = "held pops"  # the attribute of a channel
+_HELD = "held pops"  # the attribute of a channel, and what it makes us keep
 
 
 class Held:
     """A request that waits. ``serve`` tries to answer it, ``end`` does when the wait is over."""
 
-    __slots__ = ("bell", "channel", "command", "end", "serve", "timer", "want")
+    __slots__ = ("bell", "channel", "command", "cost", "end", "serve", "timer", "want")
 
     def __init__(
         self,
@@ -36,6 +36,8 @@ class Held:
         serve: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
+        self.cost = COST + sum(map(len, command.fields.values()))
+        command.fields, command.body = {}, b""  # what is needed of them is in ``want``
         self.command = command
         self.channel = channel
         self.want = want
@@ -50,7 +52,9 @@ class Held:
             self.timer.cancel()
         if self.bell is not None:
             self.bell.remove(self)
-        self.channel.attributes.get(_HELD, {}).pop(self, None)
+        if self.channel.attributes.get(_HELD, {}).pop(self, self) is None:
+            kept = self.channel.kept
+            self.channel.keep(_HELD, kept.get(_HELD, 0) - self.cost)
 
     def over(self) -> None:
         self.drop()
@@ -118,6 +122,7 @@ class Holds:
         if bell is None:
             bell = self._bells[key] = _Bell(self, *key)
         of_channel[held] = None
+        held.channel.keep(_HELD, held.channel.kept.get(_HELD, 0) + held.cost)
         bell.held[held] = None
         held.bell = bell
         bell.hang(bell.queues.union(self._pops.queues(want)))
@@ -131,7 +136,7 @@ class Holds:
         if bell is None:
             return
         for held in list(bell.held):
-            if held.channel.closed or held not in bell.held:
+            if held.channel.closed or held.channel.stalled or held not in bell.held:
                 continue
             if held.serve():
                 held.drop()

@@ -1,11 +1,16 @@
 import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker import topics as topics_module
+from mq.daemons import state_file
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.topics import Topics, new_topic
+from mq.daemons.dispatch import Overloaded
+from mq.daemons.state_file import write_atomically
 from mq.protocol.flags import TopicSysFlag
 
 BORN = {
@@ -192,20 +197,61 @@ def test_a_topic_made_for_a_send_is_saved_at_once(tmp_path: Path) -> None:
     assert again.data_version == topics.data_version
 
 
-def test_many_topics_in_a_row_are_saved_together(
+def test_topics_made_while_others_are_served_are_saved_together_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics_module, "_SAVE_PAUSE", 1e9)
+    writers = []
+
+    def write(path: Path, data: bytes) -> None:
+        writers.append(threading.current_thread())
+        write_atomically(path, data)
+
+    monkeypatch.setattr(state_file, "write_atomically", write)
     path = tmp_path / "topics.json"
-    topics = Topics(path, Config())
     names = [f"orders-{number}" for number in range(50)]
-    for name in names:
-        topics.create_for_send(name, "TBW102", 4, 0, "127.0.0.1:1")
-    assert not shape(Topics(path, Config())).keys() >= set(names)
-    asyncio.run(topics.save_pending())
+
+    async def main() -> Topics:
+        topics = Topics(path, Config())
+        for name in names:
+            topics.create_for_send(name, "TBW102", 4, 0, "127.0.0.1:1")
+        assert not path.exists()
+        await topics.file.close()
+        return topics
+
+    topics = asyncio.run(main())
     again = Topics(path, Config())
     assert shape(again).keys() >= set(names)
     assert again.data_version == topics.data_version
+    assert 1 <= len(writers) <= 2 and threading.main_thread() not in writers
+
+
+def test_a_change_that_could_not_be_saved_is_not_saved_later(tmp_path: Path) -> None:
+    path = tmp_path / "file" / "topics.json"
+    topics = Topics(path, Config())
+    topics.update(new_topic("orders", 4))
+    with file_in_the_way(path), pytest.raises(OSError):
+        topics.update(new_topic("orders", 8))
+    topics.save()
+    assert shape(Topics(path, Config()))["orders"] == (4, 6)
+
+
+@contextlib.contextmanager
+def file_in_the_way(path: Path) -> Iterator[None]:
+    """A file stands where the folder of `path` was."""
+    aside = path.parent.with_name("aside")
+    path.parent.rename(aside)
+    path.parent.write_bytes(b"in the way")
+    yield
+    path.parent.unlink()
+    aside.rename(path.parent)
+
+
+def test_while_there_are_enough_topics_none_is_made_for_a_send(tmp_path: Path) -> None:
+    topics = Topics(tmp_path / "topics.json", Config())
+    topics.most = lambda: len(topics.table)
+    with pytest.raises(Overloaded, match="maxAutoCreatedTopics"):
+        topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
+    topics.update(new_topic("orders", 4))  # an administrator may
 
 
 def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:

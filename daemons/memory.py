@@ -1,0 +1,118 @@
+"""The memory that peers make a daemon hold, and which of them have to go when it is too much.
+
+A peer makes us hold what it sends and we cannot serve yet (a part of a frame, requests behind
+replies that it does not read), what it asked for and does not take, requests that wait for a
+message, and what its heartbeats have told of it. Each connection knows its own part
+(`Channel.memory`); one budget, shared by all ports of a daemon, adds them up.
+
+Adding up costs a look at every connection, so it is done only when the sum may have reached the
+limit: whoever makes us hold more says so with `took`, nobody says when it is gone, and what
+is `left` is set anew by each look. Between two looks the sum is therefore never above the limit.
+
+When it is, connections are closed, as Redis does it (maxmemory-clients): first those that hold most
+for longest. Bytes times seconds tell a producer that is in the middle of a large message from a
+peer that has left one half sent.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Set
+from typing import TYPE_CHECKING
+
+from mq.daemons.shedding import BusyReply
+
+if TYPE_CHECKING:
+    from mq.daemons.channel import Channel
+
+log = logging.getLogger(__name__)
+
+CONNECTION_SETTING = "connectionMemoryMaxBytes"
+CLIENTS_SETTING = "clientMemoryMaxBytes"
+# What Python needs for a small object that carries bytes: a piece, its place in a list.
+PIECE_COST = 64
+
+_NO_LIMIT = 1 << 62
+# Closing goes on until so much of the limit is free: a look for each piece that comes is too many.
+_FREED = 8
+
+
+class MemoryBudget:
+    """How much memory peers may take; limits are in bytes, and 0 is none.
+
+    ``left`` is what may be taken before everything is added up again.
+    """
+
+    def __init__(
+        self,
+        of_connection: Callable[[], int] = lambda: 0,
+        in_all: Callable[[], int] = lambda: 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._of_connection = of_connection
+        self._in_all = in_all
+        self._clock = clock
+        self._watched: list[Set[Channel]] = []
+        self._since: dict[Channel, float] = {}  # when it was first seen to hold something
+        self.left = 0
+        self.evicted: Counter[str] = Counter()  # connections, by the setting they were over
+
+    @property
+    def in_all(self) -> int:
+        """The limit of all connections together; 0 is none."""
+        return self._in_all()
+
+    @property
+    def of_connection(self) -> int:
+        """The limit of each connection; 0 is none."""
+        return self._of_connection()
+
+    def watch(self, channels: Set["Channel"]) -> None:
+        """Add up these connections, too."""
+        self._watched.append(channels)
+
+    def connections(self) -> int:
+        """How many there are."""
+        return sum(map(len, self._watched))
+
+    def took(self, size: int) -> None:
+        """A peer makes us hold so many bytes more."""
+        self.left -= size
+        if self.left < 0:
+            self.look()
+
+    def size(self) -> int:
+        """What all connections hold now, in bytes."""
+        return sum(channel.memory for channels in self._watched for channel in channels)
+
+    def look(self) -> None:
+        """Add up what each connection holds, and close those that hold too much."""
+        now = self._clock()
+        held: dict[Channel, int] = {}
+        for channels in self._watched:
+            for channel in channels:
+                memory = channel.memory
+                if memory:
+                    held[channel] = memory
+        self._since = {channel: self._since.get(channel, now) for channel in held}
+        most = self._of_connection() or _NO_LIMIT
+        for channel in [c for c, memory in held.items() if memory > most]:
+            self._evict(channel, held.pop(channel), most, CONNECTION_SETTING)
+        limit = self._in_all() or _NO_LIMIT
+        total = sum(held.values())
+        if total > limit:
+            since = self._since
+            goal = limit - limit // _FREED
+            for channel in sorted(held, key=lambda c: held[c] * (1 + now - since[c]), reverse=True):
+                if total <= goal:
+                    break
+                total -= held[channel]
+                self._evict(channel, held[channel], limit, CLIENTS_SETTING)
+        self.left = min(limit - total, most)
+
+    def _evict(self, channel: "Channel", held: int, limit: int, setting: str) -> None:
+        self.evicted[setting] += 1
+        whose = "its limit" if setting == CONNECTION_SETTING else "the limit of all is"
+        why = f"this connection makes the server hold {held} bytes; {whose} {limit} ({setting})"
+        log.warning("closing %s: %s", channel.remote, why, extra={"failure": "client memory"})
+        channel.evict(BusyReply(f"[OVERLOAD]{why}; read the replies, and send whole requests"))
