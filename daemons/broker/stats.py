@@ -23,6 +23,11 @@ class Sample(NamedTuple):
     missed: int
     transferred: int
 
+    @property
+    def asked(self) -> int:
+        """Pulls in all."""
+        return self.found + self.missed
+
 
 class GroupCounter:
     """What one group has read of one queue."""
@@ -49,6 +54,7 @@ class BrokerStats:
         self.found = 0
         self.missed = 0
         self.transferred = 0
+        self.longest_read = 0  # ms that a pull has waited for the disk
         self.groups: dict[tuple[str, str, int], GroupCounter] = {}  # by topic, group, queue id
         self.sent_back: Counter[tuple[str, str]] = Counter()  # messages, by topic and group
         self.started = time.time()

@@ -403,7 +403,9 @@ class PullHandlers:
             channel.owe(-owed)
         self._answer(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size, ranges)
-        counter.waited += int((time.monotonic() - began) * 1000)
+        waited = int((time.monotonic() - began) * 1000)
+        counter.waited += waited
+        self._stats.longest_read = max(self._stats.longest_read, waited)
 
 
 def _long(text: str) -> int:

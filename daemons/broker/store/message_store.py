@@ -17,13 +17,14 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender, Batch
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
-from mq.daemons.broker.store.cleaning import Cleaner, used_ratio
+from mq.daemons.broker.store.cleaning import Cleaner
 from mq.daemons.broker.store.commit_log import CommitLog, sync_folder
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index, Item
+from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.read_ahead import ReadAhead
@@ -73,6 +74,7 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
+        self.put_times = PutTimes()
         self.boot_timestamp = time.time_ns() // 1_000_000
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
@@ -230,6 +232,7 @@ class MessageStore:
     # what happens after an append -------------------------------------------------------------
 
     def _published(self, batch: Batch) -> None:
+        self.put_times.add(time.time_ns() // 1_000_000 - batch.timestamp, batch.messages)
         self.checkpointer.dirty.update(batch.touched)
         if batch.keyed and self.key_index is not None:
             self._unindexed.append((batch.keyed, batch.timestamp))
@@ -434,24 +437,6 @@ class MessageStore:
         self._deletions.add(topic, self.log.position, self.log.minimum)
         self.checkpointer.dirty.difference_update(self.queues.of_topic(topic))
         self.queues.delete_topic(topic)
-
-    def runtime_info(self) -> dict[str, str]:
-        """What the store adds to the answer of GET_BROKER_RUNTIME_INFO."""
-        log_ratio = self.cleaner.commit_log_ratio() / 100
-        queue_ratio = used_ratio(layout.consume_queue_path(self.root)) / 100
-        earliest = -1
-        if self.log.written > self.log.minimum:
-            earliest = self.log.store_timestamp(self.log.minimum) or -1
-        return {
-            "commitLogDiskRatio": str(log_ratio),
-            "consumeQueueDiskRatio": str(queue_ratio),
-            "commitLogMinOffset": str(self.log.minimum),
-            "commitLogMaxOffset": str(self.log.written),
-            "earliestMessageTimeStamp": str(earliest),
-            "dispatchBehindBytes": "0",
-            "remainHowManyDataToFlush": str(self.log.written - self.log.flushed),
-            "remainHowManyDataToCommit": "0",
-        }
 
     def _last_store_timestamp(self) -> int:
         newest = 0

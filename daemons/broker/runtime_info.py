@@ -1,0 +1,136 @@
+"""What GET_BROKER_RUNTIME_INFO tells of a broker: the figures that Java's tools and exporters read.
+
+All are text, and some in a form that a reader takes apart: rates over three periods with blanks
+between, bytes with a unit, messages by steps of time. rocketmq-exporter (BrokerRuntimeStats) fails
+on an answer that lacks one.
+"""
+
+import shutil
+import time
+from pathlib import Path
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.day_totals import DayTotals
+from mq.daemons.broker.stats import BrokerStats
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.cleaning import used_ratio
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.protocol.codes import CURRENT_VERSION, version_name
+
+
+def runtime_info_of(
+    settings: BrokerSettings, store: MessageStore, stats: BrokerStats, days: DayTotals
+) -> dict[str, str]:
+    """The figures that every broker of 4.9.8 tells, as text."""
+    return {**_of_store(store), **_of_requests(settings, stats), **_of_days(days)}
+
+
+def _of_store(store: MessageStore) -> dict[str, str]:
+    """DefaultMessageStore.getRuntimeInfo and StoreStatsService.getRuntimeInfo."""
+    log, times = store.log, store.put_times
+    earliest = -1
+    if log.written > log.minimum:
+        earliest = log.store_timestamp(log.minimum) or -1
+    figures = {f"commitLogDiskRatio_{path}": _ratio(path) for path in log.paths}
+    return figures | {
+        "commitLogDiskRatio": str(store.cleaner.commit_log_ratio() / 100),
+        "consumeQueueDiskRatio": _ratio(layout.consume_queue_path(store.root)),
+        "commitLogMinOffset": str(log.minimum),
+        "commitLogMaxOffset": str(log.written),
+        "earliestMessageTimeStamp": str(earliest),
+        "remainHowManyDataToFlush": readable_bytes(log.written - log.flushed),
+        "remainHowManyDataToCommit": readable_bytes(0),
+        "putMessageEntireTimeMax": str(times.longest),
+        "putMessageDistributeTime": times.distribution(),
+        "putLatency99": f"{times.percentile(0.99):.2f}",
+        "putLatency999": f"{times.percentile(0.999):.2f}",
+        "putMessageFailedTimes": str(store.appender.failed_writes),
+        # Entries of queues and index are made with the log, so nothing waits to be dispatched; and
+        # there is no pool of buffers that could run empty (TransientStorePool, when it is off).
+        "dispatchBehindBytes": "0",
+        "dispatchMaxBuffer": "0",
+        "remainTransientStoreBufferNumbs": str((1 << 31) - 1),
+    }
+
+
+def _of_requests(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]:
+    """AdminBrokerProcessor.prepareRuntimeInfo."""
+    puts = stats.puts
+    figures = {
+        "brokerVersionDesc": version_name(CURRENT_VERSION),
+        "brokerVersion": str(CURRENT_VERSION),
+        "bootTimestamp": str(int(stats.started * 1000)),
+        "runtime": _duration(time.time() - stats.started),
+        "putMessageTimesTotal": str(puts),
+        "putMessageSizeTotal": str(stats.put_bytes),
+        "putMessageAverageSize": str(stats.put_bytes / max(1, puts)),
+        "putTps": stats.rates("puts"),
+        "getFoundTps": stats.rates("found"),
+        "getMissTps": stats.rates("missed"),
+        "getTotalTps": stats.rates("asked"),
+        "getMessageEntireTimeMax": str(stats.longest_read),
+        "getTransferedTps": stats.rates("transferred"),
+        "getTransferredTps": stats.rates("transferred"),  # its name since 5.0; its tools need it
+        "startAcceptSendRequestTimeStamp": str(
+            settings.broker.start_accept_send_request_time_stamp
+        ),
+        "commitLogDirCapacity": _capacity(settings.store.store_path_root_dir),
+    }
+    # Requests are served in the turn of the loop in which they arrive: nothing waits in a queue.
+    for pool, capacity in (
+        ("send", settings.broker.send_thread_pool_queue_capacity),
+        ("pull", settings.broker.pull_thread_pool_queue_capacity),
+        ("query", settings.broker.query_thread_pool_queue_capacity),
+    ):
+        figures[f"{pool}ThreadPoolQueueSize"] = "0"
+        figures[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
+        figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    figures["EndTransactionQueueSize"] = "0"
+    figures["EndTransactionThreadPoolQueueCapacity"] = str(
+        settings.broker.end_transaction_pool_queue_capacity
+    )
+    figures["pageCacheLockTimeMills"] = "0"
+    return figures
+
+
+def _of_days(days: DayTotals) -> dict[str, str]:
+    figures = {}
+    for name, (puts, gets) in (
+        ("YesterdayMorning", days.yesterday_morning),
+        ("TodayMorning", days.today_morning),
+        ("TodayNow", days.now()),
+    ):
+        figures[f"msgPutTotal{name}"] = str(puts)
+        figures[f"msgGetTotal{name}"] = str(gets)
+    return figures
+
+
+def _ratio(path: Path) -> str:
+    return str(used_ratio(path) / 100)
+
+
+def _duration(seconds: float) -> str:
+    """As StoreStatsService.getFormatRuntime writes it."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {rest} seconds ]"
+
+
+def _capacity(folder: str) -> str:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError as error:
+        return f"unknown: {error.strerror}"
+    return f"Total : {readable_bytes(usage.total)}, Free : {readable_bytes(usage.free)}."
+
+
+def readable_bytes(number: float) -> str:
+    """As MixAll.humanReadableByteCount writes it, in powers of 1024."""
+    if number < 1024:
+        return f"{int(number)} B"
+    for unit in "KMGTPE":
+        number /= 1024
+        if number < 1024 or unit == "E":
+            break
+    return f"{number:.1f} {unit}iB"

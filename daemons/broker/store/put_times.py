@@ -1,0 +1,75 @@
+"""How long messages took to be stored, from the turn in which they came to their replies.
+
+Counted batch by batch, in whole milliseconds, over windows of a minute: what is shown is the last
+whole minute, or what there is of the first one (StoreStatsService.printTps).
+"""
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable
+
+WINDOW_SECONDS = 60.0
+
+# The steps of putMessageDistributeTime: names of Java's, and the ms from which the next one begins.
+_STEPS = (
+    *(("<=0ms", 1), ("0~10ms", 10), ("10~50ms", 50), ("50~100ms", 100), ("100~200ms", 200)),
+    *(("200~500ms", 500), ("500ms~1s", 1000), ("1~2s", 2000), ("2~3s", 3000), ("3~4s", 4000)),
+    *(("4~5s", 5000), ("5~10s", 10_000)),
+)
+_NAMES = (*(name for name, _ in _STEPS), "10s~")
+_ENDS = tuple(end - 1 for _, end in _STEPS)
+# Times above are kept in steps of so many ms: few numbers, whatever happens.
+_COARSE_FROM, _COARSE = 1000, 100
+
+
+class PutTimes:
+    """Milliseconds by the number of messages that took them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._window: Counter[int] = Counter()
+        self._last: Counter[int] | None = None  # None in the first minute
+        self._window_end = clock() + WINDOW_SECONDS
+        self.longest = 0  # ms, since the start
+
+    def add(self, milliseconds: int, messages: int) -> None:
+        """Count a batch."""
+        if self._clock() >= self._window_end:
+            self._turn()
+        if milliseconds > _COARSE_FROM:
+            milliseconds -= milliseconds % _COARSE
+        elif milliseconds < 0:  # the clock of the machine was set back
+            milliseconds = 0
+        self._window[milliseconds] += messages
+        if milliseconds > self.longest:
+            self.longest = milliseconds
+
+    def distribution(self) -> str:
+        """Messages by steps of time, as Java prints them: "[<=0ms]:5 [0~10ms]:2 … "."""
+        counts = [0] * len(_NAMES)
+        for milliseconds, messages in self._shown().items():
+            counts[bisect_left(_ENDS, milliseconds)] += messages
+        return "".join(f"[{name}]:{count} " for name, count in zip(_NAMES, counts, strict=True))
+
+    def percentile(self, share: float) -> float:
+        """The milliseconds within which this share of the messages was stored; 0 without any."""
+        shown = self._shown()
+        wanted = sum(shown.values()) * share
+        passed = 0
+        for milliseconds in sorted(shown):
+            passed += shown[milliseconds]
+            if passed >= wanted:
+                return float(milliseconds)
+        return 0.0
+
+    def _shown(self) -> Counter[int]:
+        if self._clock() >= self._window_end:
+            self._turn()
+        return self._window if self._last is None else self._last
+
+    def _turn(self) -> None:
+        idle = self._clock() >= self._window_end + WINDOW_SECONDS
+        self._last = Counter() if idle else self._window
+        self._window = Counter()
+        self._window_end = self._clock() + WINDOW_SECONDS
