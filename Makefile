@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FILE ?=
 ARGS ?=
 
-.PHONY: install run test check bench bench-spark build types docs manual clean
+.PHONY: install run test check fuzz bench bench-spark build types docs manual clean
 
 install: $(VENV)/.installed ## a virtual environment with mq and the tools of its developers
 
@@ -28,6 +28,10 @@ check: install types ## lint, format and types
 types: install ## mypy cannot rename folders, so show it a tree that has the right names
 	mkdir -p .typing/mq
 	ln -sfn $(addprefix ../../,mq/__init__.py mq/__main__.py mq/py.typed cli client daemons pipeline protocol) .typing/mq/
+
+fuzz: install ## look for inputs that nothing expects: make fuzz [ARGS='broker --inputs 1000000']
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+	$(BIN)/python -m tests.fuzzing $(ARGS)
 
 bench: install ## this broker beside the Java one: make bench [ARGS='--only send,pull']
 	$(BIN)/python -m bench.compare $(ARGS)

@@ -149,7 +149,7 @@ def _month_start(year: int, month: int) -> float:
 
 def _unhex(text: str, kind: str) -> bytes:
     try:
-        if len(text) not in (32, 56):
+        if len(text) not in (32, 56) or not text.isalnum():  # fromhex passes over blanks
             raise ValueError
         return bytes.fromhex(text)
     except ValueError:
