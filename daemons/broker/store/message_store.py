@@ -172,7 +172,7 @@ class MessageStore:
         )
         self._mark_running()
         # From here on a start that finds this file knows that the store was not closed.
-        self._parts.push_async_callback(self._stop_taking)
+        self._parts.callback(self.stop_taking)
 
     def _mark_running(self) -> None:
         """Leave the file that a clean stop takes away.
@@ -187,7 +187,8 @@ class MessageStore:
         for folder in {self.root, self.root.parent, *(path.parent for path in self.log.paths)}:
             sync_folder(folder)
 
-    async def _stop_taking(self) -> None:
+    def stop_taking(self) -> None:
+        """Write what was appended, and refuse messages from now on: the store is being stopped."""
         self.appender.commit()
         self.appender.refuse(
             "stopped",
