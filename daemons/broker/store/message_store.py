@@ -165,6 +165,7 @@ class MessageStore:
             settings.flush_interval_consume_queue / 1000,
         )
         self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
+        self.checkpointer.is_indexed = lambda: not self._unindexed
         self.checkpointer.dirty.update(self.queues)
         self._parts.push_async_callback(self.checkpointer.close)
         self.cleaner = Cleaner(
