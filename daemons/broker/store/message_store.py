@@ -431,7 +431,10 @@ class MessageStore:
         return index.end_timestamp, max(index.end_offset, 0), found
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and their files; what was on its way to them is gone, too."""
+        """Forget a topic's queues and their files; what was on its way to them is gone, too.
+
+        Raises OSError if that cannot be noted; the topic's queues are then still there.
+        """
         self.appender.commit()
         self._deletions.add(topic, self.log.position, self.log.minimum)
         self.checkpointer.dirty.difference_update(self.queues.of_topic(topic))
