@@ -179,6 +179,11 @@ class Listener:
         if self._server is not None:
             self._server.close()
 
+    async def finish(self, seconds: float) -> None:
+        """Wait at most so long for requests that are being handled."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
     async def close(self) -> None:
         """Stop accepting, end what runs, close every connection. Idempotent."""
         if self._timer is not None:

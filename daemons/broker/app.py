@@ -46,6 +46,10 @@ from mq.daemons.tls import ServerTls, server_tls
 
 log = logging.getLogger(__name__)
 
+# How long a stop waits for requests under way. Most need one turn of the loop more once the disk
+# has confirmed; those that ask a client of theirs may need seconds, and are given up.
+LAST_ANSWERS_SECONDS = 1.0
+
 
 class Broker:
     """A broker in this process: `async with Broker(settings) as broker`.
@@ -132,13 +136,14 @@ class Broker:
         ha_port = settings.store.ha_listen_port or self.port + 1
         self.registration = Registration(settings, self.topics, self.port, ha_port, self.tasks)
         Requests(self).serve()
-        parts.push_async_callback(self._settle)
+        parts.push_async_callback(self._end_reads)
         spawn_chores(self)
         if Timer.is_used(self.store.root):
             self._use_timer()
         for listener in (self.listener, self.fast_listener):
             await listener.start()
             parts.push_async_callback(listener.close)
+        parts.push_async_callback(self._settle)
         await parts.enter_async_context(self.registration)
         if settings.operation.liveness_beacon_enable:
             self.tasks.spawn(Beacons(settings, self.registration).run, "beacons")
@@ -273,9 +278,20 @@ class Broker:
             await self.timer.close()
 
     async def _settle(self) -> None:
-        """Before the connections close: answer the sends that still wait for the disk."""
-        self.store.appender.commit()
+        """Before the connections close: answer the sends that still wait for the disk.
+
+        What is stored and not answered is sent again, and then there twice.
+        """
+        for listener in (self.listener, self.fast_listener):
+            listener.stop_accepting()
+        self.store.stop_taking()
         await self.store.flusher.drain()
+        for listener in (self.listener, self.fast_listener):
+            await listener.finish(LAST_ANSWERS_SECONDS)
+        await self._end_reads()
+
+    async def _end_reads(self) -> None:
+        """Finish what is being read for connections; once more when none is left."""
         await self.pulls.close()
         await self.pop.close()
         await self.pop.save()

@@ -119,6 +119,9 @@ class ConsumerOffsets:
             except OSError as error:
                 self._dirty = True
                 log.error("consumer offsets cannot be saved: %s", error)
+            except BaseException:  # cancelled by a stop, which saves once more
+                self._dirty = True
+                raise
 
 
 def _decode(data: bytes) -> dict[str, dict[int, int]]:

@@ -65,6 +65,11 @@ class SenderProcess:
     def start(self) -> None:
         self._process.start()
 
+    @property
+    def acknowledged(self) -> int:
+        """How many messages, so far."""
+        return self.ledger.read_text().count("a ") if self.ledger.exists() else 0
+
     def stop(self) -> None:
         self._stop.set()
         self._process.join(30)

@@ -10,6 +10,7 @@ import pytest
 
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.system.daemon import BrokerProcess
+from tests.system.ledger import SenderProcess, audit
 from tests.system.test_bad_input import CREATE, PULL, SEND, TOPIC, RawPeer, request
 
 PATIENCE = 20.0
@@ -76,3 +77,26 @@ def test_the_log_may_be_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     entries = [orjson.loads(line) for line in broker.log.splitlines()]
     assert any("boot success" in entry["text"] for entry in entries)
     assert any(entry["text"] == "SIGTERM: stopping" for entry in entries)
+
+
+def test_every_message_that_a_stopping_broker_stores_is_acknowledged(tmp_path: Path) -> None:
+    """A sender that hears nothing sends again: what was stored at a stop would be there twice."""
+    address_file = tmp_path / "address"
+    address_file.write_text("127.0.0.1:1")
+    settings = {"flushDiskType": "SYNC_FLUSH"}
+    sender = SenderProcess(tmp_path, 0, address_file)
+    with BrokerProcess(tmp_path / "store", settings) as broker:
+        sender.start()
+        for _ in range(3):
+            address_file.write_text(broker.address)
+            before = sender.acknowledged
+            deadline = time.monotonic() + PATIENCE
+            while sender.acknowledged < before + 200:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)  # its ledger is a file, which nobody can wait for
+            assert broker.stop() == 0
+            broker.start()
+        sender.stop()
+        result = audit(tmp_path, broker.address)
+        result.check()
+        assert result.stored.keys() - result.acknowledged == set()

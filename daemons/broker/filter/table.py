@@ -231,6 +231,9 @@ class ConsumerFilters:
             except OSError as error:
                 self._dirty = True
                 log.error("consumer filters cannot be saved: %s", error)
+            except BaseException:  # cancelled by a stop, which saves once more
+                self._dirty = True
+                raise
 
     def _load(self) -> dict[str, dict[str, FilterData]]:
         table = read_with_backup(self._path, _decode) or {}

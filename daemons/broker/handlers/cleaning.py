@@ -2,6 +2,7 @@
 
 import logging
 
+from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.dispatch import Handler
@@ -49,7 +50,8 @@ def handlers(topics: Topics, store: MessageStore) -> dict[int, Handler]:
         for topic in store.queues.topics():
             if topics.get(topic) is None and not topics.is_system(topic):
                 log.info("%s cleans the queues of %s: no such topic", channel.remote, topic)
-                store.delete_topic(topic)
+                with saving():
+                    store.delete_topic(topic)
         return command.reply()
 
     async def delete_log_files(command: Command, channel: Channel) -> Command:

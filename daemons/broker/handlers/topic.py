@@ -160,7 +160,7 @@ class TopicHandlers:
         log.info("%s deletes topic %s", channel.remote, header.topic)
         with saving():
             self._topics.delete(header.topic)
-        self._store.delete_topic(header.topic)
+            self._store.delete_topic(header.topic)
         # Java keeps them: a topic made again under that name would then be consumed from where
         # the old one was left, not from its beginning.
         self._offsets.remove_topic(header.topic)

@@ -175,14 +175,16 @@ class Appender:
             prepared_offset,
             len(body),
         )
+        # What may raise comes first: a record and its entry are both there, or neither is.
+        if self.extend is not None:
+            tags_code = self.extend(queue, tags_code, batch.timestamp, properties_field)
+        entry = _pack_entry(position, size, tags_code)
         if len(born_host) == _IPV4_HOST and not self._sys_flag:
             batch.parts += (_pack_head(*head), body, topic_field, properties_field)
         else:
             batch.parts += (self._pack_any_head(head), body, topic_field, properties_field)
         batch.end = position + size
-        if self.extend is not None:
-            tags_code = self.extend(queue, tags_code, batch.timestamp, properties_field)
-        queue.append(_pack_entry(position, size, tags_code))
+        queue.append(entry)
         queue.put_bytes += size
         batch.touched[queue] = queue.appended
         return position
@@ -221,10 +223,13 @@ class Appender:
             reconsume_times,
         )
         pack_head = layout.record_head_around(len(common)).pack
-        parts, keyed, extend, entries = batch.parts, batch.keyed, self.extend, []
+        # Kept apart until nothing can raise any more: all are there, or none is.
+        parts: list[bytes] = []
+        keyed: list[Item] = []
+        entries, extend = [], self.extend
         queue_id, first = queue.queue_id, queue.appended
         physicals = list(accumulate(sizes, initial=batch.end))
-        batch.end = physicals.pop()
+        end = physicals.pop()
         for offset, position, size, (body, field, flag, code, keys) in zip(
             count(first), physicals, sizes, messages, strict=False
         ):
@@ -236,6 +241,9 @@ class Appender:
             entries.append(_pack_entry(position, size, code))
             for key in keys:
                 keyed.append((key, position))
+        batch.parts += parts
+        batch.keyed += keyed
+        batch.end = end
         queue.append_all(entries)
         queue.put_bytes += total
         batch.touched[queue] = queue.appended
@@ -322,11 +330,20 @@ class Appender:
                 woken.append(queue)
         _send(batch.replies)
         for callback in batch.callbacks:
-            callback(None)
+            try:
+                callback(None)
+            except Exception:
+                _not_told("what was to be done with a stored message failed")
         for queue in woken:
             for pull in list(queue.waiting):
-                pull.wake()
-        self.on_published(batch)
+                try:
+                    pull.wake()
+                except Exception:
+                    _not_told("a pull that waited for %r failed", queue)
+        try:
+            self.on_published(batch)
+        except Exception:
+            _not_told("what follows a stored batch failed")
 
     def fail(self, batch: Batch, refusal: StoreRefused) -> None:
         """Tell the senders of a batch that it is not stored."""
@@ -337,10 +354,12 @@ class Appender:
             # A message that is stored all the same keeps its id and offset: clients read both.
             stored = refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
             fields = reply.fields if stored else None
-            sink.queue_frame(encode(reply.reply(refusal.code, fields, remark=refusal.remark)))
-            sink.flush()
+            _send([(sink, encode(reply.reply(refusal.code, fields, remark=refusal.remark)))])
         for callback in batch.callbacks:
-            callback(refusal)
+            try:
+                callback(refusal)
+            except Exception:
+                _not_told("what was to be done with a refused message failed")
 
     def _open(self, batch: Batch) -> None:
         batch.timestamp = time.time_ns() // 1_000_000
@@ -411,4 +430,12 @@ def _send(replies: list[tuple[ReplySink, bytes]]) -> None:
         sink.queue_frame(frame)
         sinks[sink] = None
     for sink in sinks:
-        sink.flush()
+        try:
+            sink.flush()
+        except Exception:
+            _not_told("a reply to %r failed", sink)
+
+
+def _not_told(text: str, *arguments: object) -> None:
+    """Log the exception of one who waited. The messages of all others must not depend on it."""
+    log.exception(text, *arguments, extra={"failure": "waiters for messages"})

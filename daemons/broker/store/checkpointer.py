@@ -48,6 +48,8 @@ class Checkpointer:
     ) -> None:
         self.dirty: set[ConsumeQueue] = set()
         self.last_timestamp: Callable[[], int] = lambda: 0
+        #: Whether the index has all that has been published.
+        self.is_indexed: Callable[[], bool] = lambda: True
         self._log = commit_log
         self._index = index
         self._checkpoint = checkpoint
@@ -112,7 +114,8 @@ class Checkpointer:
     async def checkpoint(self) -> None:
         """Bring log, queues and index to the disk, and write down up to where.
 
-        Raises OSError; the checkpoint on disk then is the one before, which is still true.
+        Nothing is done while the log cannot be flushed or the index lacks something. Raises
+        OSError; the checkpoint on disk then is the one before, which is still true.
         """
         async with self._turn:
             await self._checkpoint_now()
@@ -121,7 +124,7 @@ class Checkpointer:
         upto = self._log.written
         timestamp = self.last_timestamp()
         # First: what waits for this flush is in no queue that is dirty before it is published.
-        if not await self._flusher.drain(upto):
+        if not await self._flusher.drain(upto) or not self.is_indexed():
             return
         await self._persist()
         paths = frozenset(self._unsynced)

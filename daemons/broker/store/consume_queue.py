@@ -201,14 +201,19 @@ class ConsumeQueue:
     # reading --------------------------------------------------------------------------------
 
     def entries(self, index: int, count: int) -> bytes:
-        """Up to count entries from an index on: those that are readable and in one file."""
+        """Up to count entries from an index on: those that are readable and in one file, or in
+        memory, or both where the file is the last."""
         count = min(count, self.readable - index)
         if count <= 0 or index < self.minimum:
             return b""
         if index >= self._persisted:
             start = (index - self._persisted) * _ENTRY_SIZE
             return bytes(self._tail[start : start + count * _ENTRY_SIZE])
-        return self._read_file(index, min(count, self._persisted - index))
+        on_disk = min(count, self._persisted - index)
+        data = self._read_file(index, on_disk)
+        if on_disk < count and len(data) == on_disk * _ENTRY_SIZE:
+            data += self._tail[: (count - on_disk) * _ENTRY_SIZE]
+        return data
 
     def next_file_index(self, index: int) -> int:
         """The first index of the file behind the one that an index is in."""

@@ -5,15 +5,12 @@ again must not put them into queues: the topic would be back, and if it was made
 old messages would stand where the new ones belong. (Java has no such file, and loses them.)
 """
 
-import logging
 from pathlib import Path
 
 import orjson
 
 from mq.daemons.broker.store import layout
-from mq.daemons.state_file import write_atomically
-
-log = logging.getLogger(__name__)
+from mq.daemons.state_file import read_with_backup, write_atomically
 
 
 class Deletions:
@@ -24,32 +21,36 @@ class Deletions:
         self._offsets: dict[str, int] = {}
 
     def load(self) -> None:
-        """Read the file. What cannot be read counts as no deletions, and is said."""
-        try:
-            data = orjson.loads(self._path.read_bytes())
-            self._offsets = {str(topic): int(offset) for topic, offset in data.items()}
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            log.error("%s cannot be read, deleted topics may come back: %s", self._path, error)
+        """Read the file or its backup. What cannot be read counts as no deletions, and is said."""
+        self._offsets = read_with_backup(self._path, _decode) or {}
 
     def covers(self, topic: str, physical: int) -> bool:
         """Whether the record at an offset is of a topic that was deleted after it."""
         return physical < self._offsets.get(topic, 0)
 
     def add(self, topic: str, physical: int, minimum: int) -> None:
-        """Note that a topic is deleted now; forget those of which the log has nothing any more."""
+        """Note that a topic is deleted now; forget those of which the log has nothing any more.
+
+        Raises OSError; the topic then does not count as deleted, and must not be.
+        """
         kept = {name: offset for name, offset in self._offsets.items() if offset > minimum}
         self._save({**kept, topic: physical})
 
     def cut(self, end: int) -> None:
-        """The log ends here now: what is put behind is no message of before."""
+        """The log ends here now: what is put behind is no message of before.
+
+        Raises OSError; nothing may be put there then.
+        """
         if any(offset > end for offset in self._offsets.values()):
             self._save({topic: min(offset, end) for topic, offset in self._offsets.items()})
 
     def _save(self, offsets: dict[str, int]) -> None:
+        write_atomically(self._path, orjson.dumps(offsets))
         self._offsets = offsets
-        try:
-            write_atomically(self._path, orjson.dumps(offsets))
-        except OSError as error:
-            log.error("%s cannot be saved, deleted topics may come back: %s", self._path, error)
+
+
+def _decode(data: bytes) -> dict[str, int]:
+    try:
+        return {str(topic): int(offset) for topic, offset in orjson.loads(data).items()}
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"no offsets by topic: {error}") from None

@@ -167,6 +167,7 @@ class MessageStore:
             settings.flush_interval_consume_queue / 1000,
         )
         self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
+        self.checkpointer.is_indexed = lambda: not self._unindexed
         self.checkpointer.dirty.update(self.queues)
         self._parts.push_async_callback(self.checkpointer.close)
         self.cleaner = Cleaner(
@@ -174,7 +175,7 @@ class MessageStore:
         )
         self._mark_running()
         # From here on a start that finds this file knows that the store was not closed.
-        self._parts.push_async_callback(self._stop_taking)
+        self._parts.callback(self.stop_taking)
 
     def _mark_running(self) -> None:
         """Leave the file that a clean stop takes away.
@@ -189,7 +190,8 @@ class MessageStore:
         for folder in {self.root, self.root.parent, *(path.parent for path in self.log.paths)}:
             sync_folder(folder)
 
-    async def _stop_taking(self) -> None:
+    def stop_taking(self) -> None:
+        """Write what was appended, and refuse messages from now on: the store is being stopped."""
         self.appender.commit()
         self.appender.refuse(
             "stopped",
@@ -432,7 +434,10 @@ class MessageStore:
         return index.end_timestamp, max(index.end_offset, 0), found
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues and their files; what was on its way to them is gone, too."""
+        """Forget a topic's queues and their files; what was on its way to them is gone, too.
+
+        Raises OSError if that cannot be noted; the topic's queues are then still there.
+        """
         self.appender.commit()
         self._deletions.add(topic, self.log.position, self.log.minimum)
         self.checkpointer.dirty.difference_update(self.queues.of_topic(topic))

@@ -129,6 +129,7 @@ class Recovery:
                 max((queue.last_physical_end() for queue in self._queues), default=0),
             )
             self._lower_checkpoint(report.start)
+            self._drop_deleted()
             self._cut_derived(report.start)
             self._replay(report.start)
             self._report_missing(known_end)
@@ -218,6 +219,13 @@ class Recovery:
         if checkpoint.safe_offset > start or (by_timestamps and self._suspect_index_files):
             self.checkpoint = checkpoint.moved(0, 0, start)
             self.checkpoint.save()
+
+    def _drop_deleted(self) -> None:
+        """Queues of deleted topics are gone, also if a power cut has brought back their files."""
+        for topic in self._queues.topics():
+            ends = [queue.last_physical_end() for queue in self._queues.of_topic(topic)]
+            if all(0 < end and self._deletions.covers(topic, end - 1) for end in ends):
+                self._queues.delete_topic(topic)
 
     # reading --------------------------------------------------------------------------------
 

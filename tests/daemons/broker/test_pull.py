@@ -153,6 +153,37 @@ def test_messages_with_other_tags_are_left_out_and_counted_in_the_next_offset(
     serve(tmp_path, script)
 
 
+def test_a_pull_does_not_stop_where_entries_on_disk_meet_those_in_memory(tmp_path: Path) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        for number in range(1, 4):
+            await broker.put(*numbered(6), tag="a" if number == 2 else "b")
+            if number == 2:
+                broker.queue.persist()
+        reply = await pull(peer, request(0))
+        assert (outcome(reply), len(bodies(reply))) == ((FOUND, 18), 18)
+        reply = await pull(peer, request(0, tags="a"))
+        assert (outcome(reply), len(bodies(reply))) == ((FOUND, 18), 6)
+        reply = await pull(peer, request(12 - 2, tags="b"))
+        assert (outcome(reply), len(bodies(reply))) == ((FOUND, 18), 6)
+
+    serve(tmp_path, script)
+
+
+def test_a_woken_pull_gets_the_message_that_woke_it_from_behind_those_on_disk(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        start_pull(peer, request(0, tags="a", hold=60_000))
+        await pull(peer, request(0, queue_id=3))  # answered behind the one before, which waits
+        await broker.put(*numbered(3), tag="b")
+        broker.queue.persist()
+        await broker.put(b"it", tag="a")
+        reply = await peer.receive()
+        assert (outcome(reply), bodies(reply)) == ((FOUND, 4), [b"it"])
+
+    serve(tmp_path, script)
+
+
 def test_tags_with_one_hash_are_left_to_the_client(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         assert tags_code("Aa") == tags_code("BB")

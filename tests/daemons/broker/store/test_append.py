@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -260,5 +261,116 @@ def test_no_message_is_taken_before_every_cause_to_refuse_is_gone(tmp_path: Path
         appender.accept("index")
         await asyncio.wait_for(put(store, "orders", 0, b"yes"), 10)
         assert bodies(store, "orders", 0) == [b"yes"]
+
+    with_store(tmp_path, work)
+
+
+class Waiter:
+    """Waits for a queue's next message, as a held pull does."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.woken = 0
+        self._error = error
+
+    def wake(self) -> None:
+        self.woken += 1
+        if self._error is not None:
+            raise self._error
+
+
+class BrokenSink(Sink):
+    def flush(self) -> None:
+        raise RuntimeError("the sink is broken")
+
+
+@pytest.mark.parametrize("flush", FlushDiskType)
+@pytest.mark.parametrize("promptly", [False, True])
+def test_an_error_of_one_who_waits_for_a_message_touches_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, flush: FlushDiskType, promptly: bool
+) -> None:
+    async def work(store: MessageStore) -> None:
+        told: list[object] = []
+
+        def broken(refusal: StoreRefused | None) -> None:
+            raise RuntimeError("the callback is broken")
+
+        good = Sink()
+        waiters = [Waiter(RuntimeError("the waiter is broken")), Waiter()]
+        for waiter in waiters:
+            store.queue("orders", 0).waiting[waiter] = None
+        for turn in (1, 2):  # with SYNC_FLUSH one flush covers both
+            store.appender.call_when_stored(broken)
+            append(store, BrokenSink(), turn, promptly=promptly)
+            append(store, good, turn)
+            store.appender.call_when_stored(told.append)
+            store.appender.index("orders", (f"k{turn}",), store.log.position)
+            store.appender.commit()
+        replies = [*await good.next_write(), *await good.next_write()]
+        assert [reply.opaque for reply in replies] == [1, 2]
+        assert told == [None, None]
+        assert [waiter.woken for waiter in waiters] == [2, 2]
+        assert store.max_offset("orders", 0) == 4
+        assert store.queue("orders", 0) in store.checkpointer.dirty
+        assert store.key_index is not None and store.key_index.files
+
+    with_store(tmp_path, work, flush=flush)
+    with_store(tmp_path, all_there, flush=flush)
+    for what in ("sink", "callback", "waiter"):
+        assert f"the {what} is broken" in caplog.text
+
+
+async def all_there(store: MessageStore) -> None:
+    assert len(bodies(store, "orders", 0)) == 4
+
+
+def test_an_error_of_one_who_is_told_of_a_refusal_touches_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: MessageStore) -> None:
+        told: list[StoreRefused | None] = []
+
+        def broken(refusal: StoreRefused | None) -> None:
+            raise RuntimeError("the callback is broken")
+
+        good = Sink()
+        append(store, BrokenSink(), 1)
+        append(store, good, 2)
+        store.appender.call_when_stored(broken)
+        store.appender.call_when_stored(told.append)
+        with monkeypatch.context() as patch:
+            fill_disk(patch)
+            store.appender.commit()
+        (reply,) = await good.next_write()
+        assert (reply.opaque, reply.code) == (2, ResponseCode.SERVICE_NOT_AVAILABLE)
+        assert [refusal.code for refusal in told if refusal] == [reply.code]
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_a_message_that_cannot_be_put_together_leaves_nothing_behind(
+    tmp_path: Path, in_batch: bool
+) -> None:
+    """An error amid the work must not leave a record without an entry, nor shift those behind."""
+
+    async def work(store: MessageStore) -> None:
+        queue = store.queue("orders", 0)
+
+        def broken(*_: object) -> int:
+            raise RuntimeError("the extension is broken")
+
+        common: Any = {"sys_flag": 0, "born_timestamp": 1, "born_host": HOST, "reconsume_times": 0}
+        await put(store, "orders", 0, b"one")
+        store.appender.extend = broken
+        with pytest.raises(RuntimeError, match="the extension is broken"):
+            if in_batch:
+                messages = [(b"no", b"\0\0", 0, 0, ())] * 2
+                store.appender.append_batch(queue, messages, **common)
+            else:
+                store.appender.append(queue, b"no", b"\0\0", flag=0, **common)
+        store.appender.extend = None
+        await put(store, "orders", 0, b"two")
+        assert bodies(store, "orders", 0) == [b"one", b"two"]
+        assert store.max_physical_offset == 2 * (OVERHEAD + 3)
 
     with_store(tmp_path, work)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.store.checkpoint import Checkpoint
+from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.stores import (
@@ -410,3 +411,43 @@ def test_every_index_file_begun_since_the_last_checkpoint_is_synced(
         assert {str(file.path) for file in store.key_index.files} <= set(synced)
 
     with_store(tmp_path, work, items=8)
+
+
+def test_a_checkpoint_waits_for_what_the_index_had_no_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start after it would not index those messages again."""
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"one", properties=b"KEYS\x01k1", keys=("k1",))
+        await store.checkpointer.checkpoint()
+        before = store.checkpointer.safe_offset
+
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", full)
+            for number in range(2, 12):
+                try:
+                    await put(
+                        store,
+                        "orders",
+                        0,
+                        b"more",
+                        properties=b"KEYS\x01k%d" % number,
+                        keys=(f"k{number}",),
+                    )
+                except StoreRefused:
+                    break
+            await store.checkpointer.checkpoint()
+            assert store.checkpointer.safe_offset == before
+            crashed_copy(store, tmp_path / "b")
+        assert number < 11
+
+    async def reopened(store: MessageStore) -> None:
+        for number in range(store.max_offset("orders", 0)):
+            assert store.query_by_key("orders", f"k{number + 1}", 32, 0, 1 << 62)[2]
+
+    with_store(tmp_path / "a", work, items=4)
+    with_store(tmp_path / "b", reopened, items=4)

@@ -130,7 +130,10 @@ def test_entries_end_at_a_file_the_readable_end_and_the_minimum(tmp_path: Path) 
         fill(queue, 12)
         queue.readable = 11
         assert queue.entries(3, 100) == entry(3) + entry(4)
-        assert queue.entries(5, 100) == entry(5) + entry(6) + entry(7)  # the rest is in memory
+        in_both = b"".join(map(entry, range(5, 11)))  # 5 to 7 on disk, the rest in memory
+        assert queue.entries(5, 100) == in_both
+        assert queue.entries(5, 4) == in_both[:80]
+        assert queue.entries(5, 3) == in_both[:60]
         assert queue.entries(8, 2) == entry(8) + entry(9)
         assert queue.entries(8, 100) == entry(8) + entry(9) + entry(10)
         assert queue.entries(11, 1) == b""

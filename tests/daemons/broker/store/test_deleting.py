@@ -1,12 +1,22 @@
 """Topics deleted while messages are on their way to them."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
+from tests.daemons.broker.store.power import Machine
 from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    made = Machine(monkeypatch, tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
@@ -117,3 +127,84 @@ def test_deletions_are_forgotten_with_the_log_files_they_are_about(tmp_path: Pat
         assert (tmp_path / "deletions.json").read_bytes() == b'{"late":%d}' % end
 
     with_store(tmp_path, work)
+
+
+def test_a_topic_whose_deletion_cannot_be_noted_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start after a crash would put its old messages where those of a new one belong."""
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"old")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(OSError, match="No space left"):
+                store.delete_topic("gone")
+        assert bodies(store, "gone", 0) == [b"old"]
+        store.delete_topic("gone")
+        assert store.max_offset("gone", 0) == 0
+        await put(store, "gone", 0, b"new")
+        crashed_copy(store, tmp_path / "crashed")
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == [b"new"]
+
+    with_store(tmp_path / "store", work)
+    with_store(tmp_path / "crashed", reopened)
+
+
+def test_a_log_that_was_cut_is_not_written_to_before_the_deletions_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages put where deleted ones were would be taken for those by the next start."""
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"old" * 50)
+        store.delete_topic("gone")
+        crashed_copy(store, tmp_path / "crashed")
+
+    async def nothing(store: MessageStore) -> None:
+        raise AssertionError
+
+    async def reopened(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"new")
+
+    async def again(store: MessageStore) -> None:
+        assert bodies(store, "gone", 0) == [b"new"]
+
+    with_store(tmp_path / "store", work)
+    path = tmp_path / "crashed" / "commitlog" / f"{0:020d}"
+    path.write_bytes(bytes(4096))
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mq.daemons.broker.store.deletions.write_atomically", full)
+        with pytest.raises(OSError, match="No space left"):
+            with_store(tmp_path / "crashed", nothing)
+    with_store(tmp_path / "crashed", reopened)
+    (tmp_path / "crashed" / "abort").touch()
+    (tmp_path / "crashed" / "checkpoint").unlink()
+    with_store(tmp_path / "crashed", again)
+
+
+def test_a_deleted_topic_is_not_back_after_a_power_cut(tmp_path: Path, machine: Machine) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "gone", 0, b"old")
+        await put(store, "kept", 0, b"kept")
+        await store.checkpointer.checkpoint()
+        store.delete_topic("gone")
+        machine.lose_power(store.root, tmp_path / "b")
+
+    async def reopened(store: MessageStore) -> None:
+        assert store.queue_counts() == {"kept": 1}
+        assert not (store.root / "consumequeue" / "gone").exists()
+        assert bodies(store, "kept", 0) == [b"kept"]
+
+    with_store(tmp_path / "a", work)
+    assert (tmp_path / "b" / "consumequeue" / "gone").exists()
+    with_store(tmp_path / "b", reopened)
