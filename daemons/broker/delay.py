@@ -59,7 +59,10 @@ class DelayedMessages:
         if self.offsets == self._saved:
             return
         offsets = dict(self.offsets)
-        await self._aside.save()  # what the offsets have passed is somewhere
+        # What the offsets have passed is on the disk: where it belongs, or aside.
+        await self._aside.save()
+        if not await self._store.flusher.drain():
+            return  # an fsync has failed, which was told: after a restart they come once more
         await asyncio.to_thread(write_atomically, self._path, _encode(offsets))
         self._saved = offsets
 

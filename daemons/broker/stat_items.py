@@ -14,12 +14,17 @@ from typing import NamedTuple
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.queues import Queues
+from mq.protocol import names
 from mq.protocol.bodies import BrokerStatsData, BrokerStatsItem
 
 #: What was counted, and in how many calls.
 Total = tuple[int, int]
 #: The name of a figure, and what of: a topic, topic@group, topic@queue …
 Key = tuple[str, str]
+
+
+# What the broker writes there is about messages, and is none: Java counts it nowhere as a put.
+_INTERNAL_TOPICS = (names.REVIVE_TOPIC_PREFIX, names.TRANSACTION_OPERATION_TOPIC)
 
 
 class Window(NamedTuple):
@@ -139,6 +144,7 @@ def totals(
     """What the counters of a broker say, under the names of BrokerStatsManager."""
     detailed = config().enable_detail_stat
     found: dict[Key, Total] = {}
+    internal = 0
 
     def add(name: str, key: str, value: int, calls: int) -> None:
         old_value, old_calls = found.get((name, key), (0, 0))
@@ -148,6 +154,8 @@ def totals(
         if not queue.puts:
             continue
         add("TOPIC_PUT_NUMS", queue.topic, queue.puts, queue.puts)
+        if queue.topic.startswith(_INTERNAL_TOPICS):
+            internal += queue.puts
         add("TOPIC_PUT_SIZE", queue.topic, queue.put_bytes, queue.puts)
         if detailed:
             key = f"{queue.topic}@{queue.queue_id}"
@@ -170,7 +178,7 @@ def totals(
         add("SNDBCK_PUT_NUMS", f"{topic}@{group}", count, count)
     cluster = config().broker_cluster_name
     if stats.puts:
-        add("BROKER_PUT_NUMS", cluster, stats.puts, 0)
+        add("BROKER_PUT_NUMS", cluster, stats.puts - internal, 0)
     if stats.transferred:
         add("BROKER_GET_NUMS", cluster, stats.transferred, 0)
     return found

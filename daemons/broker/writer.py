@@ -135,14 +135,23 @@ class MessageWriter:
             elif make_timed(message, self._config(), now):
                 self.on_timed()
         if level > 0 and self.delays:
-            properties = message.properties
-            level = min(level, max(self.delays))
-            properties[PropertyKey.DELAY_LEVEL] = str(level)
-            properties[PropertyKey.REAL_TOPIC] = message.topic
-            properties[PropertyKey.REAL_QUEUE_ID] = str(message.queue_id)
-            message.topic = names.SCHEDULE_TOPIC
-            message.queue_id = level - 1
+            self._make_waiting(message, min(level, max(self.delays)))
         return self.put(message, on_stored)
+
+    def _make_waiting(self, message: StoredMessage, level: int) -> None:
+        properties = message.properties
+        added = {
+            PropertyKey.DELAY_LEVEL: str(level),
+            PropertyKey.REAL_TOPIC: message.topic,
+            PropertyKey.REAL_QUEUE_ID: str(message.queue_id),
+        }
+        # A retry comes at once rather than never. (Any other is refused for its sender to know.)
+        if message.topic.startswith(names.RETRY_PREFIX) and not _fits({**properties, **added}):
+            properties.pop(PropertyKey.DELAY_LEVEL, None)
+            return
+        properties.update(added)
+        message.topic = names.SCHEDULE_TOPIC
+        message.queue_id = level - 1
 
     def put(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
         """Append a message to the queue that it names; returns its physical offset.
@@ -216,6 +225,10 @@ def add_what_fits(properties: dict[str, str], added: Mapping[str, str]) -> None:
         if size + more <= MAX_LENGTH:
             properties[name] = value
             size += more
+
+
+def _fits(properties: dict[str, str]) -> bool:
+    return len(encode(properties).encode()) <= MAX_LENGTH
 
 
 def _properties_field(properties: dict[str, str]) -> bytes:

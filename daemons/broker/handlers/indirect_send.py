@@ -19,7 +19,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
 from mq.protocol import names
@@ -35,6 +35,7 @@ DEAD_LETTER_QUEUES = 1  # DLQ_NUMS_PER_GROUP
 # Versions from V3_4_9 on say in the request how often they want a message again.
 _VERSION_WITH_LIMIT = 121
 _FIRST_RETRY_LEVEL = 3
+_MOST_RECONSUMED = (1 << 31) - 1  # what a record holds
 
 
 class IndirectSends:
@@ -135,10 +136,12 @@ class IndirectSends:
         limit = int(fields.get("l") or config.retry_max_times)
         if message.reconsume_times < limit:
             return
-        topic = self._topic(names.dead_letter_topic(group), DEAD_LETTER_QUEUES)
+        # Whether it may be written is not asked, as in Java: it is the last place there is.
+        topic = self._topics.create_internal(names.dead_letter_topic(group), DEAD_LETTER_QUEUES)
         message.topic = topic.topic_name
         message.queue_id = random.randrange(DEAD_LETTER_QUEUES)
-        message.properties[PropertyKey.DELAY_LEVEL] = "0"
+        message.properties.pop(PropertyKey.DELAY_LEVEL, None)
+        add_what_fits(message.properties, {PropertyKey.DELAY_LEVEL: "0"})
 
     def send_back(self, command: Command, channel: Channel) -> None:
         """A consumer could not consume a message: it comes to its group again, or is buried.
@@ -159,24 +162,22 @@ class IndirectSends:
         flag = TopicSysFlag.UNIT_SUB if header.unit_mode else 0
         retry = self._topic(names.retry_topic(header.group), group.retry_queue_nums, flag)
         message = self._given(command, header, channel)
-        properties = message.properties
-        origin = properties.setdefault(PropertyKey.RETRY_TOPIC, message.topic)
-        if not properties.get(PropertyKey.ORIGIN_MESSAGE_ID):
-            properties[PropertyKey.ORIGIN_MESSAGE_ID] = message.offset_id
+        origin = message.properties.get(PropertyKey.RETRY_TOPIC) or message.topic
         limit = group.retry_max_times
         if command.version >= _VERSION_WITH_LIMIT and header.max_reconsume_times is not None:
             limit = header.max_reconsume_times
+        topic, queues = retry, group.retry_queue_nums
+        level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
         if message.reconsume_times >= limit or header.delay_level < 0:
-            topic = self._topic(names.dead_letter_topic(header.group), DEAD_LETTER_QUEUES)
-            queues, level = DEAD_LETTER_QUEUES, 0
-        else:
-            topic, queues = retry, group.retry_queue_nums
-            level = header.delay_level or _FIRST_RETRY_LEVEL + message.reconsume_times
-        properties[PropertyKey.DELAY_LEVEL] = str(level)
-        properties[PropertyKey.WAIT_STORE] = "false"
+            level = 0
+        if not _say_where_from(message, origin, level) or level == 0:
+            topic = self._topics.create_internal(
+                names.dead_letter_topic(header.group), DEAD_LETTER_QUEUES
+            )
+            queues = DEAD_LETTER_QUEUES
         message.topic = topic.topic_name
         message.queue_id = random.randrange(queues)
-        message.reconsume_times += 1
+        message.reconsume_times = min(message.reconsume_times + 1, _MOST_RECONSUMED)
 
         def stored(refusal: StoreRefused | None) -> None:
             if refusal is None:
@@ -226,3 +227,23 @@ class IndirectSends:
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
             )
         return topic
+
+
+def _say_where_from(message: StoredMessage, origin: str, level: int) -> bool:
+    """Set the properties of a message that was sent back, as far as there is room; False if there
+    is none for its topic, which consumers of a retry need."""
+    properties = message.properties
+    added = {
+        PropertyKey.RETRY_TOPIC: origin,
+        PropertyKey.ORIGIN_MESSAGE_ID: properties.get(PropertyKey.ORIGIN_MESSAGE_ID)
+        or message.offset_id,
+        PropertyKey.DELAY_LEVEL: str(level),
+        PropertyKey.WAIT_STORE: "false",
+    }
+    for name in added:
+        properties.pop(name, None)
+    add_what_fits(properties, added)
+    if PropertyKey.RETRY_TOPIC in properties:
+        return True
+    properties.pop(PropertyKey.DELAY_LEVEL, None)  # it is buried, and not delayed
+    return False

@@ -140,6 +140,8 @@ class SendHandlers:
             keys = keys_of(properties)
             promptly = properties.pop(PropertyKey.WAIT_STORE, "") == "false"
             properties_field = _field(f"{encode(properties)}\x02{self._cluster}")
+        elif queue.topic[0] == "%":
+            return self._send_indirectly(header, fields, queue, {}, body, sys_flag, channel)
         else:
             properties_field = self._no_properties
         appender = self._appender

@@ -98,8 +98,11 @@ class Timer:
         idle = unchanged and self.delivered == self._saved_delivered
         if idle and read_time - mark.read_time < _SAVE_IDLE_SECONDS * 1000:
             return
-        self._saved_delivered = self.delivered
-        await self._aside.save()  # what the timer has passed is somewhere
+        delivered = self.delivered
+        # What the timer has passed is on the disk: where it belongs, or aside.
+        await self._aside.save()
+        if not await self._store.flusher.drain():
+            return  # an fsync has failed, which was told: after a restart they come once more
 
         def sync() -> None:
             self._log.sync()
@@ -107,6 +110,7 @@ class Timer:
             mark.save(read_time, position, offset)
 
         await asyncio.to_thread(sync)
+        self._saved_delivered = delivered
         self._log.remove_older(2 * self._roll_window() / 1000)
 
     async def close(self) -> None:

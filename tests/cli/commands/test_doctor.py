@@ -11,6 +11,7 @@ from mq.client.send_back import send_back
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 from mq.testing import RunningBroker
+from tests.cli.pairs import running_pair
 from tests.cli.support import Finished, Mq
 from tests.interop.peers import free_port
 
@@ -177,3 +178,33 @@ def test_what_is_known_to_be_bad_counts_most(
 ) -> None:
     findings = [Finding("check", severity, "subject", "detail") for severity in severities]
     assert worst(findings) is expected
+
+
+def test_what_a_broker_could_not_handle_and_what_went_wrong_in_its_tasks_is_told(
+    tmp_path: Path,
+) -> None:
+    # What stands in the queue of a delay level says nothing of where it belongs.
+    with running_pair(store=tmp_path / "store") as pair:
+        broker = pair.broker
+        loop = next(iter(broker.tasks._tasks)).get_loop()
+
+        async def spoil() -> None:
+            broker.writer.put(StoredMessage("SCHEDULE_TOPIC_XXXX", b"x", {"TAGS": "no level"}))
+            broker.tasks.failed("statistics", ValueError("as the test wants it"))
+            broker.store.appender.commit()
+            async with asyncio.timeout(10):
+                while not broker.aside.counts:
+                    await broker.aside.save()
+                    await asyncio.sleep(0)
+
+        asyncio.run_coroutine_threadsafe(spoil(), loop).result(20)
+        mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": pair.name_server_address})
+        done = mq("doctor", "-o", "json")
+        assert done.status == 1
+        [aside] = found(done, "set-aside")
+        assert aside["severity"] == "warning"
+        assert aside["detail"] == "1 messages could not be handled and were set aside"
+        [task] = found(done, "task")
+        assert task["detail"] == (
+            "1 errors in background tasks, the last: statistics: ValueError: as the test wants it"
+        )

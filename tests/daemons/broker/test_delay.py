@@ -204,3 +204,21 @@ def test_what_cannot_be_sent_back_is_refused_with_its_cause(
             assert text in (reply.remark or "")
 
     asyncio.run(script())
+
+
+@pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "500"}])
+def test_what_has_come_is_on_the_disk_before_it_is_saved_that_it_has(
+    tmp_path: Path, properties: dict[str, str]
+) -> None:
+    async def script() -> None:
+        seldom = {"flushIntervalCommitLog": "3600000", "flushDelayOffsetInterval": "3600000"}
+        seldom |= {"timerFlushIntervalMs": "3600000"}
+        broker = broker_on(tmp_path, **seldom)
+        async with broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"one", properties)
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert broker.store.log.flushed <= message.physical_offset
+            await (broker.delayed if broker.timer is None else broker.timer).save()
+            assert broker.store.log.flushed > message.physical_offset
+
+    asyncio.run(script())

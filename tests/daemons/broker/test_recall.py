@@ -117,3 +117,22 @@ def test_a_broker_may_recall_nothing(tmp_path: Path, settings: dict[str, str], c
         assert (await recall(handle)).code == code
 
     run(tmp_path, script, **settings)
+
+
+def test_a_recall_further_off_than_the_roll_window_is_kept_until_its_message_is_due(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, session: Session, recall: Recall) -> None:
+        due = str(now() + 1700)
+        handles = []
+        for unique in ("U", "V"):
+            properties = {"TIMER_DELIVER_MS": due, "UNIQ_KEY": unique}
+            reply = await send(session, broker.address, unique.encode(), properties)
+            handles.append(reply.fields["recallHandle"])
+        await asyncio.sleep(0.25)  # in another slot than its message: they roll apart
+        assert (await recall(handles[0])).code == ResponseCode.SUCCESS
+        (message,) = await pull(session, broker.address, "Later", 1)
+        assert message.body == b"V"
+        assert broker.store.max_offset("Later", 1) == 1
+
+    run(tmp_path, script, timerPrecisionMs="100", timerRollWindowSlot="10")

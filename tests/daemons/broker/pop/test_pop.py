@@ -9,7 +9,9 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.message import decode_records
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
+from mq.protocol.message import StoredMessage, decode_records
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.broker.pop.consumers import (
     GROUP,
@@ -347,5 +349,30 @@ def test_nobody_may_send_to_the_revive_topic(tmp_path: Path) -> None:
         header |= {"f": "0", "g": "7", "h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
         reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, header, b"{}")
         assert reply.code == ResponseCode.NO_PERMISSION
+
+    run(tmp_path, script)
+
+
+def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_them(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        for _ in range(9 * 800 + 400):  # more than two pops look at
+            broker.writer.put(StoredMessage(TOPIC, b"", {"TAGS": "b"}))
+        broker.writer.put(StoredMessage(TOPIC, b"1", {"TAGS": "a"}))
+        broker.store.appender.commit()
+        header = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "initMode": "0"}
+        header |= {"maxMsgNums": "1", "invisibleTime": "60000", "pollTime": "0", "bornTime": "0"}
+        header |= {"exp": "a", "expType": "TAG"}
+        pops = [Command(RequestCode.POP_MESSAGE, header, opaque=n + 100) for n in range(3)]
+        # Read in one turn of the loop: none is stored before the next one pops.
+        peer.writer.write(b"".join(map(encode, pops)))
+        replies = sorted([await peer.receive() for _ in pops], key=lambda reply: reply.opaque)
+        found = [[m.body for m in decode_records(reply.body)] for reply in replies]
+        assert found == [[b"0"], [], [b"1"]]
+        end = broker.store.max_offset(TOPIC, 0)
+        assert broker.offsets.query(GROUP, TOPIC, 0) == end
+        assert await consumer.pop(exp="a", expType="TAG") == []
 
     run(tmp_path, script)

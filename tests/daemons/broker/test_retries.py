@@ -1,0 +1,128 @@
+"""Retries and dead letters that are out of the ordinary: full, without properties, to a topic that
+may not be written."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.daemons.broker.stat_items import MINUTE
+from mq.protocol.bodies import TopicConfig
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.properties import MAX_LENGTH, encode
+from tests.daemons.broker.pop.consumers import PopConsumer, fill
+from tests.daemons.broker.test_delay import broker_on, pull, send, send_back
+from tests.daemons.peer import Peer
+
+
+def full(room: int) -> dict[str, str]:
+    """Properties of a message that leave so many bytes, CLUSTER among them."""
+    taken = len(encode({"own": "", "CLUSTER": "DefaultCluster"}))
+    return {"own": "x" * (MAX_LENGTH - room - taken)}
+
+
+@pytest.mark.parametrize("room", [0, 5, 30, 70, 100, 140])
+def test_a_message_with_full_properties_that_is_sent_back_comes_again_or_is_buried(
+    tmp_path: Path, room: int
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            assert (await send(session, broker.address, b"bad", full(room))).code == 0
+            (message,) = await pull(session, broker.address, "Later", 1)
+            reply = await session.invoke(broker.address, send_back(message.physical_offset))
+            assert reply.code == ResponseCode.SUCCESS
+            topic = "%DLQ%G" if room < 18 else "%RETRY%G"  # RETRY_TOPIC is what consumers need
+            (again,) = await pull(session, broker.address, topic, 1)
+            assert (again.body, again.reconsume_times) == (b"bad", 1)
+            assert again.properties["own"] == message.properties["own"]
+            assert again.properties.get("RETRY_TOPIC", "Later") == "Later"
+            assert ("RETRY_TOPIC" in again.properties) == (topic == "%RETRY%G")
+
+    asyncio.run(script())
+
+
+@pytest.mark.parametrize("room", [0, 12, 25])
+def test_a_retry_with_full_properties_that_its_consumer_sends_is_not_delayed(
+    tmp_path: Path, room: int
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            properties = {"DELAY": "9", **full(room + len(encode({"DELAY": "9"})) + 1)}
+            fields = {"b": "%RETRY%G", "e": "0", "j": "1", "l": "3"}
+            reply = await send(session, broker.address, b"bad", properties, **fields)
+            assert reply.code == ResponseCode.SUCCESS
+            (again,) = await pull(session, broker.address, "%RETRY%G", 1)
+            assert again.body == b"bad"
+
+    asyncio.run(script())
+
+
+def test_a_retry_that_failed_too_often_is_buried_also_without_properties(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            fields = {"b": "%RETRY%G", "e": "0", "j": "3", "l": "3"}
+            reply = await send(session, broker.address, b"bad", {}, **fields)
+            assert reply.code == ResponseCode.SUCCESS
+            (dead,) = await pull(session, broker.address, "%DLQ%G", 1)
+            assert (dead.body, dead.reconsume_times) == (b"bad", 3)
+            assert broker.store.max_offset("%RETRY%G", 0) == 0
+
+    asyncio.run(script())
+
+
+def test_the_most_often_consumed_message_is_buried_when_it_is_sent_back(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"bad", {}, j="2147483647")
+            (message,) = await pull(session, broker.address, "Later", 1)
+            reply = await session.invoke(broker.address, send_back(message.physical_offset))
+            assert reply.code == ResponseCode.SUCCESS
+            (dead,) = await pull(session, broker.address, "%DLQ%G", 1)
+            assert dead.reconsume_times == 2147483647
+
+    asyncio.run(script())
+
+
+def test_dead_letters_are_taken_although_their_topic_may_only_be_read(tmp_path: Path) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"bad", {})
+            (message,) = await pull(session, broker.address, "Later", 1)
+            dead = TopicConfig(topic_name="%DLQ%G", read_queue_nums=1, write_queue_nums=1, perm=4)
+            broker.topics.update(dead)
+            back = send_back(message.physical_offset, delayLevel="-1")
+            assert (await session.invoke(broker.address, back)).code == ResponseCode.SUCCESS
+            fields = {"b": "%RETRY%G", "e": "0", "j": "3", "l": "3"}
+            reply = await send(session, broker.address, b"worse", {"TAGS": "t"}, **fields)
+            assert reply.code == ResponseCode.SUCCESS
+            found = await pull(session, broker.address, "%DLQ%G", 2)
+            assert [letter.body for letter in found] == [b"bad", b"worse"]
+            retry = TopicConfig(
+                topic_name="%RETRY%G", read_queue_nums=1, write_queue_nums=1, perm=4
+            )
+            broker.topics.update(retry)
+            assert (await session.invoke(broker.address, back)).code == ResponseCode.NO_PERMISSION
+
+    asyncio.run(script())
+
+
+def test_messages_of_users_are_counted_and_not_the_brokers_records_of_them(
+    tmp_path: Path,
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 5)
+            for popped in await consumer.pop():
+                assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
+            broker.figures.sample(MINUTE)
+            figure = broker.figures.view("BROKER_PUT_NUMS", "DefaultCluster")
+            assert figure is not None and figure.stats_minute is not None
+            assert figure.stats_minute.sum == 5
+            assert broker.stats.puts > 10  # what the store has put in all is another figure
+            command = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+            assert isinstance(command, Command)
+
+    asyncio.run(script())
