@@ -10,11 +10,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +121,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)  # of a process that was killed, with whatever mode
     try:
-        with open(temporary, "wb") as file:
+        with _open_as(temporary, path) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -138,10 +140,33 @@ def _write(path: Path, data: bytes) -> None:
         try:
             os.link(path, link)
         except OSError:  # a file system without hard links
-            link.write_bytes(path.read_bytes())
+            with _open_as(link, path) as file:
+                file.write(path.read_bytes())
         os.replace(link, backup)
     os.replace(temporary, path)
     _sync_directory(path.parent)
+
+
+def _open_as(new: Path, model: Path) -> BinaryIO:
+    """A new file to write, which only those may read who may read `model`, if that is there.
+
+    There may be secrets in it. Its owner it keeps where we may give files away.
+    """
+    try:
+        status = model.stat()
+    except FileNotFoundError:
+        return open(new, "xb")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    file = open(descriptor, "wb")
+    try:
+        if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+            with contextlib.suppress(PermissionError):
+                os.fchown(descriptor, status.st_uid, status.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
@@ -171,7 +196,9 @@ def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
 def _keep_broken(path: Path, data: bytes) -> None:
     broken = path.with_name(path.name + ".broken")
     try:
-        broken.write_bytes(data)
+        broken.unlink(missing_ok=True)
+        with _open_as(broken, path) as file:
+            file.write(data)
     except OSError as error:
         log.error("no copy of the damaged file in %s: %s", broken, error.strerror)
 

@@ -55,7 +55,8 @@ class TagExpression:
     def parse(cls, text: str | None) -> "TagExpression":
         """Read an expression; None, "" and "*" want all (FilterAPI.buildSubscriptionData).
 
-        An expression of blanks names no tag and so wants all, as in Java.
+        An expression of blanks names no tag and so wants all of what comes, as with Java's clients;
+        a broker sends nothing for it.
 
         Raises:
             ValueError: nothing but separators.

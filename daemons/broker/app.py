@@ -24,6 +24,7 @@ from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.limits import TopicSizes
 from mq.daemons.broker.locks import QueueLocks
+from mq.daemons.broker.moved_events import OffsetMovedEvents
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.service import PopService
 from mq.daemons.broker.protection import SlowConsumers
@@ -33,12 +34,14 @@ from mq.daemons.broker.requests import Requests
 from mq.daemons.broker.stat_items import StatItems, totals
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.checks import TransactionChecks
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.config import ConfigError
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
@@ -55,7 +58,8 @@ class Broker:
     """A broker in this process: `async with Broker(settings) as broker`.
 
     With `listenPort` 0 any free port is taken; `port` is the one that was. Raises OSError when it
-    cannot listen and a StoreError when its store cannot be opened.
+    cannot listen, a StoreError when its store cannot be opened, and ConfigError for settings that
+    it cannot keep to.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -67,6 +71,7 @@ class Broker:
         self.pulls: PullHandlers
         self.pop: PopService
         self.sends: SendTargets
+        self.moved_events: OffsetMovedEvents
         self.topic_sizes: TopicSizes
         self.access: AccessControl | None = None
         self.metrics_port = -1  # none
@@ -118,6 +123,7 @@ class Broker:
 
     async def _start(self, parts: AsyncExitStack) -> None:
         settings = self.settings
+        _check_role(settings.store.broker_role)
         self.access = self._access_control()
         self.tls = server_tls(settings.tls)
         self.memory = MemoryBudget(
@@ -187,6 +193,8 @@ class Broker:
         settings, store = self.settings, self.store
         self.consumers = Consumers()
         self.producers = Producers()
+        if self.access is not None:
+            self.producers.may_have = self.access.may_have
         self.locks = QueueLocks()
         self.transaction_checks = TransactionChecks(
             lambda: settings.broker,
@@ -295,3 +303,17 @@ class Broker:
         await self.pulls.close()
         await self.pop.close()
         await self.pop.save()
+
+
+def _check_role(role: BrokerRole) -> None:
+    """Raises ConfigError for a role that promises replication, which there is not yet."""
+    if role is BrokerRole.SYNC_MASTER:
+        raise ConfigError(
+            "brokerRole=SYNC_MASTER: this broker does not replicate yet, so a send would be "
+            "answered though no slave has the message; set brokerRole=ASYNC_MASTER"
+        )
+    if role is BrokerRole.SLAVE:
+        raise ConfigError(
+            "brokerRole=SLAVE: this broker does not replicate yet, so it would never get what its "
+            "master has; run a slave of RocketMQ, or set brokerRole=ASYNC_MASTER"
+        )

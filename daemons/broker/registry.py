@@ -28,13 +28,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A member of a group; `last_seen` is of `time.time`, in seconds."""
+    """A member of a group; `last_seen` is of `time.time`, in seconds.
+
+    `account` is the access key that its heartbeat was signed with, "" without access control.
+    """
 
     channel: Channel
     client_id: str
     language: int
     version: int
     last_seen: float
+    account: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -183,8 +187,10 @@ class Producers:
         self._clock = clock
         self.groups: dict[str, dict[Channel, Client]] = {}
         self._groups_of: dict[Channel, set[str]] = {}
-        self._channels: dict[str, Channel] = {}  # by client id
+        self._clients: dict[str, Client] = {}  # by client id
         self._turn = 0
+        # Whether a client may have a message that is for a topic.
+        self.may_have: Callable[[Client, str], bool] = lambda client, topic: True
 
     def register(self, group: str, client: Client) -> None:
         """Take in that a heartbeat names a group."""
@@ -193,7 +199,19 @@ class Producers:
             log.info("producer group %s: new member %s", group, client.client_id)
         clients[client.channel] = client
         self._groups_of.setdefault(client.channel, set()).add(group)
-        self._channels[client.client_id] = client.channel
+        owner = self._clients.get(client.client_id)
+        if owner is None or owner.channel.closed or owner.account == client.account:
+            self._clients[client.client_id] = client
+        else:
+            # It would get the replies to the other's requests. Who is there keeps the id.
+            log.warning(
+                "%s says it is client %s, as another account's connection %s does: it gets no "
+                "replies",
+                client.channel.remote,
+                client.client_id,
+                owner.channel.remote,
+                extra={"peer": client.channel.remote_address[0]},
+            )
 
     def unregister(self, group: str, channel: Channel) -> None:
         """A member leaves one group."""
@@ -225,21 +243,28 @@ class Producers:
                 client.channel.close()
             self._drop_if_empty(group)
 
-    def any_channel(self, group: str) -> Channel | None:
-        """A live connection of a group, of its members in turn; for a transaction check."""
-        channels = [c for c in self.groups.get(group, {}) if not c.closed]
-        if not channels:
-            return None
+    def any_channel(self, group: str, topic: str) -> Channel | None:
+        """A live connection of a group, of its members in turn; for a transaction check.
+
+        Only of a member that may have what is for `topic`: anybody can say that he is of a group.
+        """
+        clients = [c for c in self.groups.get(group, {}).values() if not c.channel.closed]
         self._turn += 1
-        return channels[self._turn % len(channels)]
+        for place in range(len(clients)):
+            client = clients[(self._turn + place) % len(clients)]
+            if self.may_have(client, topic):
+                return client.channel
+        return None
 
     def find(self, client_id: str) -> Channel | None:
         """The connection of a client, for a reply to it."""
-        return self._channels.get(client_id)
+        client = self._clients.get(client_id)
+        return None if client is None else client.channel
 
     def _forget(self, client: Client) -> None:
-        if self._channels.get(client.client_id) is client.channel:
-            del self._channels[client.client_id]
+        owner = self._clients.get(client.client_id)
+        if owner is not None and owner.channel is client.channel:
+            del self._clients[client.client_id]
 
     def members(self) -> Iterator[tuple[str, Client]]:
         """Every group and member."""

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from mq.daemons.broker.acl.access import account_of
 from mq.daemons.broker.handlers import (
     access,
     cleaning,
@@ -23,6 +24,7 @@ from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.reply import ReplyHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
 from mq.daemons.broker.limits import RATE_SETTING, SendRates, TopicSizes
+from mq.daemons.broker.moved_events import OffsetMovedEvents
 from mq.daemons.broker.pop.service import PopService
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.dispatch import Handler, merge
@@ -53,6 +55,10 @@ class Requests:
         broker.sends = self._targets
         self._targets.over_limit = broker.topic_sizes.refused
         broker.pulls = self._pull_handlers()
+        broker.moved_events = OffsetMovedEvents(
+            broker.writer, lambda: settings.broker.broker_name, broker.transactions.host
+        )
+        broker.pulls.on_moved = broker.moved_events.moved
         settings.on_change.append(lambda _: broker.pulls.configure())
         broker.pop = self._pop_service()
 
@@ -64,7 +70,8 @@ class Requests:
         broker.listener.serve(
             merge(admin, broker.pulls.handlers(), broker.pop.handlers()), broker.pulls.direct()
         )
-        broker.listener.serve(self._indirect.handlers())
+        for listener in (broker.listener, broker.fast_listener):
+            listener.serve(self._indirect.handlers())
         broker.fast_listener.serve(admin)
         self._serve_sends()
         broker.settings.on_change.append(
@@ -150,6 +157,8 @@ class Requests:
             cleaning.handlers(topics, store),
             client.handlers(
                 *(consumers, producers, filters, groups, topics),
+                lambda: settings.broker,
+                account_of,
                 lambda: settings.operation.heartbeat_max_groups,
             ),
             config.handlers(

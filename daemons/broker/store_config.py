@@ -197,7 +197,9 @@ class MessageStoreConfig(Section):
         256 * MIB, "a slave further behind does not count", unit="bytes", effect=False
     )
     broker_role: BrokerRole = setting(  # noqa: RUF009 - a StrEnum does not change
-        BrokerRole.ASYNC_MASTER, "ASYNC_MASTER, SYNC_MASTER or SLAVE", important=True
+        BrokerRole.ASYNC_MASTER,
+        "ASYNC_MASTER; SYNC_MASTER and SLAVE are refused: this broker does not replicate yet",
+        important=True,
     )
     flush_disk_type: FlushDiskType = setting(  # noqa: RUF009
         FlushDiskType.ASYNC_FLUSH,

@@ -1,5 +1,6 @@
 import errno
 import os
+import stat
 from pathlib import Path
 
 import orjson
@@ -82,3 +83,28 @@ def test_nothing_readable_starts_empty(tmp_path: Path) -> None:
 def test_a_folder_in_the_place_of_the_file_starts_empty(tmp_path: Path) -> None:
     (tmp_path / "topics.json").mkdir()
     assert read_with_backup(tmp_path / "topics.json", orjson.loads) is None
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_file_that_others_may_not_read_stays_so(
+    tmp_path: Path, mode: int, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", _no_links)
+    path = tmp_path / "broker.conf"
+    path.write_bytes(b"tlsKeyPassword=1")
+    path.chmod(mode)
+    leftover = tmp_path / "broker.conf.tmp"
+    leftover.write_bytes(b"of a process that was killed")
+    leftover.chmod(0o644)
+    for content in (b"2", b"3"):
+        write_atomically(path, content)
+    path.write_bytes(b"torn")
+    assert read_with_backup(path, orjson.loads) == 2
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("broker.conf", "broker.conf.bak", "broker.conf.broken"), mode)
+
+
+def _no_links(*_: object) -> None:
+    raise OSError(errno.EPERM, "Operation not permitted")

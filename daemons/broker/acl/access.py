@@ -18,6 +18,7 @@ from mq.daemons.broker.acl.addresses import parts_of
 from mq.daemons.broker.acl.errors import AclError
 from mq.daemons.broker.acl.files import AclFiles, Rules, load
 from mq.daemons.broker.acl.needs import ADMIN_CODES, Need, needs, needs_direct
+from mq.daemons.broker.registry import Client
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Refused
 from mq.daemons.listener import Channel
@@ -171,6 +172,21 @@ class AccessControl:
             self.refused += 1
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
 
+    def may_have(self, client: Client, topic: str) -> bool:
+        """Whether a producer may be handed what it, or another of its group, sent to a topic."""
+        parts = parts_of(client.channel.remote_address[0])
+        if any(matches(parts) for matches in self.rules.global_matchers):
+            return True
+        account = self.rules.accounts.get(client.account)
+        if account is None:
+            return False
+        try:
+            if not account.matches(parts):
+                account.check(topic, PUB)
+        except AclError:
+            return False
+        return True
+
     # the files ----------------------------------------------------------------------------------
 
     def reload(self) -> None:
@@ -257,6 +273,11 @@ class AccessControl:
     def _write(self, path: Path, data: dict[str, Any]) -> None:
         self.files.write(path, data)
         self.reload()
+
+
+def account_of(command: Command) -> str:
+    """The access key of a request that has passed the guard; "" if it has none."""
+    return command.fields.get(ACCESS_KEY, "")
 
 
 def _check_needs(account: Account, needed: Iterable[Need]) -> None:

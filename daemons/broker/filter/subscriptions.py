@@ -21,6 +21,9 @@ from mq.protocol.tags import TagExpression
 Expression = TagExpression | PropertyExpression
 
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
+# Of an expression of blanks: its consumer keeps every message, but Java's broker finds none for it
+# (ExpressionMessageFilter.isMatchedByConsumeQueue). A tags code has 32 bits: this is none.
+_NO_CODES = frozenset((1 << 62,))
 # Expressions remembered; beyond it all are forgotten and read again.
 _MOST_REMEMBERED = 10_000
 # Longer ones are read again each time: peers can make up as many as they like.
@@ -108,6 +111,8 @@ class Subscriptions:
             except ValueError as error:
                 code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
                 raise Refused(code, _parse_failed(error)) from None
+            if not expression.tags:
+                expression.codes = _NO_CODES
             if len(text) <= _LONGEST_REMEMBERED:
                 if len(self._expressions) >= _MOST_REMEMBERED:
                     self._expressions.clear()

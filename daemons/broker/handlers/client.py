@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
+from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import check_supported, read_or_refuse
 from mq.daemons.broker.filter.table import ConsumerFilters, is_tag_type
 from mq.daemons.broker.groups import Groups
@@ -48,10 +49,18 @@ def handlers(
     filters: ConsumerFilters,
     groups: Groups,
     topics: Topics,
+    config: Callable[[], BrokerConfig],
+    account_of: Callable[[Command], str] = lambda command: "",
     most_groups: Callable[[], int] = lambda: 0,
 ) -> dict[int, Handler]:
-    """The table of this subject. ``most_groups`` gives how many a heartbeat may name; 0: any."""
-    about = ClientHandlers(consumers, producers, filters, groups, topics, most_groups)
+    """The table of this subject.
+
+    `account_of` says whose account signed a request; ``most_groups`` gives how many a heartbeat
+    may name; 0: any.
+    """
+    about = ClientHandlers(
+        *(consumers, producers, filters, groups, topics), config, account_of, most_groups
+    )
     return {
         RequestCode.HEART_BEAT: about.heartbeat,
         RequestCode.UNREGISTER_CLIENT: about.unregister,
@@ -70,6 +79,8 @@ class ClientHandlers:
         filters: ConsumerFilters,
         groups: Groups,
         topics: Topics,
+        config: Callable[[], BrokerConfig],
+        account_of: Callable[[Command], str],
         most_groups: Callable[[], int],
     ) -> None:
         self._consumers = consumers
@@ -77,6 +88,8 @@ class ClientHandlers:
         self._filters = filters
         self._groups = groups
         self._topics = topics
+        self._config = config
+        self._account_of = account_of
         self._most_groups = most_groups
         self._large = asyncio.Lock()
         self._to_notify: dict[str, ConsumerGroup] = {}
@@ -111,7 +124,14 @@ class ClientHandlers:
         """Take in a heartbeat, one group for each step of the iterator. Raises Refused."""
         if not told.client_id:
             raise RemoteProtocolError("HeartbeatData: clientID is missing")
-        client = Client(channel, told.client_id, command.language, command.version, time.time())
+        client = Client(
+            channel,
+            told.client_id,
+            command.language,
+            command.version,
+            time.time(),
+            self._account_of(command),
+        )
         consumer_groups = [(_group(d.group_name), d) for d in told.consumer_data_set]
         producer_groups = [_group(d.group_name) for d in told.producer_data_set]
         most, count = self._most_groups(), len(consumer_groups) + len(producer_groups)
@@ -172,6 +192,8 @@ class ClientHandlers:
     def _notify(self, changed: ConsumerGroup) -> None:
         if not changed.clients:
             self._filters.unregister(changed.name)
+        if not self._config().notify_consumer_ids_changed_enable:
+            return
         config = self._groups.table.get(changed.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             if not self._to_notify:

@@ -31,6 +31,7 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
 from mq.daemons.listener import Channel
 from mq.protocol import names
+from mq.protocol.bodies import MessageModel, SubscriptionGroupConfig
 from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
@@ -46,6 +47,7 @@ _REMARKS = {
 _PREFIX = struct.Struct(">II")
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
+_SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 _REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
 
 # What a second look at a pull that was held needs of its header.
@@ -78,6 +80,7 @@ class PullHandlers:
         self._store_config = store_config
         self._topics = topics
         self._groups = groups
+        self._consumers = consumers
         self._offsets = offsets
         self._store = store
         self._stats = stats
@@ -90,6 +93,8 @@ class PullHandlers:
         self.subscriptions = Subscriptions(consumers, filters, store, self._warm_bytes)
         self._expression = self.subscriptions.expression
         self._find = MessageFinder(store, store_config, self._warm_bytes).find
+        # Called with group, topic, queue id, the offset asked for and the one to go on at.
+        self.on_moved: Callable[[str, str, int, int, int], None] = lambda *_: None
         topics.on_change.append(lambda _: self._queues.clear())
 
     def direct(self) -> dict[int, DirectHandler]:
@@ -143,6 +148,9 @@ class PullHandlers:
             raise TypeError("opaque is not an integer")
         topic = fields["topic"]
         group = fields["consumerGroup"]
+        known = self._groups.table.get(group)
+        if known is None or not known.consume_enable:
+            known = self._check_group(group)
         queue = self._queues.get((topic, fields["queueId"])) or self._find_queue(
             topic, fields["queueId"], channel
         )
@@ -150,9 +158,8 @@ class PullHandlers:
         maximum = int(fields["maxMsgNums"])
         sys_flag = int(fields["sysFlag"])
         committed = _long(fields["commitOffset"]) if sys_flag & _COMMIT else 0
-        known = self._groups.table.get(group)
-        if known is None or not known.consume_enable:
-            self._check_group(group)
+        if not known.consume_broadcast_enable and not sys_flag & _SUBSCRIPTION:
+            self._check_broadcast(group)
         expression = self._expression(fields, sys_flag, group, topic)
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
         try:
@@ -161,6 +168,8 @@ class PullHandlers:
             self._in_thread(self._pull_once_there(absent, header, channel, may_hold))
             return
         code, next_offset, ranges, count, _ = found
+        if code == MOVED:
+            self.on_moved(group, topic, queue.queue_id, offset, next_offset)
         # Behind a gap in the queue there is something: only at the end is it worth waiting.
         waits = code == NOT_FOUND and next_offset == offset
         if waits and may_hold and sys_flag & _SUSPEND and self._may_wait(header, channel):
@@ -215,6 +224,14 @@ class PullHandlers:
             code, slices, count, size = RETRY, [], 0, 0
         self._answer(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size, ranges)
+        if code == RETRY:
+            self._look_how_far(counter, queue, next_offset)
+
+    def _look_how_far(self, counter: GroupCounter, queue: ConsumeQueue, next_offset: int) -> None:
+        """A pull of which nothing fitted has read as far behind as one that found something."""
+        entry = queue.entry(next_offset - 1)
+        if entry is not None:
+            counter.behind = max(0, self._log.written - entry[0] - entry[1])
 
     def _slices(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
         """The records as slices of the mapped log; None if one is not there any more."""
@@ -276,11 +293,7 @@ class PullHandlers:
         return asked_bytes(asked, ordinary, config.max_transfer_bytes_on_bulk_pull)
 
     def _find_queue(self, topic: str, queue_text: str, channel: Channel) -> ConsumeQueue:
-        if not self._config().broker_permission & Permission.READ:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config().broker_ip1}] pulling message is forbidden",
-            )
+        self._check_broker()
         config = self._topics.get(topic)
         if config is None and not names.is_internal_topic(topic):
             raise Refused(
@@ -305,7 +318,15 @@ class PullHandlers:
             self._queues[topic, queue_text] = queue
         return queue
 
-    def _check_group(self, group: str) -> None:
+    def _check_broker(self) -> None:
+        if not self._config().broker_permission & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{self._config().broker_ip1}] pulling message is forbidden",
+            )
+
+    def _check_group(self, group: str) -> SubscriptionGroupConfig:
+        self._check_broker()
         config = self._groups.find(group)
         if config is None:
             raise Refused(
@@ -314,6 +335,16 @@ class PullHandlers:
             )
         if not config.consume_enable:
             raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        return config
+
+    def _check_broadcast(self, group: str) -> None:
+        """For a group that may not broadcast (PullMessageProcessor)."""
+        members = self._consumers.groups.get(group)
+        if members is not None and members.message_model is MessageModel.BROADCASTING:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group}] can not consume by broadcast way",
+            )
 
     def _hold(
         self,
@@ -358,12 +389,19 @@ class PullHandlers:
     async def _pull_once_there(
         self, absent: NotInMemory, header: dict[str, object], channel: Channel, may_hold: bool
     ) -> None:
+        began = time.monotonic()
         channel.owe(COST)
         try:
             await self._residency.bring_in(absent)
         finally:
             channel.owe(-COST)
         if not channel.closed:
+            fields = header["extFields"]
+            assert isinstance(fields, dict)
+            counter = self._stats.group(
+                fields["topic"], fields["consumerGroup"], int(fields["queueId"])
+            )
+            counter.waited += int((time.monotonic() - began) * 1000)
             self._pull_late(header, channel, may_hold)
 
     def _read_cold(

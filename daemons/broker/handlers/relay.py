@@ -19,7 +19,7 @@ from mq.protocol.bodies import (
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode, version_name
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers.group import (
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 CALL_SECONDS = 10.0  # Broker2Client.callClient
 STATUS_SECONDS = 5.0  # Broker2Client.getConsumeStatus
 TO_THE_END = -1  # a timestamp
+_VERSION_3_0_7_SNAPSHOT = 28
 
 
 def handlers(
@@ -135,6 +136,7 @@ class RelayHandlers:
         for_c = command.language == LanguageCode.CPP
         body = (_body_for_c(table) if for_c else ResetOffsetBody(offset_table=table)).encode()
         for client in group.clients.values():
+            _check_version(client)  # as in Java, after those before it have been told
             if not client.channel.closed:
                 client.channel.notify(
                     Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, passed, body)
@@ -178,9 +180,22 @@ class RelayHandlers:
                 f"No Any Consumer online in the consumer group: [{header.group}]",
             )
         wanted = header.client_addr
-        clients = [c for c in group.clients.values() if not wanted or c.client_id == wanted]
+        clients = []
+        for client in group.clients.values():
+            _check_version(client)
+            if not wanted or client.client_id == wanted:
+                clients.append(client)
         body = GetConsumerStatusBody(consumer_table=await _statuses(clients, header))
         return command.reply(body=body.encode())
+
+
+def _check_version(client: Client) -> None:
+    """Raises Refused for a client that does not know what it would be asked (Broker2Client)."""
+    if client.version < _VERSION_3_0_7_SNAPSHOT:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"the client does not support this feature. version={version_name(client.version)}",
+        )
 
 
 async def _statuses(

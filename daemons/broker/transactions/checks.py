@@ -227,7 +227,8 @@ class TransactionChecks:
     def _ask(self, half: StoredMessage) -> None:
         """Send a half as its consumers would see it to one of its producers."""
         group = half.properties.get(PropertyKey.PRODUCER_GROUP, "")
-        channel = self._producers.any_channel(group)
+        topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
+        channel = self._producers.any_channel(group, topic)
         if channel is None:
             log.warning(
                 "producer group %s has open transactions, but no member here to be asked",

@@ -91,7 +91,14 @@ class Harness:
         )
         tables = merge(
             sends.handlers(),
-            client.handlers(self.consumers, self.producers, self.filters, self.groups, self.topics),
+            client.handlers(
+                self.consumers,
+                self.producers,
+                self.filters,
+                self.groups,
+                self.topics,
+                lambda: self.settings.broker,
+            ),
             lock.handlers(self.locks),
             offset.handlers(lambda: self.settings.store, self.offsets, delayed, self.store),
             topic.handlers(self.settings, self.topics, self.offsets, self.store, self._announced),

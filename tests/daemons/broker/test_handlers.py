@@ -151,6 +151,19 @@ def test_nobody_is_told_while_nothing_changes_or_the_group_does_not_want_it(
     serve(tmp_path, script)
 
 
+def test_a_broker_that_shall_not_tell_anybody_does_not(tmp_path: Path) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        await beat(peer, "c1", "T")
+        assert await consumer_ids(peer) == ["c1"]
+        assert not peer.pushed
+        update = b"notifyConsumerIdsChangedEnable=true\n"
+        await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, None, update)
+        await beat(peer, "c1", "T", "U", version=2)
+        assert (await peer.pushed_command()).code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+    serve(tmp_path, script, notifyConsumerIdsChangedEnable="false")
+
+
 def test_silent_clients_expire(tmp_path: Path) -> None:
     async def script(broker: Harness, peer: Peer) -> None:
         async with Peer(broker.port) as other:

@@ -14,7 +14,7 @@ from mq.protocol.bodies import (
     ResetOffsetBody,
     ResetOffsetBodyForC,
 )
-from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
+from mq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import decode_record
 from tests.daemons.broker.harness import Harness, create_topic, send, serve
@@ -23,11 +23,12 @@ from tests.daemons.peer import Peer
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-async def join(peer: Peer, client_id: str) -> None:
+async def join(peer: Peer, client_id: str, version: int = CURRENT_VERSION) -> None:
     body = HeartbeatData(
         client_id=client_id, consumer_data_set=[ConsumerData(group_name="g")]
     ).encode()
-    assert (await peer.ask(RequestCode.HEART_BEAT, None, body)).code == ResponseCode.SUCCESS
+    reply = await peer.ask(RequestCode.HEART_BEAT, None, body, version=version)
+    assert reply.code == ResponseCode.SUCCESS
 
 
 async def next_of(peer: Peer, code: int) -> Command:
@@ -190,5 +191,25 @@ def test_consumers_say_how_far_they_are(tmp_path: Path, monkeypatch: pytest.Monk
 
             reply = await while_asking(peer.ask(code, fields), answer())
             assert GetConsumerStatusBody.decode(reply.body).consumer_table == {"c1": {QUEUE: 7}}
+
+    serve(tmp_path, script)
+
+
+@pytest.mark.parametrize(("version", "refused"), [(27, True), (28, False)])
+def test_a_consumer_before_3_0_7_is_not_asked_what_it_does_not_know(
+    tmp_path: Path, version: int, refused: bool
+) -> None:
+    text = "the client does not support this feature. version=V3_0_6"
+
+    async def script(broker: Harness, peer: Peer) -> None:
+        await create_topic(peer, "T", 1)
+        broker.offsets.commit("g", "T", 0, 0)
+        async with Peer(broker.port) as consumer:
+            await join(consumer, "old", version)
+            reply = await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)
+            assert (reply.code, reply.remark) == ((1, text) if refused else (0, None))
+            fields = {"topic": "T", "group": "g", "clientAddr": "another"}
+            reply = await peer.ask(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields)
+            assert (reply.code, reply.remark) == ((1, text) if refused else (0, None))
 
     serve(tmp_path, script)

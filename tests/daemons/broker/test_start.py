@@ -5,6 +5,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from mq.daemons.broker.store.message_store import MessageStore
 from tests.daemons.broker.store.stores import put, with_store
 
@@ -45,3 +47,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     status, line = start(tmp_path / "file" / "store")
     assert status == 71
     assert f"{tmp_path}/file/store: Not a directory" in line
+
+
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "SLAVE"])
+def test_a_role_that_promises_replication_is_refused(tmp_path: Path, role: str) -> None:
+    status, line = start(tmp_path, {"brokerRole": role, "brokerId": "1"})
+    assert status == 78
+    assert f"brokerRole={role}: this broker does not replicate yet" in line
+    assert "set brokerRole=ASYNC_MASTER" in line
+    assert not list(tmp_path.iterdir())

@@ -8,8 +8,10 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import LanguageCode
+from mq.protocol.codes import RequestCode as Code
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
+from mq.protocol.headers import HEADERS
 from mq.protocol.headers.schema import Header
 from tests.daemons.broker.acl.accounts import home, signed
 from tests.daemons.peer import Peer
@@ -120,3 +122,39 @@ def pull_fields(topic: str, group: str, queue_id: int = 0, offset: int = 0) -> d
         **{"queueOffset": str(offset), "maxMsgNums": "32", "commitOffset": "0", "subVersion": "1"},
         **{"suspendTimeoutMillis": "0", "subscription": "*", "expressionType": "TAG"},
     }
+
+
+# What a request of the account `mine` has in its fields and in its body.
+OWN = {"topic": "mine", "b": "mine", "consumerGroup": "mine_group", "group": "mine_group"}
+USUAL = {"maxMsgNums": "8", "maxNum": "8", "count": "8", "sysFlag": "4", "subscription": "*"}
+USUAL |= {
+    "endTimestamp": str(1 << 62),
+    "invisibleTime": "1000",
+    "key": "K",
+    "defaultTopic": "TBW102",
+}
+USUAL |= {"c": "TBW102", "d": "2", "defaultTopicQueueNums": "2", "commitOffset": "5"}
+BODIES = {
+    Code.HEART_BEAT: {
+        "clientID": "c",
+        "consumerDataSet": [{"groupName": "mine_group", "subscriptionDataSet": []}],
+        "producerDataSet": [],
+    },
+    Code.LOCK_BATCH_MQ: {
+        **{"consumerGroup": "mine_group", "clientId": "c"},
+        "mqSet": [{"topic": "mine", "brokerName": "b", "queueId": 0}],
+    },
+    Code.UNLOCK_BATCH_MQ: {"consumerGroup": "mine_group", "clientId": "c", "mqSet": []},
+    Code.QUERY_ASSIGNMENT: {"topic": "mine", "consumerGroup": "mine_group", "clientId": "c"},
+    Code.BATCH_ACK_MESSAGE: {"acks": [{"t": "mine", "c": "mine_group", "r": "0"}]},
+}
+
+
+def base(code: int) -> dict[str, str]:
+    """The fields of a request of one's own."""
+    schema = HEADERS.get(Code(code))
+    if schema is None:
+        return {}
+    wires = [field.wire for field in schema.FIELDS if field.required or field.wire in OWN]
+    usual = USUAL if "defaultTopic" not in wires else {**USUAL, "sysFlag": "0"}
+    return {wire: OWN.get(wire) or usual.get(wire, "0") for wire in wires}

@@ -13,13 +13,14 @@ import mq.daemons.broker.handlers as handlers
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode as Code
 from mq.protocol.codes import ResponseCode
-from mq.protocol.headers import HEADERS
 from tests.daemons.broker.acl.accounts import signed
 from tests.daemons.broker.acl.guarded import (
     ADMIN,
+    BODIES,
     MINE,
     THEIRS,
     SigningPeer,
+    base,
     pull_fields,
     send_fields,
     serve,
@@ -28,43 +29,10 @@ from tests.daemons.broker.acl.guarded import (
 HIDDEN = b"hidden-message"
 # The same thing in the two spellings that headers have for it.
 SPELLINGS = (("topic", "b"), ("consumerGroup", "group"), ("producerGroup", "a"), ("queueId", "e"))
-OWN = {"topic": "mine", "b": "mine", "consumerGroup": "mine_group", "group": "mine_group"}
 FOREIGN = {"topic": "secret", "b": "secret", "consumerGroup": "secret_group"}
 FOREIGN |= {"group": "secret_group", "queueId": "1", "e": "1"}
-USUAL = {"maxMsgNums": "8", "maxNum": "8", "count": "8", "sysFlag": "4", "subscription": "*"}
-USUAL |= {
-    "endTimestamp": str(1 << 62),
-    "invisibleTime": "1000",
-    "key": "K",
-    "defaultTopic": "TBW102",
-}
-USUAL |= {"c": "TBW102", "d": "2", "defaultTopicQueueNums": "2", "commitOffset": "5"}
-BODIES = {
-    Code.HEART_BEAT: {
-        "clientID": "c",
-        "consumerDataSet": [{"groupName": "mine_group", "subscriptionDataSet": []}],
-        "producerDataSet": [],
-    },
-    Code.LOCK_BATCH_MQ: {
-        **{"consumerGroup": "mine_group", "clientId": "c"},
-        "mqSet": [{"topic": "mine", "brokerName": "b", "queueId": 0}],
-    },
-    Code.UNLOCK_BATCH_MQ: {"consumerGroup": "mine_group", "clientId": "c", "mqSet": []},
-    Code.QUERY_ASSIGNMENT: {"topic": "mine", "consumerGroup": "mine_group", "clientId": "c"},
-    Code.BATCH_ACK_MESSAGE: {"acks": [{"t": "mine", "c": "mine_group", "r": "0"}]},
-}
 
 Pairs = list[tuple[str, str]]
-
-
-def base(code: int) -> dict[str, str]:
-    """The fields of a request of one's own."""
-    schema = HEADERS.get(Code(code))
-    if schema is None:
-        return {}
-    wires = [field.wire for field in schema.FIELDS if field.required or field.wire in OWN]
-    usual = USUAL if "defaultTopic" not in wires else {**USUAL, "sysFlag": "0"}
-    return {wire: OWN.get(wire) or usual.get(wire, "0") for wire in wires}
 
 
 def doubled(code: int) -> Iterator[Pairs]:

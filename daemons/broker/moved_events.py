@@ -1,0 +1,81 @@
+"""OFFSET_MOVED_EVENT: that a group asked for an offset which is not there, for those who watch.
+
+mqadmin's startMonitoring consumes the topic (PullMessageProcessor.generateOffsetMovedEvent).
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.writer import MessageWriter
+from mq.protocol import names
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.bodies.consume import OffsetMovedEvent
+from mq.protocol.message import StoredMessage
+from mq.protocol.properties import PropertyKey
+
+log = logging.getLogger(__name__)
+
+# Java writes one for each such pull. Whoever asks for what is not there again and again would have
+# us write as fast as he can ask: what is more than this is counted only. A group that is reset or
+# whose messages were deleted makes one for each of its queues.
+MOST_A_SECOND = 100
+
+
+class OffsetMovedEvents:
+    """Writes the events. `host` is the broker's own address; `broker_name` gives its name."""
+
+    def __init__(
+        self,
+        writer: MessageWriter,
+        broker_name: Callable[[], str],
+        host: tuple[str, int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer = writer
+        self._broker_name = broker_name
+        self._host = host
+        self._clock = clock
+        self._second = 0
+        self._in_second = 0
+        self.dropped = 0
+
+    def moved(self, group: str, topic: str, queue_id: int, asked: int, given: int) -> None:
+        """A group asked a queue for an offset and is told to go on at another one."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._in_second = second, 0
+        self._in_second += 1
+        if self._in_second > MOST_A_SECOND:
+            self.dropped += 1
+            return
+        event = OffsetMovedEvent(
+            consumer_group=group,
+            message_queue=MessageQueue(topic, self._broker_name(), queue_id),
+            offset_request=asked,
+            offset_new=given,
+        )
+        message = StoredMessage(
+            names.OFFSET_MOVED_EVENT,
+            event.encode(),
+            {
+                PropertyKey.KEYS: group,
+                PropertyKey.TAGS: group,
+                PropertyKey.DELAY_LEVEL: "0",
+            },
+            queue_id=0,
+            born_timestamp=time.time_ns() // 1_000_000,
+            born_host=self._host,
+        )
+        try:
+            self._writer.put(message)
+        except StoreRefused as refusal:
+            log.warning(
+                "that group %s was moved to %d in %s is not written: %s",
+                group,
+                given,
+                topic,
+                refusal,
+                extra={"failure": "offset moved events"},
+            )
