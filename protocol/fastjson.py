@@ -13,6 +13,12 @@ import orjson
 
 # Real documents are less than ten levels deep; a deeper one is meant to exhaust our stack.
 MAX_DEPTH = 64
+# Longer documents are read only if they are JSON by the standard. Ours and Java's largest with keys
+# that are objects, offsets of tens of thousands of queues, have less.
+MAX_TOLERATED = 8 * 1024 * 1024
+# The reader that says where a document is broken takes 2 us for each character; longer documents
+# are rewritten and read at once, in a tenth of that.
+_READER_LIMIT = 8 * 1024
 # References are rare (fastjson has one per object that occurs twice). Without these two limits a
 # short document could stand for a huge one.
 MAX_REFERENCES = 1000
@@ -128,6 +134,22 @@ _BARE_INTEGER_KEY = re.compile(
     rb"|([{,]\s*)(-?\d+)(?=\s*:)",
     re.DOTALL,
 )
+_KEY_MARK = "\x00object key\x00"
+# What `_loads_rewritten` looks at: texts, so that nothing is found in them, and what stands for a
+# key or a value without quotes. No branch looks further than the next brace outside a text, and
+# texts are passed as a whole: the time grows with the length only.
+_NOT_STANDARD = re.compile(
+    r""""[^"\\]*(?:\\.[^"\\]*)*"?"""
+    r"""|'[^'\\]*(?:\\.[^'\\]*)*'?"""
+    r"|(?P<before>[{,]\s*)(?P<key>"
+    r"""\{[^{}"']*(?:(?:"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*')[^{}"']*)*\}"""
+    r"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|[A-Za-z_$][\w$]*)(?=\s*:)"
+    r"|(?P<word>[A-Za-z_$][\w$]*)",
+    re.DOTALL,
+)
+_STANDARD_TEXT = re.compile(
+    r'''"[^"\\\x00-\x1f]*(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*)*"'''
+)
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"' r"|'[^'\\]*(?:\\.[^'\\]*)*'", re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -138,11 +160,95 @@ _WORDS = {"true": True, "false": False, "null": None, "NaN": None}
 
 
 def _loads_tolerant(raw: bytes) -> Any:
+    if len(raw) > MAX_TOLERATED:
+        raise MalformedJson(
+            f"{len(raw)} bytes that are not JSON by the standard; {MAX_TOLERATED} are read"
+        )
     quoted = _BARE_INTEGER_KEY.sub(_quote_key, raw)
     try:
         return orjson.loads(quoted)
     except orjson.JSONDecodeError:
-        return _Reader(raw.decode("utf-8", "replace")).read()
+        pass
+    text = raw.decode("utf-8", "replace")
+    return _Reader(text).read() if len(text) <= _READER_LIMIT else _loads_rewritten(text)
+
+
+def _loads_rewritten(text: str) -> Any:
+    """Rewrite what is not standard and have orjson read it: the way for what is long."""
+    standard = _NOT_STANDARD.sub(_standardize, text)
+    try:
+        value = orjson.loads(standard)
+    except orjson.JSONDecodeError as error:
+        if "depth limit" in str(error):
+            raise _too_deep() from None
+        raise MalformedJson(f"neither JSON nor what fastjson writes: {error}") from None
+    return _restore_keys(value)
+
+
+def _standardize(match: re.Match[str]) -> str:
+    whole = match[0]
+    if whole[0] == '"':
+        if len(whole) == 1 or whole[-1] != '"':
+            raise MalformedJson(f"at character {match.start()}: the end of a text expected")
+        # Control characters and fastjson's own escapes are what the standard forbids.
+        return whole if _STANDARD_TEXT.fullmatch(whole) else _dumped(_unquoted(whole))
+    if whole[0] == "'":
+        if len(whole) == 1 or whole[-1] != "'":
+            raise MalformedJson(f"at character {match.start()}: the end of a text expected")
+        return _dumped(_unquoted(whole))
+    if match["word"] is not None:
+        return "null" if whole == "NaN" else whole
+    before, key = match["before"], match["key"]
+    if key[0] == "{":
+        # The key becomes a text that holds it: `_restore_keys` finds it by its mark.
+        plain = _Reader(key).read()
+        if any(isinstance(value, (dict, list)) for value in plain.values()):
+            raise MalformedJson(f"at character {match.start()}: an object of plain values as key")
+        return before + _dumped(_KEY_MARK + orjson.dumps(plain).decode())
+    return before + _dumped(key)
+
+
+def _too_deep() -> MalformedJson:
+    return MalformedJson(f"JSON nested deeper than {MAX_DEPTH} levels")
+
+
+def _dumped(text: str) -> str:
+    return orjson.dumps(text).decode()
+
+
+def _unquoted(quoted: str) -> str:
+    text = _ESCAPE.sub(_unescape, quoted[1:-1])
+    # Two escapes may make one character; half of one stands for nothing.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _restore_keys(root: Any) -> Any:
+    pending: list[tuple[Any, int]] = [(root, 1)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise _too_deep()
+        values = node
+        if isinstance(node, dict):
+            values = node.values()
+            if any(key.startswith(_KEY_MARK) for key in node):
+                members = list(node.items())
+                node.clear()
+                for key, value in members:
+                    node[_restored(key)] = value
+        for value in values:
+            if isinstance(value, (dict, list)):
+                pending.append((value, depth + 1))
+    return root
+
+
+def _restored(key: str) -> str | ObjectKey:
+    if not key.startswith(_KEY_MARK):
+        return key
+    try:
+        return ObjectKey(orjson.loads(key[len(_KEY_MARK) :]).items())
+    except (orjson.JSONDecodeError, AttributeError):
+        return key  # somebody's own text that begins so
 
 
 def _quote_key(match: re.Match[bytes]) -> bytes:
@@ -232,18 +338,13 @@ class _Reader:
         if match is None:
             raise self._malformed("the end of a text")
         self.position = match.end()
-        inner = match[0][1:-1]
-        if "\\" not in inner:
-            return inner
-        text = _ESCAPE.sub(_unescape, inner)
-        # Two escapes may make one character; half of one stands for nothing.
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _unquoted(match[0]) if "\\" in match[0] else match[0][1:-1]
 
     def _open(self) -> None:
         self.position += 1
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise MalformedJson(f"JSON nested deeper than {MAX_DEPTH} levels")
+            raise _too_deep()
 
     def _close(self, bracket: str) -> None:
         self._expect(bracket)

@@ -129,6 +129,12 @@ class Groups:
             subscription_group_table=self.table, data_version=self.data_version
         )
 
+    def snapshot(self) -> SubscriptionGroupWrapper:
+        """The same, as it is now: for a thread that encodes it while groups come and go."""
+        return SubscriptionGroupWrapper(
+            subscription_group_table=dict(self.table), data_version=self.data_version
+        )
+
     async def save_pending(self) -> None:
         """Write the file, in a thread, if groups were made that are not in it. Raises OSError."""
         await self.file.save_pending()

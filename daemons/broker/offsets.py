@@ -6,7 +6,7 @@ save: its group then consumes some messages again, as with Java.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mq.daemons.state_file import read_with_backup, write_atomically
@@ -99,13 +99,15 @@ class ConsumerOffsets:
             self._dirty = True
             log.info("offsets of %s removed", key)
 
-    def encode(self) -> bytes:
-        """The file's content, indented as Java writes it."""
-        return fastjson.dumps_pretty({"offsetTable": self.table})
+    def encoder(self, *, compact: bool = False) -> Callable[[], bytes]:
+        """What encodes the offsets as they are now, for a thread: there may be very many.
 
-    def encode_compact(self) -> bytes:
-        """The same on one line, as it travels to a slave (GET_ALL_CONSUMER_OFFSET)."""
-        return fastjson.dumps({"offsetTable": self.table})
+        As the file, indented as Java writes it, or on one line, as it travels to a slave
+        (GET_ALL_CONSUMER_OFFSET).
+        """
+        table = {key: queues.copy() for key, queues in self.table.items()}
+        dumps = fastjson.dumps if compact else fastjson.dumps_pretty
+        return lambda: dumps({"offsetTable": table})
 
     async def save(self) -> None:
         """Write the file if anything has changed; a failure is logged and tried again next time."""
@@ -113,9 +115,9 @@ class ConsumerOffsets:
             if not self._dirty:
                 return
             self._dirty = False
-            content = self.encode()
+            encode = self.encoder()
             try:
-                await asyncio.to_thread(write_atomically, self._path, content)
+                await asyncio.to_thread(lambda: write_atomically(self._path, encode()))
             except OSError as error:
                 self._dirty = True
                 log.error("consumer offsets cannot be saved: %s", error)

@@ -1,3 +1,5 @@
+import contextlib
+import time
 from typing import Any
 
 import orjson
@@ -5,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mq.protocol import fastjson
 from mq.protocol.fastjson import MalformedJson, ObjectKey, dumps, dumps_pretty, loads
 
 QUEUE = ObjectKey((("brokerName", "b"), ("queueId", 0), ("topic", "t")))
@@ -137,3 +140,86 @@ def test_what_is_written_is_read_back(value: Any) -> None:
     assert loads(dumps(value)) == expected
     assert loads(dumps(value, standard=True)) == expected
     assert loads(dumps_pretty(value)) == expected
+
+
+LONG = "x" * 9000  # so that the document is rewritten, not read character by character
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{'a':1,\"b\":'LONG'}", {"a": 1, "b": LONG}),
+        ('{a:true,$b_1:NaN,"c":"LONG"}', {"a": True, "$b_1": None, "c": LONG}),
+        ('{1 :2,-3:[4,5],"c":"LONG"}', {"1": 2, "-3": [4, 5], "c": LONG}),
+        (
+            '{"t":{{"b":"x,{y}","q":0}:5,{"b":"z","q":1} : {"n":[{"m":1},{"m":2}]}},"c":"LONG"}',
+            {
+                "t": {
+                    ObjectKey((("b", "x,{y}"), ("q", 0))): 5,
+                    ObjectKey((("b", "z"), ("q", 1))): {"n": [{"m": 1}, {"m": 2}]},
+                },
+                "c": LONG,
+            },
+        ),
+        (
+            "{'a\\'b':'\\x41\\ud800 \\ud83d\\ude00\t',\"c\":\"LONG\"}",
+            {"a'b": "A\ufffd \U0001f600\t", "c": LONG},
+        ),
+        ('{a:"{1:2,\'x\':NaN}","c":"LONG"}', {"a": "{1:2,'x':NaN}", "c": LONG}),
+    ],
+)
+def test_a_long_document_is_read_by_the_same_rules(text: str, value: object) -> None:
+    text = text.replace("LONG", LONG)
+    read = loads(text.encode())
+    assert read == value
+    assert fastjson._Reader(text).read() == read
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'a':'LONG",
+        '{a:"LONG',
+        "{a:LONG}",
+        '{{"a":{"b":1}}:1,"c":"LONG"}',
+        "{a:1,,b:'LONG'}",
+    ],
+)
+def test_a_long_document_that_is_broken_is_refused(text: str) -> None:
+    with pytest.raises(MalformedJson):
+        loads(text.replace("LONG", LONG).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'k':1," + ",".join(f'"key-{n}":"value"' for n in range(60_000)) + "}",
+        "{'k':1," + ",".join(f"'key-{n}':'value'" for n in range(60_000)) + "}",
+        "{{'k':1}:1," + ",".join(f'{{"q":{n}}}:1' for n in range(40_000)) + "}",
+        "'" * 1_500_000,
+        '{"' * 700_000,
+        "{{'" * 500_000,
+        ",{" * 700_000,
+        ",{'a" * 300_000,
+        ",{a,\\" * 300_000,
+        ',{"\\' * 300_000,
+        ",{a" * 400_000 + "}" * 400_000,
+        "'\\" * 700_000,
+        "{a " * 500_000,
+        "{" + " " * 1_500_000,
+        ("{" + " " * 1000) * 1500,
+        "{1" * 700_000,
+        "{" + "1" * 1_500_000,
+    ],
+    ids=lambda text: text[:12],
+)
+def test_what_is_not_standard_takes_time_that_grows_with_its_length_only(text: str) -> None:
+    began = time.process_time()
+    with contextlib.suppress(MalformedJson):
+        loads(text.encode())
+    assert time.process_time() - began < 2.0  # 0.1 to 0.5; 3 MB took 6 s before
+
+
+def test_what_is_not_standard_and_very_long_is_refused() -> None:
+    with pytest.raises(MalformedJson, match="8388608 are read"):
+        loads(b"{'a':1" + b" " * fastjson.MAX_TOLERATED + b"}")

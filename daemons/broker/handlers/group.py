@@ -1,18 +1,20 @@
 """Consumer groups: create, change, delete, list, and how far they have come."""
 
+import asyncio
 import logging
 import time
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.topic import check_master, saving
-from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.offsets import SEPARATOR, ConsumerOffsets
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
+from mq.daemons.steps import Steps
 from mq.protocol import names
 from mq.protocol.bodies import (
     ConsumeStats,
@@ -131,9 +133,9 @@ class GroupHandlers:
             self._stats.forget_group(header.group_name)
         return command.reply()
 
-    def all_groups(self, command: Command, channel: Channel) -> Command:
+    async def all_groups(self, command: Command, channel: Channel) -> Command:
         """Every group with its configuration."""
-        return command.reply(body=self._groups.wrapper().encode())
+        return command.reply(body=await asyncio.to_thread(self._groups.snapshot().encode))
 
     def one_group(self, command: Command, channel: Channel) -> Command:
         """The configuration of one group, as 5.x tools ask for it."""
@@ -167,8 +169,9 @@ class ProgressHandlers:
         self._consumers = consumers
         self._store = store
         self._stats = stats
+        self._all_stats = asyncio.Lock()  # whoever asks again and again gets one at a time
 
-    def consume_stats(self, command: Command, channel: Channel) -> Command:
+    async def consume_stats(self, command: Command, channel: Channel) -> Command:
         """Offsets of a group beside those of the queues, in one topic or all."""
         header = command.read_header(GetConsumeStatsRequestHeader)
         group = header.consumer_group
@@ -176,27 +179,39 @@ class ProgressHandlers:
         if header.topic and not header.topic.isspace():
             wanted = [header.topic]
         total = ConsumeStats()
+        steps = Steps()
         for topic in wanted or self._offsets.topics_of_group(group):
             config = self._consumed(group, topic)
             if config is not None:
-                total.offset_table.update(self._progress(group, topic, config.read_queue_nums))
+                found = await self._progress(group, topic, config.read_queue_nums, steps)
+                total.offset_table.update(found)
                 total.consume_tps += self._stats.group_rate(topic, group)
-        return command.reply(body=total.encode())
+        return command.reply(body=await asyncio.to_thread(total.encode))
 
-    def all_consume_stats(self, command: Command, channel: Channel) -> Command:
-        """The same for every group."""
+    async def all_consume_stats(self, command: Command, channel: Channel) -> Command:
+        """The same for every group, in steps: others are served between them."""
+        async with self._all_stats:
+            return command.reply(body=await self._all_consume_stats(command))
+
+    async def _all_consume_stats(self, command: Command) -> bytes:
         header = command.read_header(GetConsumeStatsInBrokerHeader)
         broker = self._settings.broker
         answer = ConsumeStatsList(
             broker_addr=f"{broker.broker_ip1}:{self._settings.server.listen_port}"
         )
-        for group in self._groups.table:
+        steps = Steps()
+        topics_of: dict[str, list[str]] = {}
+        for key in list(self._offsets.table):
+            topic, _, group = key.partition(SEPARATOR)
+            topics_of.setdefault(group, []).append(topic)
+        for group in list(self._groups.table):
             found = []
-            for topic in self._offsets.topics_of_group(group):
+            await steps.rest()
+            for topic in topics_of.get(group, ()):
                 config = self._consumed(group, topic)
                 if config is None or (header.is_order and not config.order):
                     continue
-                table = self._progress(group, topic, config.write_queue_nums)
+                table = await self._progress(group, topic, config.write_queue_nums, steps)
                 answer.total_diff += sum(
                     o.broker_offset - o.consumer_offset for o in table.values()
                 )
@@ -206,7 +221,7 @@ class ProgressHandlers:
                     )
                 )
             answer.consume_stats_list.append({group: found})
-        return command.reply(body=answer.encode())
+        return await asyncio.to_thread(answer.encode)
 
     def _consumed(self, group: str, topic: str) -> TopicConfig | None:
         """The topic, unless it is gone or the group, which is there, no longer subscribes to it."""
@@ -215,9 +230,12 @@ class ProgressHandlers:
             return None
         return self._topics.get(topic)
 
-    def _progress(self, group: str, topic: str, queues: int) -> dict[MessageQueue, OffsetWrapper]:
+    async def _progress(
+        self, group: str, topic: str, queues: int, steps: Steps
+    ) -> dict[MessageQueue, OffsetWrapper]:
         table = {}
         for queue_id in range(queues):
+            await steps.rest()
             consumed = max(0, self._offsets.query(group, topic, queue_id))
             last = (
                 self._store.message_store_time(topic, queue_id, consumed - 1) if consumed > 0 else 0
@@ -243,16 +261,17 @@ class ProgressHandlers:
         found = set(self._offsets.topics_of_group(header.group))
         return command.reply(body=TopicList(topic_list=found).encode())
 
-    def time_span(self, command: Command, channel: Channel) -> Command:
+    async def time_span(self, command: Command, channel: Channel) -> Command:
         """When the first, the last and the last consumed message of each queue was stored."""
         header = command.read_header(QueryConsumeTimeSpanRequestHeader)
         config = self._topics.get(header.topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        spans = [
-            self._span(header.group, header.topic, queue_id)
-            for queue_id in range(config.write_queue_nums)
-        ]
+        spans = []
+        steps = Steps()
+        for queue_id in range(config.write_queue_nums):
+            spans.append(self._span(header.group, header.topic, queue_id))
+            await steps.rest()
         return command.reply(body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:

@@ -1,5 +1,6 @@
 """Offsets: of queues, by position and time, and of the groups that consume them."""
 
+import asyncio
 import os
 from collections.abc import Callable
 
@@ -154,6 +155,6 @@ class GroupOffsetHandlers:
         ratio = self._store_config().access_message_in_memory_max_ratio
         return self._store.max_physical_offset - entry[0] <= self._memory * ratio // 100
 
-    def all_offsets(self, command: Command, channel: Channel) -> Command:
+    async def all_offsets(self, command: Command, channel: Channel) -> Command:
         """Every group's offsets, as a slave copies them."""
-        return command.reply(body=self._offsets.encode_compact())
+        return command.reply(body=await asyncio.to_thread(self._offsets.encoder(compact=True)))

@@ -1,5 +1,6 @@
 """Topics: create, change, delete, list, and what is in them."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -167,9 +168,10 @@ class TopicHandlers:
         await self._announced()
         return command.reply()
 
-    def all_topics(self, command: Command, channel: Channel) -> Command:
+    async def all_topics(self, command: Command, channel: Channel) -> Command:
         """Every topic with its configuration."""
-        return command.reply(body=self._topics.wrapper().encode())
+        # The table is replaced, never changed, when a topic comes or goes.
+        return command.reply(body=await asyncio.to_thread(self._topics.wrapper().encode))
 
     def one_topic(self, command: Command, channel: Channel) -> Command:
         """The configuration of one topic, as 5.x tools ask for it."""

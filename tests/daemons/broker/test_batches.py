@@ -1,8 +1,10 @@
 """What a broker reads out of a batch request."""
 
+import tracemalloc
+
 import pytest
 
-from mq.daemons.broker.handlers.batches import messages_of
+from mq.daemons.broker.handlers.batches import MOST_COPIED, messages_of
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.dispatch import Refused
 from mq.protocol.batch import encode_batch
@@ -70,3 +72,22 @@ def test_an_id_that_is_no_text_is_refused() -> None:
 def test_properties_that_no_record_holds_are_refused() -> None:
     with pytest.raises(Refused, match="are over the limit of 32767"):
         messages_of(element(b"x", b"UNIQ_KEY\x01" + b"k" * 32_750), "T", COMMON)
+
+
+def test_properties_of_a_batch_are_not_copied_beyond_a_limit() -> None:
+    body = encode_batch([Message("T", b"x")] * 20_000)
+    common = {"p": "y" * 30_000}
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="send smaller batches"):
+            messages_of(body, "T", common)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MOST_COPIED  # 600 MB without the limit
+
+
+def test_the_most_messages_of_a_request_get_what_javas_clients_give_a_batch() -> None:
+    body = encode_batch([Message("T", b"x")] * 100_000)
+    common = {"CLUSTER": "DefaultCluster", "TRACE_ON": "true", "UNIQ": "7F0000017A8C18B4AAC2"}
+    assert len(messages_of(body, "T", common)) == 100_000
