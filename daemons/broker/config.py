@@ -184,7 +184,7 @@ class BrokerConfig(Section):
         50_000, "heartbeats that wait", effect=False
     )
     end_transaction_pool_queue_capacity: int = setting(
-        100_000, "ends of transactions that wait", effect=False
+        100_000, "ends of transactions that wait: only told in the runtime figures"
     )
     filter_server_nums: int = setting(0, "filter servers to start", effect=False)
     long_polling_enable: bool = setting(
