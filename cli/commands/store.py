@@ -299,16 +299,29 @@ async def store_repair(
             for item in repairs:
                 call.would("repair", item.path, f"{item.size} bytes at {item.offset}: {item.what}")
             return Result(_REPAIRS, rows)
-        for item in repairs:
-            item.do()
+        with _said():
+            for item in repairs:
+                item.do()
     if repairs:
-        await repair.recover(root, config)
+        with _said():
+            await repair.recover(root, config)
         with _log_of(str(root)) as (_, log):
             verified = _verify(call, root, log)
     left = _problems(verified)
     return Result(
         _REPAIRS, rows, totals={"problemsLeft": left.totals["problems"]}, status=left.status
     )
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """End the command with what a store says that cannot be repaired as it is."""
+    from mq.daemons.broker.store.errors import StoreLoadError
+
+    try:
+        yield
+    except StoreLoadError as error:
+        raise CommandError(str(error), status=Status.CANNOT_CREATE) from None
 
 
 def _copied(call: Call, source: str, target: Path) -> Path:

@@ -139,7 +139,7 @@ def _seek(descriptor: int, position: int, whence: int, end: int) -> int:
 
 def _cannot_keep(folder: Path, offset: int, size: int, error: OSError) -> StoreLoadError:
     return StoreLoadError(
-        f"what the log has behind its end at {offset} would be cut, and cannot be kept in "
+        f"what lies at {offset} of the log is no part of it and has to go, but cannot be kept in "
         f"{folder}: {error.strerror or error}. Nothing was deleted: make room for {size} bytes "
         f"there, or make {folder} a link to a folder on a disk that has it, and start again"
     )

@@ -165,3 +165,15 @@ def test_a_folder_that_is_no_store_is_told(mq: Mq, tmp_path: Path) -> None:
     for command in ("inspect", "verify", "dump"):
         done = mq("store", command, str(tmp_path))
         assert (done.status, f"{tmp_path} is no store" in done.err) == (66, True)
+
+
+def test_a_repair_that_cannot_keep_what_it_overwrites_changes_nothing_and_says_why(
+    mq: Mq, root: Path
+) -> None:
+    destroy_a_size(root)
+    (root / "damaged").write_text("a file where the folder should be")
+    before = {path: path.read_bytes() for path in (root / "commitlog").iterdir()}
+    done = mq("store", "repair", str(root), "--yes")
+    assert done.status == 73, done.err
+    assert "cannot be kept in" in done.err and "Nothing was deleted" in done.err
+    assert {path: path.read_bytes() for path in (root / "commitlog").iterdir()} == before

@@ -180,10 +180,15 @@ def test_a_start_after_a_power_cut_that_is_cut_short_itself_loses_nothing(
 def test_nothing_acknowledged_is_lost_whatever_a_power_cut_keeps_of_the_rest(
     tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Starts, messages, checkpoints, kills and power cuts in any order."""
+    """Starts, messages, checkpoints, stops, kills and power cuts in any order."""
     chance = random.Random(seed)
     count = 0
     monkeypatch.setattr(recovery, "VERIFY_BACK", chance.choice((0, 1 << 27)))
+
+    ends: list[str] = []
+
+    def is_kept() -> bool:
+        return chance.random() < 0.5
 
     async def life(root: Path, following: Path, upto: int, store: MessageStore) -> int:
         await check(store, upto, queues=3)
@@ -194,15 +199,16 @@ def test_nothing_acknowledged_is_lost_whatever_a_power_cut_keeps_of_the_rest(
             upto = behind
             if chance.random() < 0.3:
                 await store.checkpointer.checkpoint()
-        if chance.random() < 0.5:
-            machine.lose_power(root, following, lambda: chance.random() < 0.5)
-        else:
+        if ends[-1] == "power":
+            machine.lose_power(root, following, is_kept)
+        elif ends[-1] == "kill":
             machine.kill(root, following)
         writing.cancel()
         return upto
 
     for number in range(6):
         root, following = tmp_path / str(number), tmp_path / str(number + 1)
+        ends.append(chance.choice(("power", "power", "kill", "kill", "stop", "stop and power")))
         count = with_store(
             root,
             partial(life, root, following, count),
@@ -210,3 +216,7 @@ def test_nothing_acknowledged_is_lost_whatever_a_power_cut_keeps_of_the_rest(
             items=40,
             flush_interval_consume_queue=1,
         )
+        if ends[-1] == "stop":
+            machine.kill(root, following)
+        elif ends[-1] == "stop and power":
+            machine.lose_power(root, following, is_kept)
