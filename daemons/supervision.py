@@ -13,7 +13,7 @@ metrics, `mq doctor`.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -76,6 +76,11 @@ class Tasks:
             info["lastTaskFailure"] = f"{name}: {last.text}"
             info["lastTaskFailureTimestamp"] = str(int(last.at * 1000))
         return info
+
+    def state(self) -> Iterator[str]:
+        """A line for each task that has failed, for SIGUSR1."""
+        for name, one in sorted(self.failures.items()):
+            yield f"task {name}: {one.count} errors, the last: {one.text}"
 
     async def close(self) -> None:
         """Cancel what still runs and wait for its end. Idempotent."""

@@ -30,7 +30,6 @@ ASIDE_SAVE_SECONDS = 1.0
 def spawn_chores(broker: "Broker") -> None:
     """Start the tasks of a broker whose parts are all there."""
     spawn = broker.tasks.spawn
-    spawn(broker.store.run, "store")
     spawn(broker.stats.run, "statistics")
     spawn(broker.days.run, "turn of the day")
     spawn(broker.figures.run, "figures")
@@ -41,7 +40,7 @@ def spawn_chores(broker: "Broker") -> None:
         store = broker.store
         backlog = FlushBacklog(store.flusher, store.appender, lambda: broker.settings.broker)
         spawn(backlog.run, "flush backlog")
-    for work, name in broker.delayed.works():
+    for work, name in (*broker.store.works(), *broker.delayed.works()):
         spawn(work, name)
     spawn(broker.pop.run, "popped messages")
     spawn(broker.transaction_checks.run, "transaction checks")

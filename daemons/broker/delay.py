@@ -147,7 +147,8 @@ class DelayedMessages:
         try:
             await store_all(range(len(due)), put, set_aside, f"messages of delay level {level}")
         finally:
-            self._store.appender.commit()  # if the broker stops: with async flush this stores them
+            if len(done) < len(due):  # the broker stops: with async flush this stores them
+                self._store.appender.commit()
             moved = next((n for n in range(len(due)) if n not in done), len(due))
             self.offsets[level] = offset + moved
             self.delivered += moved

@@ -23,6 +23,9 @@ def state_of(broker: "Broker") -> Iterator[str]:
             f"{', '.join(sorted(group.subscriptions))}"
         )
     yield from _store(broker.store)
+    yield from broker.tasks.state()
+    for service, count in sorted(broker.aside.counts.items()):
+        yield f"set aside by {service}: {count}"
     stats = broker.stats
     yield (
         f"since the start: {stats.puts} messages stored, {stats.transferred} read, "

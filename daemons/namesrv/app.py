@@ -108,6 +108,7 @@ class NameServer:
         from mq.daemons.state_dump import connections, limited  # hardly ever needed
 
         yield from connections("main", self.listener)
+        yield from self.tasks.state()
         now = self.routes.now()
         for address, live in sorted(self.routes.live.items()):
             yield f"broker {address}: heard of {now - live.last_seen:.1f} s ago"

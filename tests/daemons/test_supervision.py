@@ -28,6 +28,7 @@ def test_a_task_begins_again_after_each_error_with_longer_and_longer_pauses() ->
             assert tasks.failures["failing"].count == 3
             assert tasks.info()["taskFailures"] == "3"
             assert tasks.info()["lastTaskFailure"] == "failing: ValueError: number 3"
+            assert list(tasks.state()) == ["task failing: 3 errors, the last: ValueError: number 3"]
             assert of_tasks(tasks).values == [(("failing",), 3.0)]
 
     asyncio.run(main())

@@ -151,6 +151,11 @@ class PopHandlers:
         except Refused as refused:
             channel.reply(command, refused.code, remark=refused.remark)
             return True
+        except Exception as error:  # it must not ring in vain for ever, or spoil what rang
+            log.exception("a held pop of %s cannot be answered", want.topic,
+                          extra={"failure": f"pops of {want.topic}"})  # fmt: skip
+            channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
+            return True
 
     def _serve(self, command: Command, channel: Channel, want: Want) -> bool:
         """Take messages and send them once their check points are stored; False if there are

@@ -64,7 +64,10 @@ class _ReviveQueue:
 
     def wake(self) -> None:
         """The queue has got messages."""
-        self._points.read(self)
+        try:
+            self._points.read(self)
+        except OSError as error:  # `read_rest` comes back to it
+            log.error("%r cannot be read now: %s", self.queue, error, extra={"failure": "revive"})
 
     @property
     def committed(self) -> int:
@@ -176,7 +179,7 @@ class CheckPoints:
     # reading --------------------------------------------------------------------------------
 
     def read(self, revive: _ReviveQueue) -> None:
-        """Take in what the revive queue has got."""
+        """Take in what the revive queue has got. Raises OSError; the rest is read the next time."""
         queue = revive.queue
         while revive.position < queue.readable:
             entries = queue.entries(revive.position, _AT_ONCE)
@@ -189,6 +192,12 @@ class CheckPoints:
         self._commit(revive)
         self._offsets.commit(SEEN_GROUP, self.topic, queue.queue_id, revive.position)
 
+    def read_rest(self) -> None:
+        """Take in what could not be read when it came."""
+        for revive in self._queues.values():
+            if revive.position < revive.queue.readable:
+                revive.wake()
+
     def _take(self, revive: _ReviveQueue, index: int, physical: int) -> None:
         number = revive.queue.queue_id
         try:
@@ -199,6 +208,8 @@ class CheckPoints:
                 self._take_check_point(revive, CheckPoint.read(message))
             elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(*read_ack(message), message)
+        except OSError:  # of the disk, not of this record
+            raise
         except Exception as error:  # it must not keep the broker from starting, now or ever
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
 

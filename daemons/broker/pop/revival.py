@@ -64,6 +64,7 @@ class Revival:
             pause = self._revive_due()
             if time.monotonic() - looked > _LONGEST_SLEEP:
                 looked = time.monotonic()
+                self._points.read_rest()
                 self._write_old_again()
             try:
                 async with asyncio.timeout(pause):

@@ -9,7 +9,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from mq.daemons.broker.store.read_ahead import ReadAhead
 from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
+from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import decode_record
@@ -198,12 +199,11 @@ class MessageStore:
             StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: it is being stopped"),
         )
 
-    async def run(self) -> None:
-        """The store's own work, until cancelled: flush, write queues and checkpoint, clean."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._flush_log(), name="flush")
-            tasks.create_task(self.checkpointer.run(), name="checkpoint")
-            tasks.create_task(self.cleaner.run(), name="clean")
+    def works(self) -> Iterator[tuple[Work, str]]:
+        """The store's own work, each until cancelled, and its name."""
+        yield self._flush_log, "store: flush"
+        yield self.checkpointer.run, "store: checkpoint"
+        yield self.cleaner.run, "store: cleaning"
 
     async def _flush_log(self) -> None:
         while True:

@@ -139,8 +139,8 @@ class TransactionChecks:
                     )
                     return False
                 self._set_aside(offset, refusal)
-            except OSError:
-                raise
+            except OSError as error:  # of the disk: the next round looks again
+                log.error("transaction %d cannot be checked now: %s", offset, error)
             except Exception as error:
                 self._set_aside(offset, error)
         return True

@@ -295,6 +295,7 @@ def test_what_was_set_aside_is_told_to_those_who_watch(tmp_path: Path) -> None:
             values = {metric.name: metric.values for metric in metrics_of(broker)}
             assert values["mq_set_aside_total"] == [(("timer",), 1.0)]
             assert values["mq_task_failures_total"] == []
+            assert "set aside by timer: 1" in broker.state()
         (line,) = lines(tmp_path)
         assert (line["service"], line["why"], line["topic"]) == ("timer", "by the test", "T")
         assert (line["queueOffset"], line["record"]) == (5, None)
