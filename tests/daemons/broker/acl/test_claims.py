@@ -12,7 +12,7 @@ from mq.daemons.dispatch import LARGE_BODY
 from mq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from mq.protocol.codes import RequestCode as Code
 from mq.protocol.codes import ResponseCode
-from mq.protocol.message import decode_records
+from mq.protocol.message import StoredMessage, decode_records
 from mq.protocol.message_id import decode_offset_id
 from tests.daemons.broker.acl.guarded import (
     ADMIN,
@@ -183,9 +183,9 @@ def test_what_a_group_with_a_longer_name_failed_in_is_not_sent_back_by_another(
         if group_is_there:
             broker.groups.find("mine_group_mine")
         broker.topics.create_internal(retry, 1)
-        async with SigningPeer(broker, ADMIN) as owner, SigningPeer(broker, MINE) as other:
-            reply = await owner.ask(Code.SEND_MESSAGE_V2, send_fields(retry), HIDDEN)
-            offset = decode_offset_id(reply.fields["msgId"]).offset
+        async with SigningPeer(broker, MINE) as other:
+            offset = broker.writer.put(StoredMessage(retry, HIDDEN))
+            broker.store.appender.commit()
             fields = {"group": "mine_group", "delayLevel": "1", "offset": str(offset)}
             reply = await other.ask(Code.CONSUMER_SEND_MSG_BACK, fields)
             assert reply.code == (16 if group_is_there else 0)
