@@ -6,8 +6,9 @@ the channel and replies later. One that must wait for I/O is an ``async def``; i
 the listener. Whatever goes wrong becomes an error reply, so that a handler only says what is wrong.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from mq.protocol.codes import ResponseCode
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from mq.daemons.listener import Channel
 
 log = logging.getLogger(__name__)
+
+# A body of JSON over so many bytes keeps a reader busy for milliseconds: not in the loop.
+LARGE_BODY = 16 * 1024
 
 Reply = Command | None
 Handler = Callable[[Command, "Channel"], Reply | Awaitable[Reply]]
@@ -30,8 +34,11 @@ class Guard(Protocol):
     """Is asked before any handler. Both raise Refused for what is not allowed.
 
     It sees what the handler uses: a header or body that it reads by `Command.read_header` and
-    `Command.read_body` is the very object that the handler gets.
+    `Command.read_body` is the very object that the handler gets. Of the codes in `reads_body_of`
+    it reads the body; when that is large, it does so in a thread.
     """
+
+    reads_body_of: Container[int]
 
     def guard(self, command: Command, channel: "Channel") -> None:
         """An ordinary request."""
@@ -62,9 +69,19 @@ class Overloaded(Refused):
 def guarded(handler: Handler, guard: Guard) -> Handler:
     """A handler that is only called for what the guard lets through."""
 
+    one_at_a_time = asyncio.Lock()
+
     def call(command: Command, channel: "Channel") -> Reply | Awaitable[Reply]:
+        if len(command.body) > LARGE_BODY and command.code in guard.reads_body_of:
+            return call_late(command, channel)
         guard.guard(command, channel)
         return handler(command, channel)
+
+    async def call_late(command: Command, channel: "Channel") -> Reply:
+        async with one_at_a_time:
+            await asyncio.to_thread(guard.guard, command, channel)
+        reply = handler(command, channel)
+        return await reply if isinstance(reply, Awaitable) else reply
 
     return call
 

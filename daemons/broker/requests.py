@@ -190,7 +190,7 @@ class Requests:
             transaction.handlers(
                 settings,
                 broker.transactions,
-                broker.writer,
+                store,
                 None if guard is None else guard.check_write,
             ),
         )

@@ -93,7 +93,11 @@ class Topics:
 
     def is_system(self, name: str) -> bool:
         """Whether users may not create, change or delete it."""
-        return name in self.system_names or names.is_system_topic(name)
+        return (
+            name in self.system_names
+            or names.is_system_topic(name)
+            or names.is_internal_topic(name)
+        )
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """All topics, as brokers and name servers exchange them."""

@@ -8,7 +8,7 @@ its whiteRemoteAddress; everyone else signs, and needs the permissions that `nee
 import asyncio
 import hmac
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from mq.daemons.broker.acl.accounts import PUB, SUB, Account, check_keys, check_
 from mq.daemons.broker.acl.addresses import parts_of
 from mq.daemons.broker.acl.errors import AclError
 from mq.daemons.broker.acl.files import AclFiles, Rules, load
-from mq.daemons.broker.acl.needs import ADMIN_CODES, Need, needs, needs_direct
+from mq.daemons.broker.acl.needs import ADMIN_CODES, BODIES, Need, needs, needs_direct
 from mq.daemons.broker.registry import Client
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Refused
@@ -66,6 +66,8 @@ class AccountChange:
 
 class AccessControl:
     """The rules in force. Raises ConfigError where the files cannot be used at the start."""
+
+    reads_body_of: Container[int] = BODIES
 
     def __init__(self, files: AclFiles) -> None:
         self.files = files

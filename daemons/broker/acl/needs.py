@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from mq.daemons.broker.acl.accounts import PUB, SUB
 from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.broker.handlers.client import MOST_HEARTBEAT_BYTES
 from mq.daemons.broker.pop.receipt import normal_topic
 from mq.protocol.bodies import (
     BatchAckMessageRequestBody,
@@ -89,6 +90,17 @@ ADMIN_CODES = frozenset(
         RequestCode.RESET_MASTER_FLUSH_OFFSET,
         RequestCode.CLEAN_BROKER_DATA,
         *(code for code in RequestCode if code.name.startswith("AUTH_")),
+    )
+)
+
+#: The requests that name topics and groups in their bodies.
+BODIES = frozenset(
+    (
+        RequestCode.HEART_BEAT,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.QUERY_ASSIGNMENT,
     )
 )
 
@@ -193,6 +205,8 @@ def _to_read(topic: str | None, group: str | None) -> list[Need]:
 def _of_body(command: Command) -> list[Need]:
     code = command.code
     if code == RequestCode.HEART_BEAT:
+        if len(command.body) > MOST_HEARTBEAT_BYTES:
+            return []  # its handler refuses it, unread
         found = []
         for consumer in command.read_body(HeartbeatData).consumer_data_set:
             found.append((RETRY_PREFIX + consumer.group_name, SUB))

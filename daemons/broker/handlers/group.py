@@ -124,6 +124,10 @@ class GroupHandlers:
         """Delete a group and, if asked, its offsets."""
         check_master(self._settings)
         header = command.read_header(DeleteSubscriptionGroupRequestHeader)
+        if names.is_system_group(header.group_name):
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the group {header.group_name} is the broker's own"
+            )
         log.info("%s deletes group %s", channel.remote, header.group_name)
         with saving():
             self._groups.delete(header.group_name)

@@ -10,6 +10,7 @@ from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
+from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import Permission
@@ -36,6 +37,11 @@ def handlers(settings: BrokerSettings, topics: Topics, writer: MessageWriter) ->
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"recall failed, the topic[{header.topic}] not exist",
+            )
+        if not names.may_be_sent_to(header.topic):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"recall failed, the topic[{header.topic}] is the broker's own",
             )
         handle = _handle(settings, header)
         fields = {PropertyKey.MSG_REGION: settings.broker.region_id}

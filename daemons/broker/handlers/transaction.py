@@ -4,23 +4,23 @@ import logging
 from collections.abc import Callable
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.waiting import is_stored
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.transaction import (
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
 )
-from mq.protocol.message import StoredMessage
+from mq.protocol.message import StoredMessage, decode_record
 from mq.protocol.message_id import decode_offset_id
 from mq.protocol.properties import PropertyKey
 
@@ -35,11 +35,11 @@ _ENDS = (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK)
 def handlers(
     settings: BrokerSettings,
     transactions: Transactions,
-    writer: MessageWriter,
+    store: MessageStore,
     check_write: CheckWrite | None = None,
 ) -> dict[int, Handler]:
     """The table of this subject."""
-    about = TransactionHandlers(settings, transactions, writer, check_write)
+    about = TransactionHandlers(settings, transactions, store, check_write)
     return {
         RequestCode.END_TRANSACTION: about.end,
         RequestCode.RESUME_CHECK_HALF_MESSAGE: about.resume_check,
@@ -53,12 +53,12 @@ class TransactionHandlers:
         self,
         settings: BrokerSettings,
         transactions: Transactions,
-        writer: MessageWriter,
+        store: MessageStore,
         check_write: CheckWrite | None,
     ) -> None:
         self._settings = settings
         self._transactions = transactions
-        self._writer = writer
+        self._store = store
         self._check_write = check_write
 
     def end(self, command: Command, channel: Channel) -> None:
@@ -148,11 +148,12 @@ class TransactionHandlers:
     def _given_up(self, message_id: str) -> StoredMessage:
         """The message of an offset id. Raises Refused if it is none that was prepared."""
         try:
-            message = self._writer.read(decode_offset_id(message_id).offset)
-        except (ValueError, RemoteProtocolError) as error:
+            found = genuine_record(self._store, decode_offset_id(message_id).offset)
+        except ValueError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId {message_id!r}: {error}") from None
-        if message is None:
+        if found is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
+        message = decode_record(found[0], decompress=False)
         wanted = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID, PropertyKey.PRODUCER_GROUP)
         if message.topic not in (
             names.TRANSACTION_CHECK_MAX_TIME_TOPIC,

@@ -11,8 +11,8 @@ from mq.daemons.broker.app import Broker
 from mq.protocol.batch import encode_batch
 from mq.protocol.codes import RequestCode as Code
 from mq.protocol.codes import ResponseCode
-from mq.protocol.message import Message
-from mq.protocol.message_id import decode_offset_id
+from mq.protocol.message import Message, StoredMessage, encode_record
+from mq.protocol.message_id import decode_offset_id, encode_offset_id
 from mq.protocol.names import is_internal_topic, may_be_sent_to
 from tests.daemons.broker.acl.guarded import pull_fields, send_fields
 from tests.daemons.broker.test_delay import broker_on
@@ -121,6 +121,11 @@ def test_what_names_a_topic_of_the_brokers_moves_no_offset_there(tmp_path: Path)
             assert broker.offsets.query(group, topic, 0) == -1
         clone = {"srcGroup": "g", "destGroup": "CID_RMQ_SYS_TRANS", "topic": half}
         assert (await peer.ask(Code.CLONE_GROUP_OFFSET, clone)).code == ResponseCode.NO_PERMISSION
+        broker.offsets.commit("CID_RMQ_SYS_TRANS", half, 0, 7)
+        delete = {"groupName": "CID_RMQ_SYS_TRANS", "cleanOffset": "true"}
+        reply = await peer.ask(Code.DELETE_SUBSCRIPTIONGROUP, delete)
+        assert reply.code == ResponseCode.NO_PERMISSION
+        assert broker.offsets.query("CID_RMQ_SYS_TRANS", half, 0) == 7
 
     run(tmp_path, script)
 
@@ -201,6 +206,37 @@ def test_nothing_is_sent_back_that_is_not_a_message_to_be_read(tmp_path: Path) -
             assert reply.code == code, (place, reply)
 
     run(tmp_path, script)
+
+
+@pytest.mark.parametrize("code", [Code.RESUME_CHECK_HALF_MESSAGE, Code.CONSUME_MESSAGE_DIRECTLY])
+def test_what_looks_like_a_message_in_a_body_is_none(tmp_path: Path, code: Code) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        properties = {"REAL_TOPIC": "victim", "REAL_QID": "0", "PGROUP": "P"}
+        made = encode_record(StoredMessage("TRANS_CHECK_MAX_TIME_TOPIC", b"x", properties))
+        sent = await peer.ask(Code.SEND_MESSAGE_V2, send_fields("orders"), made)
+        outer = decode_offset_id(sent.fields["msgId"])
+        record = broker.store.record_at(outer.offset)
+        assert record is not None
+        forged = encode_offset_id(outer.host, outer.port, outer.offset + record.index(made))
+        fields = {"msgId": forged, "consumerGroup": "g", "clientId": "c"}
+        reply = await peer.ask(code, fields)
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "there is no message" in (reply.remark or "") or "can not find" in str(reply.remark)
+        assert broker.transactions.ledger.offsets() == []
+
+    run(tmp_path, script)
+
+
+def test_a_topic_of_the_brokers_own_is_neither_made_nor_recalled_from(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        for topic in INTERNAL:
+            assert broker.topics.is_system(topic)
+            fields = {"topic": topic, "recallHandle": "x", "producerGroup": "P"}
+            reply = await peer.ask(Code.RECALL_MESSAGE, fields)
+            assert reply.code == ResponseCode.NO_PERMISSION, reply
+            assert "own" in (reply.remark or "")
+
+    run(tmp_path, script, recallMessageEnable="true")
 
 
 def kept_at(broker: Broker, topic: str, queue_id: int) -> int:

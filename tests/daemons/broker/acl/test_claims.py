@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.handlers.client import MOST_HEARTBEAT_BYTES
 from mq.daemons.broker.store.index import key_hash
-from mq.protocol.bodies import HeartbeatData, ProducerData
+from mq.daemons.dispatch import LARGE_BODY
+from mq.protocol.bodies import ConsumerData, HeartbeatData, ProducerData
 from mq.protocol.codes import RequestCode as Code
 from mq.protocol.codes import ResponseCode
-from mq.protocol.message import decode_records
+from mq.protocol.message import StoredMessage, decode_records
 from mq.protocol.message_id import decode_offset_id
 from tests.daemons.broker.acl.guarded import (
     ADMIN,
@@ -178,14 +180,35 @@ def test_what_a_group_with_a_longer_name_failed_in_is_not_sent_back_by_another(
 
     async def script(broker: Broker) -> None:
         retry = "%RETRY%mine_group_mine"
+        if group_is_there:
+            broker.groups.find("mine_group_mine")
         broker.topics.create_internal(retry, 1)
-        async with SigningPeer(broker, ADMIN) as owner, SigningPeer(broker, MINE) as other:
-            reply = await owner.ask(Code.SEND_MESSAGE_V2, send_fields(retry), HIDDEN)
-            offset = decode_offset_id(reply.fields["msgId"]).offset
-            if not group_is_there:  # the send has made it
-                assert broker.groups.delete("mine_group_mine")
+        async with SigningPeer(broker, MINE) as other:
+            offset = broker.writer.put(StoredMessage(retry, HIDDEN))
+            broker.store.appender.commit()
             fields = {"group": "mine_group", "delayLevel": "1", "offset": str(offset)}
             reply = await other.ask(Code.CONSUMER_SEND_MSG_BACK, fields)
             assert reply.code == (16 if group_is_there else 0)
+
+    serve(tmp_path, script)
+
+
+def test_a_large_heartbeat_is_checked_as_well_and_one_too_large_is_not_read(
+    tmp_path: Path,
+) -> None:
+    def of(group: str, blanks: int) -> bytes:
+        data = ConsumerData(group_name=group)
+        return HeartbeatData(client_id="c", consumer_data_set=[data]).encode() + b" " * blanks
+
+    async def script(broker: Broker) -> None:
+        async with SigningPeer(broker, MINE) as peer:
+            for group, size, code in (
+                ("secret_group", LARGE_BODY, ResponseCode.NO_PERMISSION),
+                ("mine_group", LARGE_BODY, ResponseCode.SUCCESS),
+                ("secret_group", MOST_HEARTBEAT_BYTES, ResponseCode.SYSTEM_BUSY),
+            ):
+                reply = await peer.ask(Code.HEART_BEAT, {}, of(group, size))
+                assert reply.code == code, reply
+            assert broker.consumers.groups.keys() == {"mine_group"}
 
     serve(tmp_path, script)
