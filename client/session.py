@@ -10,6 +10,7 @@ per connection, because a timer per request costs more than the request.
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import ssl
 
     from mq.client.credentials import AccessKey
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -171,6 +174,11 @@ class _Peer(asyncio.Protocol):
             pending.future.set_exception(error)
         except ProtocolError as error:
             pending.future.set_exception(BadAnswer(self.address, str(error)))
+        except Exception as error:  # whatever it is, somebody waits
+            log.exception("the answer of %s cannot be read", self.address)
+            failure = BadAnswer(self.address, f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            pending.future.set_exception(failure)
 
     def _watch(self, deadline: float) -> None:
         if self._timer is not None:
@@ -370,8 +378,8 @@ class Session(Caller):
             return
         try:
             answer = handler(request, peer.address)
-        except (MQError, ProtocolError, ValueError) as error:
-            answer = request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:
+            answer = self._refusal(request, error)
         if isinstance(answer, Command) or answer is None:
             self._answer(request, answer, peer)
         else:
@@ -382,9 +390,17 @@ class Session(Caller):
     ) -> None:
         try:
             response = await answer
-        except (MQError, ProtocolError, ValueError) as error:
-            response = request.reply(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        except Exception as error:
+            response = self._refusal(request, error)
         self._answer(request, response, peer)
+
+    def _refusal(self, request: Command, error: Exception) -> Command:
+        """The peer waits for an answer, and the connection serves others, whatever was raised."""
+        remark = str(error)
+        if not isinstance(error, MQError | ProtocolError | ValueError):
+            log.error("request %d of a peer failed", request.code, exc_info=error)
+            remark = f"{type(error).__name__}: {error}"
+        return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
 
     def _answer(self, request: Command, response: Command | None, peer: _Peer) -> None:
         if response is not None and not request.is_one_way:

@@ -17,7 +17,8 @@ def read_properties(text: str) -> dict[str, str]:
     r"""Keys and values; of a repeated key the last value.
 
     Raises:
-        ValueError: a `\u` is not followed by four hexadecimal digits.
+        ValueError: a `\u` is not followed by four hexadecimal digits, or is half of a character
+            without the other half, which no file and no reply can hold.
     """
     properties = {}
     for number, _, line in _logical_lines(text):
@@ -106,7 +107,12 @@ def _unescape(text: str) -> str:
             position += 4
         else:
             out.append(_ESCAPES.get(escaped, escaped))
-    return "".join(out)
+    # Java's `\u` are UTF-16: two may make one character.
+    joined = "".join(out).encode("utf-16", "surrogatepass")
+    try:
+        return joined.decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError(r"a \u escape is half of a character") from None
 
 
 def _escape(value: str) -> str:

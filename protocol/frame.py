@@ -9,6 +9,7 @@
     where extFields repeats: name length i16, name | value length i32, value
 """
 
+import contextlib
 import struct
 
 import orjson
@@ -41,7 +42,10 @@ _LANGUAGE_NAMES = {int(code): code.name for code in LanguageCode}
 def encode(command: Command) -> bytes:
     """Write a whole frame, its length first.
 
-    Raises LocalProtocolError if the frame would be longer than a peer accepts.
+    Halves of characters in the remark become question marks: a remark repeats what a peer has sent.
+
+    Raises LocalProtocolError if the frame would be longer than a peer accepts, or a field is no
+    text that can be sent.
     """
     if command.serialization == ROCKETMQ:
         header = _encode_binary_header(command)
@@ -110,15 +114,33 @@ def _encode_json_header(command: Command) -> bytes:
         del header["extFields"]
     if command.remark is not None:
         header["remark"] = command.remark
-    return orjson.dumps(header)
+    try:
+        return orjson.dumps(header)
+    except TypeError as error:
+        if command.remark is not None and not _is_sendable(command.remark):
+            header["remark"] = _sendable(command.remark)
+            with contextlib.suppress(TypeError):
+                return orjson.dumps(header)
+        raise LocalProtocolError(f"a header that cannot be sent: {error}") from None
+
+
+def _is_sendable(text: str) -> bool:
+    return _sendable(text) == text
+
+
+def _sendable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
 
 
 def _encode_binary_header(command: Command) -> bytes:
-    remark = (command.remark or "").encode()
+    remark = (command.remark or "").encode("utf-8", "replace")
     fields = bytearray()
     for name, value in command.fields.items():
-        raw_name = name.encode()
-        raw_value = value.encode()
+        try:
+            raw_name = name.encode()
+            raw_value = value.encode()
+        except UnicodeEncodeError as error:
+            raise LocalProtocolError(f"a header that cannot be sent: {error}") from None
         fields += SHORT.pack(len(raw_name))
         fields += raw_name
         fields += INT.pack(len(raw_value))

@@ -207,6 +207,7 @@ class StoredMessage:
         "_store_port",
         "body",
         "body_crc",
+        "body_error",
         "born_timestamp",
         "broker_name",
         "flag",
@@ -223,6 +224,9 @@ class StoredMessage:
     )
 
     body: bytes
+    #: Why `body` is not what the producer gave, but the bytes as they are stored: its sysFlag says
+    #: that they are compressed, and they are not, or damaged. Empty for every other message.
+    body_error: str
     broker_name: str
     topic: str
     _decompressed: bool
@@ -257,6 +261,7 @@ class StoredMessage:
         """
         self.topic = topic
         self.body = body
+        self.body_error = ""
         self._decompressed = False
         self._properties = dict(properties or {})
         self._properties_bytes = b""
@@ -345,11 +350,13 @@ def decode_record(
 ) -> StoredMessage:
     """Read the record at `position`; its `store_size` says where the next one starts.
 
-    Without `read_body` the body is empty, without `decompress` it is as stored.
+    Without `read_body` the body is empty, without `decompress` it is as stored. A compressed body
+    that cannot be restored is given as stored, too, and `body_error` says why: whoever reads a
+    queue must be able to go on behind such a message.
 
     Raises:
-        RemoteProtocolError: not a whole record, with `check_crc` one whose body is damaged, or a
-            compressed body that cannot be restored. It says where and why.
+        RemoteProtocolError: not a whole record, or with `check_crc` one whose body is damaged. It
+            says where and why.
     """
     view = buffer if type(buffer) is bytes else memoryview(buffer)
     return _decode(view, position, len(view), read_body, decompress, check_crc)
@@ -438,14 +445,23 @@ def _decode(
     if check_crc and body_length and crc32(stored) & CRC_MASK != message.body_crc:
         raise _malformed(position, "the CRC of its body is wrong")
     message._decompressed = False
+    message.body_error = ""
     if not read_body:
         message.body = b""
     elif decompress_body and sys_flag & SysFlag.COMPRESSED and body_length:
-        message.body = bytes(decompress(stored, sys_flag))
-        message._decompressed = True
+        _restore_body(message, stored)
     else:
         message.body = bytes(stored)
     return message
+
+
+def _restore_body(message: StoredMessage, stored: bytes | memoryview) -> None:
+    try:
+        message.body = bytes(decompress(stored, message.sys_flag))
+        message._decompressed = True
+    except RemoteProtocolError as error:
+        message.body = bytes(stored)
+        message.body_error = str(error)
 
 
 def _malformed(position: int, why: str) -> RemoteProtocolError:

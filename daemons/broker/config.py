@@ -16,6 +16,7 @@ from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.remoting_config import NettyClientConfig, NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
+from mq.protocol.names import IllegalName, check_topic, reply_topic
 
 __all__ = [
     "BrokerConfig",
@@ -457,6 +458,14 @@ def _check_broker(broker: BrokerConfig) -> None:
     ):
         if not text or any(c.isspace() or c in '/\\@"' or not c.isprintable() for c in text):
             raise ConfigError(f"{name}={text}: must be a name without blanks, quotes, / or @")
+    cluster = broker.broker_cluster_name
+    try:
+        check_topic(reply_topic(cluster))
+    except IllegalName as error:
+        raise ConfigError(
+            f"brokerClusterName={cluster}: a topic has the name of the cluster, and another one "
+            f"begins with it, so it must be a legal name of topics: {error}"
+        ) from None
     if not 0 <= broker.broker_permission <= 6 or broker.broker_permission & 1:
         raise ConfigError(
             f"brokerPermission={broker.broker_permission}: expected 2 (write), 4 (read) or 6 (both)"

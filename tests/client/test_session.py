@@ -345,3 +345,41 @@ def test_the_first_error_of_several_leaves_no_coroutine_behind() -> None:
 
     with BlockingSession("127.0.0.1:9876") as session, pytest.raises(ClientError, match="first"):
         run(session.all([fail(), never()]))
+
+
+def test_a_converter_that_raises_anything_fails_its_request_and_no_other() -> None:
+    def convert(command: Command) -> int:
+        raise ZeroDivisionError("by me")
+
+    async def scenario() -> None:
+        async with scripted(HANDLERS) as address, Session(address) as session:
+            with pytest.raises(BadAnswer, match="ZeroDivisionError: by me") as raised:
+                await session.request(address, Command(ECHO), 5, convert)
+            assert isinstance(raised.value.__cause__, ZeroDivisionError)
+            assert (await session.invoke(address, Command(ECHO))).code == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_handler_of_pushed_requests_that_raises_anything_is_answered_for(later: bool) -> None:
+    answers: list[Command] = []
+
+    async def push(request: Command, channel: Channel) -> Command:
+        answers.append(await channel.request(Command(77), 5))
+        return request.reply()
+
+    def fail(request: Command, address: str) -> Command:
+        raise ZeroDivisionError("by me")
+
+    async def fail_later(request: Command, address: str) -> Command:
+        raise ZeroDivisionError("by me")
+
+    async def scenario() -> None:
+        async with scripted({ECHO: push}) as address, Session(address) as session:
+            session.on_request(77, fail_later if later else fail)
+            assert (await session.invoke(address, Command(ECHO))).code == 0
+
+    asyncio.run(scenario())
+    assert answers[0].code == ResponseCode.SYSTEM_ERROR
+    assert answers[0].remark == "ZeroDivisionError: by me"

@@ -54,3 +54,9 @@ def test_rewriting_changes_the_value_and_nothing_else() -> None:
 
 def test_rewriting_an_empty_text_adds_the_changes() -> None:
     assert rewrite_properties("", {"a": "1"}) == "a=1\n"
+
+
+def test_two_escapes_may_make_one_character_and_half_of_one_is_refused() -> None:
+    assert read_properties("a=\\ud83d\\ude00") == {"a": "\U0001f600"}
+    with pytest.raises(ValueError, match=r"line 2: .* half of a character"):
+        read_properties("b=1\na=\\ude00\\ud83d")

@@ -115,3 +115,15 @@ def test_what_is_written_is_read_back(
     read = decode(encode(written)[4:])
     for name in filter(str.isalpha, Command.__slots__):  # not what was read from them
         assert getattr(read, name) == getattr(written, name), name
+
+
+@pytest.mark.parametrize("serialization", [0, 1])
+def test_a_remark_with_half_a_character_is_sent_all_the_same(serialization: int) -> None:
+    frame = encode(Command(1, {"a": "b"}, remark="what \ud800 is", serialization=serialization))
+    assert decode(frame[4:]).remark == "what ? is"
+
+
+@pytest.mark.parametrize("serialization", [0, 1])
+def test_a_field_with_half_a_character_is_an_error_of_ours(serialization: int) -> None:
+    with pytest.raises(LocalProtocolError, match="cannot be sent"):
+        encode(Command(1, {"a": "\ud800"}, serialization=serialization))

@@ -68,6 +68,8 @@ class Timer:
         is_new = not self.is_used(store.root)
         self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
         self._wheel = TimerWheel(store.root / _TIMER_WHEEL, self._precision)
+        if not is_new:
+            self._wheel.check_precision(max(self._checkpoint.read_time, _now()))
         self._log = TimerLog(store.root / _TIMER_LOG, settings.mapped_file_size_timer_log)
         self._news = NextMessage()
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit

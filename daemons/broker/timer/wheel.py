@@ -14,8 +14,12 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from mq.daemons.service import CannotStart
+
 SLOTS = 2 * 7 * 24 * 3600
 _SLOT = struct.Struct(">qqqii")
+_CHUNK = 4096 * _SLOT.size
+_FIRST_TIMERS = 1_577_836_800_000  # 2020: no release before 2022 wrote such a file
 
 
 class Slot(NamedTuple):
@@ -43,6 +47,29 @@ class TimerWheel:
             os.close(self._descriptor)
             raise ValueError(f"{path} has {size} bytes, a timer wheel {SLOTS * _SLOT.size}")
         os.ftruncate(self._descriptor, SLOTS * _SLOT.size)
+
+    def check_precision(self, read_time: int) -> None:
+        """Refuse a wheel that was written with another precision: every time in it would be wrong.
+
+        ``read_time`` is how far it was read, in ms. Raises CannotStart.
+        """
+        newest = self._newest_step() * self.precision
+        ahead = read_time + SLOTS * self.precision
+        if newest and not _FIRST_TIMERS <= newest <= ahead:
+            raise CannotStart(
+                f"timerPrecisionMs={self.precision}: the timer's files were written with another "
+                "value; set it to what it was until no timed message is left, or remove "
+                "timerwheel, timerlog and config/timercheck, and with them those messages"
+            )
+
+    def _newest_step(self) -> int:
+        newest = 0
+        empty = bytes(_CHUNK)
+        for position in range(0, SLOTS * _SLOT.size, _CHUNK):
+            chunk = os.pread(self._descriptor, _CHUNK, position)
+            if chunk != empty[: len(chunk)]:  # most of the file is a hole
+                newest = max(newest, *(step for step, *_ in _SLOT.iter_unpack(chunk)))
+        return newest
 
     def slot(self, time: int) -> Slot:
         """The slot of a time in ms."""

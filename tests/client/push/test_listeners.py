@@ -10,10 +10,13 @@ import pytest
 
 from mq.client.consumer import Consumer
 from mq.client.errors import ClientError
+from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.process_queue import FlowLimits
 from mq.client.producer import Producer
 from mq.client.pull_consumer import PullConsumer
 from mq.client.push.listener import RetryLater, SuspendQueue, suspension_of
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.properties import PropertyKey
 from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
@@ -336,5 +339,66 @@ def test_a_client_of_a_unit_says_so() -> None:
             consumer = there.consumer(instance="i", unit_name="u1")
             assert consumer.session.client_id == "127.0.0.1@i@u1"
             assert consumer._describe().consumer_data_set[0].unit_mode
+
+    asyncio.run(scenario())
+
+
+GARBAGE = b"not compressed at all"
+
+
+async def send_garbage(there: Cluster) -> None:
+    """A message that is flagged compressed, with a body that is not."""
+    fields = {
+        **{"a": "P", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "1"},
+        **{"g": "1700000000000", "h": "0", "i": "", "j": "0", "k": "false", "m": "false"},
+    }
+    command = Command(RequestCode.SEND_MESSAGE_V2, fields, GARBAGE)
+    reply = await there.session.invoke(there.pair.broker.address, command)
+    assert reply.code == 0, reply
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_body_that_cannot_be_restored_comes_as_it_is_and_the_queue_goes_on(ordered: bool) -> None:
+    got: list[tuple[bytes, bool]] = []
+
+    def listen(message: StoredMessage) -> None:
+        got.append((message.body, bool(message.body_error)))
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"before")
+            await send_garbage(there)
+            await there.send(b"after")
+            async with there.consumer(listener=listen, ordered=ordered):
+                await until(lambda: len(got) == 3)
+            assert await there.lag() == 0
+            puller = PullConsumer(there.session, "another")
+            (queue,) = await puller.queues(TOPIC)
+            read = [message async for message in puller.read(queue)]
+            assert [message.body for message in read] == [b"before", GARBAGE, b"after"]
+            assert "zlib" in read[1].body_error
+            async with LitePullConsumer(
+                there.address, "lite", {TOPIC: "*"}, consume_from=FIRST
+            ) as lite:
+                taken: list[bytes] = []
+                while len(taken) < 3:
+                    taken += [message.body for message in await lite.poll(5)]
+            assert taken == [b"before", GARBAGE, b"after"]
+
+    asyncio.run(scenario())
+    assert sorted(got) == sorted([(b"before", False), (GARBAGE, True), (b"after", False)])
+
+
+def test_a_body_that_cannot_be_restored_becomes_a_dead_letter_if_the_listener_says_so() -> None:
+    def listen(message: StoredMessage) -> None:
+        if message.body_error:
+            raise RetryLater(-1)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await send_garbage(there)
+            async with there.consumer(listener=listen):
+                (dead,) = await in_dead_letters(there, 1)
+            assert dead.body == GARBAGE and dead.body_error
 
     asyncio.run(scenario())

@@ -640,3 +640,13 @@ def test_runtime_info_has_what_cluster_list_prints(tmp_path: Path) -> None:
         assert table["commitLogDirCapacity"].startswith("Total : ")
 
     serve(tmp_path, script)
+
+
+def test_half_a_character_in_a_setting_is_refused_with_a_reply(tmp_path: Path) -> None:
+    async def script(broker: Harness, peer: Peer) -> None:
+        for body in (rb"brokerName=\ud800", rb"\ud800=1", rb"fileReservedTime=\udc00x"):
+            reply = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert "half of a character" in (reply.remark or "")
+
+    serve(tmp_path, script)

@@ -9,6 +9,8 @@ import pytest
 
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.timer.wheel import Slot, TimerWheel
+from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
 from mq.protocol.properties import PropertyKey
 from tests.daemons.broker.test_delay import broker_on, pull, send
@@ -186,3 +188,19 @@ def test_the_timer_log_goes_on_in_further_files(tmp_path: Path) -> None:
         assert len(list((tmp_path / "timerlog").iterdir())) == 4
 
     asyncio.run(script())
+
+
+@pytest.mark.parametrize("other", [100, 500, 2000])
+def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
+    tmp_path: Path, other: int
+) -> None:
+    now = 1_790_000_000_000
+    wheel = TimerWheel(tmp_path / "timerwheel", 1000)
+    wheel.check_precision(now)  # nothing in it yet
+    wheel.put(now + 60_000, Slot(0, 0, 1))
+    wheel.check_precision(now)
+    wheel.close()
+    wheel = TimerWheel(tmp_path / "timerwheel", other)
+    with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}"):
+        wheel.check_precision(now)
+    wheel.close()
