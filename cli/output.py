@@ -216,7 +216,13 @@ def _json(document: dict[str, Any], *, indent: bool) -> str:
     import orjson
 
     option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indent else 0)
-    return orjson.dumps(document, option=option).decode()
+    try:
+        return orjson.dumps(document, option=option).decode()
+    except orjson.JSONEncodeError:  # a number beyond 64 bits: clients commit any offset they like
+        import json
+
+        text = json.dumps(document, ensure_ascii=False, indent=2 if indent else None)
+        return text + "\n"
 
 
 def _yaml(document: dict[str, Any], *, explicit: bool) -> str:

@@ -60,6 +60,7 @@ BODIES = [
     b"maxMessageSize=4194304\n",
     b'{"consumerGroup":"g","clientId":"c","mqSet":[{"topic":"T","brokerName":"broker-a","queueId":0}]}',
 ]
+MOST_WAITED = 100  # ms for an answer
 RESTART_AFTER = 20_000  # inputs: topics and groups they make pile up
 
 
@@ -218,6 +219,10 @@ class Daemon:
         channel.data_received(request)
         for _ in range(4):
             await asyncio.sleep(0)
+        for _ in range(MOST_WAITED):  # answers that are computed in steps, or in a thread
+            if transport.written or transport.closing or not self.daemon.listener._tasks:
+                break
+            await asyncio.sleep(0.001)
         channel.connection_lost(None)
         for reply in Connection().receive(bytes(transport.written)):
             remark = reply.remark or ""

@@ -225,6 +225,7 @@ class ProgressHandlers:
                     )
                 )
             answer.consume_stats_list.append({group: found})
+        answer.total_diff = _turned_over(answer.total_diff)
         return await asyncio.to_thread(answer.encode)
 
     def _consumed(self, group: str, topic: str) -> TopicConfig | None:
@@ -336,3 +337,9 @@ class ProgressHandlers:
             log.info("%s: group %s starts where %s is in %s", channel.remote, header.dest_group,
                      header.src_group, topic)  # fmt: skip
         return command.reply()
+
+
+def _turned_over(number: int) -> int:
+    """As a long of Java, which is what readers take it for: groups commit any offset they like,
+    and sums of differences may go beyond 64 bits."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
