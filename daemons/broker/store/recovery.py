@@ -33,7 +33,7 @@ from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
-from mq.daemons.broker.store.errors import Damage
+from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.index import Index, IndexFile, key_hash
 from mq.daemons.broker.store.queues import Queues, check_folder_name
 from mq.daemons.broker.store.records import (
@@ -138,7 +138,16 @@ class Recovery:
         return report
 
     def _forget_everything(self) -> None:
-        """Without a log, queues and index point to nothing (Java: recoverNormally, no files)."""
+        """Without a log, queues and index point to nothing (Java: recoverNormally, no files).
+
+        Unless the checkpoint says that the log was there: then it is its disk that is not.
+        """
+        if self.checkpoint.safe_offset > 0:
+            raise StoreLoadError(
+                f"there is no log in {', '.join(map(str, self._log.paths))}, and there was one up "
+                f"to offset {self.checkpoint.safe_offset}: mount its disk or put its files back; "
+                f"to begin anew, move {self._root} away"
+            )
         for queue in list(self._queues):
             if queue.appended:
                 self._damaged(self._queues.folder(queue), 0, queue.appended * 20, "no commit log")

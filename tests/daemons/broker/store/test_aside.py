@@ -179,3 +179,21 @@ def test_what_is_cut_twice_at_one_offset_is_kept_twice(tmp_path: Path) -> None:
     name = layout.file_name(at)
     kept = [(tmp_path / "c" / "damaged" / n).read_bytes() for n in (name, f"{name}.1")]
     assert b"m9." in kept[0] and b"second" in kept[1]
+
+
+def test_a_log_whose_disk_is_not_mounted_does_not_cost_the_queues(tmp_path: Path) -> None:
+    disk, store_root = tmp_path / "disk", tmp_path / "store"
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"one")
+
+    async def check(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"one"]
+
+    with_store(store_root, work, store_path_commit_log=str(disk))
+    disk.rename(tmp_path / "elsewhere")
+    with pytest.raises(StoreLoadError, match=r"there is no log in .*disk, .*: mount its disk"):
+        with_store(store_root, nothing, store_path_commit_log=str(disk))
+    disk.rmdir()
+    (tmp_path / "elsewhere").rename(disk)
+    with_store(store_root, check, store_path_commit_log=str(disk))
