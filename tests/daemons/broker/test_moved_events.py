@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.moved_events import MOST_A_SECOND, OffsetMovedEvents
+from mq.daemons.broker.store.residency import NotInMemory, Residency
 from mq.protocol.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -142,6 +143,33 @@ def test_a_group_whose_filter_finds_nothing_counts_as_far_behind_all_the_same(
         "consumerFallbehindThreshold": "2000",
     }
     run(tmp_path, script, **settings)
+
+
+class SlowDisk(Residency):
+    """Pages that are brought in once, and that takes its time."""
+
+    asked = 0
+
+    def require(self, *offsets: int) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise NotInMemory(list(offsets))
+
+    async def bring_in(self, absent: NotInMemory) -> None:
+        await super().bring_in(absent)
+        await asyncio.sleep(0.03)
+
+
+def test_a_pull_that_waits_for_pages_counts_with_its_time(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        await send(peer, "orders", b"x")
+        broker.pulls._residency = SlowDisk(broker.store.log)
+        assert (await pull(peer, 0)).code == ResponseCode.SUCCESS
+        counter = broker.stats.group("orders", "readers", 0)
+        assert (counter.pulls, counter.messages) == (1, 1)
+        assert counter.waited >= 29
+
+    run(tmp_path, script)
 
 
 def test_a_consumer_sends_back_on_the_fast_port_too(tmp_path: Path) -> None:
