@@ -338,6 +338,12 @@ class Channel(asyncio.Protocol):
             self.flush()
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close at once, whatever is not sent yet."""
+        self._ended = True
+        if self._transport is not None:
+            self._transport.abort()
+
     # reading --------------------------------------------------------------------------------
 
     def _without_sends(self, data: bytes) -> bytes:

@@ -63,6 +63,8 @@ class Listener:
     budget of what peers may make us hold; without one there is no limit.
     """
 
+    # For so many seconds a stop waits for peers to take their replies.
+    LAST_WORDS = 3.0
     # How often idle connections are looked for, in seconds; also the unit of `ticks`.
     TICK = 5.0
 
@@ -185,7 +187,10 @@ class Listener:
             await asyncio.wait(self._tasks, timeout=seconds)
 
     async def close(self) -> None:
-        """Stop accepting, end what runs, close every connection. Idempotent."""
+        """Stop accepting, end what runs, close every connection. Idempotent.
+
+        A peer that does not take its replies has a few seconds; then its connection is broken off.
+        """
         if self._timer is not None:
             self._timer.cancel()
         self.stop_accepting()
@@ -196,11 +201,21 @@ class Listener:
         for channel in list(self.channels):
             channel.close()
         if self.channels:
-            self._closing = asyncio.get_running_loop().create_future()
-            await self._closing
+            loop = asyncio.get_running_loop()
+            self._closing = loop.create_future()
+            end = loop.call_later(self.LAST_WORDS, self._break_off)
+            try:
+                await self._closing
+            finally:
+                end.cancel()
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
+
+    def _break_off(self) -> None:
+        log.warning("%d peers do not take what was sent: broken off", len(self.channels))
+        for channel in list(self.channels):
+            channel.abort()
 
     def handle(self, command: Command, channel: Channel) -> None:
         """Give a request to its handler and send what comes of it."""

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A member of a group; `last_seen` is of `time.time`, in seconds.
+    """A member of a group; `last_seen` is of `time.monotonic`, in seconds: a clock that is set
+    forward makes nobody silent.
 
     `account` is the access key that its heartbeat was signed with, "" without access control.
     """
@@ -39,6 +40,10 @@ class Client:
     version: int
     last_seen: float
     account: str = ""
+
+    def last_seen_ms(self) -> int:
+        """When it was heard of last, in ms since 1970."""
+        return int((time.time() - time.monotonic() + self.last_seen) * 1000)
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +95,7 @@ class ConsumerGroup:
 class Consumers:
     """The consumer groups of a broker."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Channel, set[str]] = {}
@@ -183,7 +188,7 @@ def notify_members(group: ConsumerGroup) -> None:
 class Producers:
     """The producer groups of a broker."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.groups: dict[str, dict[Channel, Client]] = {}
         self._groups_of: dict[Channel, set[str]] = {}

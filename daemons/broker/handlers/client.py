@@ -129,7 +129,7 @@ class ClientHandlers:
             told.client_id,
             command.language,
             command.version,
-            time.time(),
+            time.monotonic(),
             self._account_of(command),
         )
         consumer_groups = [(_group(d.group_name), d) for d in told.consumer_data_set]

@@ -63,7 +63,7 @@ def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
                     remote_ip=f"/{client.channel.remote}",
                     language=_language(client.language),
                     version=client.version,
-                    last_update_timestamp=int(client.last_seen * 1000),
+                    last_update_timestamp=client.last_seen_ms(),
                 )
             )
         return command.reply(body=ProducerTableInfo(data=table).encode())
