@@ -30,9 +30,6 @@ log = logging.getLogger(__name__)
 
 _HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
 _MOST_INT = (1 << 31) - 1
-# Where messages wait or are written about: none that has waited belongs there. (A half that came
-# there would commit itself: ScheduleMessageService.)
-_NO_TARGETS = names.NOT_SENDABLE_TOPICS | {names.TIMER_TOPIC}
 
 
 class NoTarget(ValueError):
@@ -104,7 +101,9 @@ class MessageWriter:
             names.check_topic(topic)
         except names.IllegalName as error:
             raise NoTarget(f"REAL_TOPIC: {error}") from None
-        if topic in _NO_TARGETS or topic.startswith(names.REVIVE_TOPIC_PREFIX):
+        # Nothing that has waited belongs there: a half would commit itself, for one
+        # (ScheduleMessageService).
+        if topic in names.NOT_SENDABLE_TOPICS or names.is_internal_topic(topic):
             raise NoTarget(f"REAL_TOPIC={topic} is the broker's own")
         if not (text.isascii() and text.isdigit() and len(text) < 11) or int(text) > _MOST_INT:
             raise NoTarget(f"REAL_QID={text[:50]!r} is not the number of a queue")
