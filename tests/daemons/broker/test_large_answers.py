@@ -8,13 +8,14 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.bodies import ConsumeStatsList, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
 from tests.daemons.peer import Peer
 
 GROUPS = 600
 QUEUES = 16
 
 
-async def worst_while(asked: "asyncio.Future[object]", other: Peer) -> float:
+async def worst_while(asked: "asyncio.Task[Command]", other: Peer) -> float:
     """The longest that another client waits for an answer meanwhile, in seconds."""
     worst = 0.0
     while not asked.done():
