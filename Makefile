@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FILE ?=
 ARGS ?=
 
-.PHONY: install run test check fuzz bench bench-spark build types docs manual clean
+.PHONY: install run test test-long check fuzz bench bench-spark build types docs manual clean
 
 install: $(VENV)/.installed ## a virtual environment with mq and the tools of its developers
 
@@ -19,6 +19,9 @@ run: install ## the main job on real input: make run [FILE=any.txt]
 
 test: install ## the whole suite, in parallel
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --quiet
+
+test-long: install ## tests that take minutes of a quiet machine: a thousand hostile clients
+	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s tests/system/test_hostile_load.py
 
 check: install types ## lint, format and types
 	$(BIN)/ruff check

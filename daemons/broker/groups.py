@@ -43,11 +43,11 @@ class Groups:
             self.data_version = saved.data_version
         log.info("%d subscription groups", len(self.table))
 
-    def find(self, name: str) -> SubscriptionGroupConfig | None:
+    def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
         """The group, made if it is new and may be; None if it may not (SUBSCRIPTION_GROUP_NOT_EXIST
         to a client). A name that is not legal never makes a group.
 
-        Raises Overloaded when there are enough groups.
+        The log hears of a new group only with `tell`. Raises Overloaded when there are enough.
         """
         known = self.table.get(name)
         if known is not None:
@@ -66,7 +66,8 @@ class Groups:
         self._texts.pop(name, None)
         self.table[name] = group
         self.data_version = self._next_version()
-        log.info("subscription group %s created", name)
+        if tell:
+            log.info("subscription group %s created", name)
         self.file.changed()
         return group
 

@@ -8,7 +8,7 @@ when a member expires (ConsumerManager.scanNotActiveChannel); here they are told
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
 from mq.daemons.listener import Channel
@@ -24,6 +24,9 @@ from mq.protocol.command import Command
 from mq.protocol.headers.group import NotifyConsumerIdsChangedRequestHeader
 
 log = logging.getLogger(__name__)
+
+# Groups of one connection whose comings and goings are logged each by itself.
+MOST_TOLD = 20
 
 
 @dataclass(slots=True, eq=False)
@@ -67,8 +70,9 @@ class ConsumerGroup:
                 return client
         return None
 
-    def subscribe(self, subscriptions: list[SubscriptionData]) -> bool:
-        """Take over what a heartbeat subscribes to; returns whether topics came or went.
+    def subscribe(self, subscriptions: list[SubscriptionData], tell: bool = True) -> bool:
+        """Take over what a heartbeat subscribes to; returns whether topics came or went. The log
+        is only told of it with `tell`.
 
         Of two members that disagree the newer subscription (subVersion) counts, whoever speaks
         last (ConsumerGroupInfo.updateSubscription).
@@ -82,13 +86,15 @@ class ConsumerGroup:
             old = self.subscriptions.get(new.topic)
             if old is None:
                 changed = True
-                log.info("group %s subscribes to %s", self.name, new.topic)
+                if tell:
+                    log.info("group %s subscribes to %s", self.name, new.topic)
             if old is None or new.sub_version > old.sub_version:
                 self.subscriptions[new.topic] = new
         for topic in [t for t in self.subscriptions if t not in topics]:
             del self.subscriptions[topic]
             changed = True
-            log.info("group %s no longer subscribes to %s", self.name, topic)
+            if tell:
+                log.info("group %s no longer subscribes to %s", self.name, topic)
         return changed
 
 
@@ -104,10 +110,15 @@ class Consumers:
     def register(self, name: str, client: Client, told: ConsumerData) -> bool:
         """Take in what a heartbeat says of group `name`; returns whether the group has changed."""
         group = self.groups.get(name)
+        channel = client.channel
+        names = self._groups_of.setdefault(channel, set())
+        names.add(name)
         if group is None:
             group = self.groups[name] = ConsumerGroup(name)
-            log.info("group %s: first member %s", name, client.client_id)
-        channel = client.channel
+            if len(names) <= MOST_TOLD:
+                log.info("group %s: first member %s", name, client.client_id)
+            elif len(names) == MOST_TOLD + 1:
+                log.info("%s has more groups, which are not named here", client.client_id)
         group.consume_type = told.consume_type
         group.message_model = told.message_model
         group.consume_from_where = told.consume_from_where
@@ -121,8 +132,8 @@ class Consumers:
                 extra={"peer": channel.remote},
             )
         group.clients[channel] = client
-        self._groups_of.setdefault(channel, set()).add(name)
-        changed = group.subscribe(told.subscription_data_set) or known is None
+        tell = len(names) <= MOST_TOLD
+        changed = group.subscribe(told.subscription_data_set, tell) or known is None
         if changed:
             self._changed(group)
         return changed
@@ -130,17 +141,27 @@ class Consumers:
     def unregister(self, name: str, channel: Channel) -> None:
         """A member leaves one group."""
         group = self.groups.get(name)
+        self._groups_of.get(channel, set()).discard(name)
         if group is not None and group.clients.pop(channel, None) is not None:
             log.info("group %s: %s left", name, channel.remote)
             self._changed(group)
 
+    def groups_of(self, channel: Channel) -> Set[str]:
+        """The names of the groups that a connection is a member of."""
+        return self._groups_of.get(channel, frozenset())
+
     def connection_lost(self, channel: Channel) -> None:
         """A member's connection has closed: it leaves all its groups."""
-        for name in self._groups_of.pop(channel, ()):
+        names = self._groups_of.pop(channel, ())
+        tell = len(names) <= MOST_TOLD
+        if not tell:
+            log.info("connection of %s closed: it leaves %d groups", channel.remote, len(names))
+        for name in names:
             group = self.groups.get(name)
             if group is not None and group.clients.pop(channel, None) is not None:
-                log.info("group %s: connection of %s closed", group.name, channel.remote)
-                self._changed(group)
+                if tell:
+                    log.info("group %s: connection of %s closed", group.name, channel.remote)
+                self._changed(group, tell)
 
     def expire(self, timeout: float) -> None:
         """Forget members without a heartbeat for `timeout` seconds and close their connections."""
@@ -169,10 +190,11 @@ class Consumers:
         """Names of the groups with members that subscribe to a topic."""
         return [g.name for g in self.groups.values() if topic in g.subscriptions]
 
-    def _changed(self, group: ConsumerGroup) -> None:
+    def _changed(self, group: ConsumerGroup, tell: bool = True) -> None:
         if not group.clients:
             self.groups.pop(group.name, None)
-            log.info("group %s: no members left", group.name)
+            if tell:
+                log.info("group %s: no members left", group.name)
         for callback in self.on_change:
             callback(group)
 

@@ -31,6 +31,7 @@ READ_WRITE = Permission.READ | Permission.WRITE
 TOPICS_SETTING = "maxAutoCreatedTopics"
 DEFAULT_QUEUES = 16  # of a topic made without a number (TopicConfig.defaultReadQueueNums)
 BENCHMARK_QUEUES = 1024
+_MOST_TOLD = 20  # topics made at once that the log names
 SCHEDULE_QUEUES = 18  # one for each delay level
 
 
@@ -170,8 +171,10 @@ class Topics:
     def create_all(self, topics: Sequence[TopicConfig]) -> None:
         """Make those topics of the broker's own that are new, and save them together."""
         new = [topic for topic in topics if topic.topic_name not in self.table]
-        for topic in new:
+        for topic in new[:_MOST_TOLD]:
             log.info("topic %s created: %d queues", topic.topic_name, topic.write_queue_nums)
+        if len(new) > _MOST_TOLD:
+            log.info("and %d more topics", len(new) - _MOST_TOLD)
         if new:
             self._put_soon(new)
 

@@ -77,6 +77,11 @@ class BrokerProcess:
         raise AssertionError(f"the broker did not start in {_START_SECONDS} s:\n{text}")
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return self.log_path.read_text()
 

@@ -31,6 +31,7 @@ _ID_AT = len(_UNIQUE)
 # gigabyte. What 140,000 messages of 30 bytes, the most that a request of 4 MiB holds, get from
 # Java's clients is a fifth of this.
 MOST_COPIED = 16 * 1024 * 1024
+_LARGE = 1024  # of properties that are copied; with less the limit is not reached
 
 
 def messages_of(body: bytes, topic: str, common: dict[str, str]) -> list[BatchedMessage]:
@@ -42,6 +43,8 @@ def messages_of(body: bytes, topic: str, common: dict[str, str]) -> list[Batched
     behind = _SEPARATOR + encode(common).encode()
     longest = MAX_LENGTH - len(behind)
     most = MOST_COPIED // len(behind)
+    if len(behind) > _LARGE and _count(body) > most:  # before any work that is thrown away
+        raise _too_many(most, len(behind))
     named = f"{topic}#".encode()
     found: list[BatchedMessage] = []
     position, end = 0, len(body)
@@ -80,6 +83,19 @@ def messages_of(body: bytes, topic: str, common: dict[str, str]) -> list[Batched
         found.append((body[start:stop], field, flag, code, keys))
         position = following
     return found
+
+
+def _count(body: bytes) -> int:
+    """How many messages a batch has, from their sizes alone."""
+    count = position = 0
+    end = len(body) - _HEAD_SIZE
+    while position <= end:
+        size = _unpack_head(body, position)[0]
+        if size <= 0:
+            break
+        position += size
+        count += 1
+    return count
 
 
 def _too_many(most: int, size: int) -> Refused:

@@ -15,7 +15,7 @@ GROUPS = 600
 QUEUES = 16
 
 
-async def worst_while(asked: "asyncio.Future[Command]", other: Peer) -> float:
+async def worst_while(asked: "asyncio.Task[Command]", other: Peer) -> float:
     """The longest that another client waits for an answer meanwhile, in seconds."""
     worst = 0.0
     while not asked.done():
