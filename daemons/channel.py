@@ -300,6 +300,12 @@ class Channel(asyncio.Protocol):
         if not request.is_one_way and not self.closed:
             self.send(request.reply(code, fields, body, remark=remark))
 
+    def reply_error(self, request: Command, error: Exception) -> None:
+        """Tell why a request that was kept cannot be answered."""
+        reply = self._listener.failed(request, self, error)
+        if not request.is_one_way and not self.closed:
+            self.send(reply)
+
     async def request(self, command: Command, timeout: float) -> Command:
         """Ask the peer, which is a client with handlers of its own, and wait for its answer.
 

@@ -72,7 +72,7 @@ def messages_of(body: bytes, topic: str, common: dict[str, str]) -> list[Batched
                 raise _too_long(text_length + len(behind))
             field = b"".join((_pack_length(text_length + len(behind)), text, behind))
         else:
-            own = decode(text.decode())
+            own = decode(_unicode(text, position))
             drop_brokers_own(own)
             keys = tuple(key_hash(topic, key) for key in keys_of(own))
             code = tags_code(own.get(PropertyKey.TAGS))
@@ -111,6 +111,15 @@ def _too_long(length: int) -> Refused:
         ResponseCode.MESSAGE_ILLEGAL,
         f"properties of {length} bytes are over the limit of {MAX_LENGTH}",
     )
+
+
+def _unicode(text: bytes, position: int) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        raise RemoteProtocolError(
+            f"batch: the properties of the message at byte {position} are not UTF-8"
+        ) from None
 
 
 def _malformed(position: int) -> RemoteProtocolError:

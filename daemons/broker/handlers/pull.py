@@ -165,7 +165,8 @@ class PullHandlers:
         try:
             found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
         except NotInMemory as absent:
-            self._in_thread(self._pull_once_there(absent, header, channel, may_hold))
+            later = self._pull_once_there(absent, header, channel, may_hold)
+            self._in_thread(later, header, channel)
             return
         code, next_offset, ranges, count, _ = found
         if code == MOVED:
@@ -380,11 +381,8 @@ class PullHandlers:
     def _pull_late(self, header: dict[str, object], channel: Channel, may_hold: bool) -> None:
         try:
             self._pull(header, channel, may_hold)
-        except Refused as refused:  # its topic or group was changed while it waited
-            opaque = header["opaque"]
-            assert isinstance(opaque, int)
-            command = Command(RequestCode.PULL_MESSAGE, opaque=opaque)
-            channel.reply(command, refused.code, remark=refused.remark)
+        except Exception as error:  # Refused: its topic or group was changed while it waited
+            channel.reply_error(_request_of(header), error)
 
     async def _pull_once_there(
         self, absent: NotInMemory, header: dict[str, object], channel: Channel, may_hold: bool
@@ -413,10 +411,20 @@ class PullHandlers:
         counter: GroupCounter,
     ) -> None:
         """Read in a thread what is probably not in memory: the loop must not wait for a disk."""
-        self._in_thread(self._answer_cold(header, channel, queue, found, counter))
+        self._in_thread(self._answer_cold(header, channel, queue, found, counter), header, channel)
 
-    def _in_thread(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _in_thread(
+        self, work: Coroutine[None, None, None], header: dict[str, object], channel: Channel
+    ) -> None:
+        """Have a pull answered a little later; whatever goes wrong is an answer, too."""
+
+        async def answer() -> None:
+            try:
+                await work
+            except Exception as error:
+                channel.reply_error(_request_of(header), error)
+
+        task = asyncio.ensure_future(answer())
         self._cold_reads.add(task)
         task.add_done_callback(self._cold_reads.discard)
 
@@ -444,6 +452,13 @@ class PullHandlers:
         waited = int((time.monotonic() - began) * 1000)
         counter.waited += waited
         self._stats.longest_read = max(self._stats.longest_read, waited)
+
+
+def _request_of(header: dict[str, object]) -> Command:
+    """The request as far as a refusal needs it."""
+    opaque = header["opaque"]
+    assert isinstance(opaque, int)
+    return Command(RequestCode.PULL_MESSAGE, opaque=opaque)
 
 
 def _long(text: str) -> int:

@@ -372,6 +372,29 @@ def test_a_file_deleted_during_a_cold_read_is_no_message(
     serve(tmp_path, script, **COLD)
 
 
+def test_a_cold_read_that_fails_unexpectedly_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        await broker.put(*[b"x" * 900] * 6)
+        real = os.pread
+
+        def failing(descriptor: int, size: int, position: int) -> bytes:
+            if size > 100:
+                raise MemoryError("no memory for it")
+            return real(descriptor, size, position)
+
+        monkeypatch.setattr(os, "pread", failing)
+        start_pull(peer, request(0))
+        reply = await peer.receive()
+        assert (reply.code, reply.remark) == (1, "MemoryError: no memory for it")
+        monkeypatch.setattr(os, "pread", real)
+        start_pull(peer, request(0))
+        assert (await peer.receive()).code == 0
+
+    serve(tmp_path, script, **COLD)
+
+
 # damage -----------------------------------------------------------------------------------------
 
 
