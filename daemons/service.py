@@ -27,6 +27,10 @@ EX_SOFTWARE = 70
 EX_OSERR = 71
 EX_CONFIG = 78
 
+# What the event loop waits at most for a thread that computes, each time it comes back from the
+# system. Python's own 5 ms would be the latency of every request while a large body is decoded.
+SWITCH_SECONDS = 0.0005
+
 # A peer that misbehaves may fill the disk with log lines: one a second tells as much.
 PEER_LOG_INTERVAL = 1.0
 
@@ -66,6 +70,7 @@ def run(make: Callable[[], Daemon], *, log_format: str = "", log_level: str = ""
         log_format or os.environ.get("MQ_LOG_FORMAT", "text"),
         log_level or os.environ.get("MQ_LOG_LEVEL", "INFO"),
     )
+    sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(make))
 

@@ -106,7 +106,8 @@ async def harm(host: str, port: int, number: int, counts: Counter[str]) -> None:
                     if writer.transport.is_closing():
                         break
                     writer.write(data)
-                    await asyncio.wait_for(writer.drain(), PAUSE)
+                    async with asyncio.timeout(PAUSE):
+                        await writer.drain()
                     counts[kind.__name__] += 1
                     await asyncio.sleep(PAUSE)
                 while kind is half_frame and not writer.transport.is_closing():  # noqa: ASYNC110
