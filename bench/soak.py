@@ -1,7 +1,8 @@
 """A mixed load for a given time, and the proof that nothing was lost: python -m bench.soak
 
-One broker process, ended with SIGKILL and SIGTERM in turn again and again, and a name server. Plain messages, delayed,
-timed and transactional ones are sent; members of consumer groups come and go. At the end:
+One broker process, ended with SIGKILL and SIGTERM in turn again and again, and a name server. Plain
+messages, delayed, timed and transactional ones are sent; members of consumer groups come and go. At
+the end:
 
 - every message that was acknowledged (for transactions: committed) was consumed, and by the group
   with a filter exactly those that fit it;

@@ -1,6 +1,7 @@
 """A scripted peer: one real connection that sends and receives whole commands, or raw bytes."""
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import Mapping
 from typing import Self
@@ -31,7 +32,8 @@ class Peer:
 
     async def close(self) -> None:
         self.writer.close()
-        await self.writer.wait_closed()
+        with contextlib.suppress(ConnectionError):  # the daemon has broken it off
+            await self.writer.wait_closed()
 
     @property
     def address(self) -> str:

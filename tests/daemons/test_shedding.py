@@ -117,6 +117,43 @@ def test_sends_that_wait_too_long_are_answered_busy_and_the_others_served() -> N
     assert sorted([reply.opaque for reply in busy] + served[:-1]) == list(range(4000))
 
 
+def test_much_more_than_can_be_served_is_left_with_its_sender_and_hardly_refused() -> None:
+    """20 MB come at once, and take four times as long as a send may wait."""
+    served: list[object] = []
+    waited: list[float] = []
+
+    def send(header: dict[str, object], body: bytes, channel: Channel) -> None:
+        until = time.perf_counter() + 0.00004
+        while time.perf_counter() < until:
+            pass
+        served.append(header["opaque"])
+        channel.send(Command(0, opaque=int(str(header["opaque"])), flag=1))
+
+    direct: dict[int, DirectHandler] = {RequestCode.SEND_MESSAGE_V2: send}
+
+    async def ask_meanwhile(port: int) -> None:
+        async with Peer(port) as other:
+            while True:
+                began = time.monotonic()
+                await other.ask(99999)
+                waited.append(time.monotonic() - began)
+
+    async def main() -> None:
+        listener = Listener({}, "127.0.0.1", 0, direct=direct, longest_wait=lambda: 0.2)
+        async with listener, Peer(listener.port) as peer:
+            asking = asyncio.create_task(ask_meanwhile(listener.port))
+            peer.writer.write(numbered(0, 20_000))
+            replies = [await peer.receive() for _ in range(20_000)]
+            asking.cancel()
+            assert sorted(reply.opaque for reply in replies) == list(range(20_000))
+            assert not any(listener.backlog._bytes.values()) and listener.backlog.size == 0
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert len(served) > 19_000
+    assert sorted(waited)[len(waited) // 2] < 0.1  # others are read all the while
+
+
 def test_without_a_limit_everything_is_served_in_order() -> None:
     served, replies = serve_slowly(4000, wait=0.0, seconds=0.0)
     assert served[:-1] == list(range(4000)) == [reply.opaque for reply in replies]
