@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from mq.daemons.steps import OneAtATime
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
@@ -69,7 +70,7 @@ class Overloaded(Refused):
 def guarded(handler: Handler, guard: Guard) -> Handler:
     """A handler that is only called for what the guard lets through."""
 
-    one_at_a_time = asyncio.Lock()
+    one_at_a_time = OneAtATime()
 
     def call(command: Command, channel: "Channel") -> Reply | Awaitable[Reply]:
         if len(command.body) > LARGE_BODY and command.code in guard.reads_body_of:
@@ -78,7 +79,7 @@ def guarded(handler: Handler, guard: Guard) -> Handler:
         return handler(command, channel)
 
     async def call_late(command: Command, channel: "Channel") -> Reply:
-        async with one_at_a_time:
+        async with one_at_a_time.turn(channel):
             await asyncio.to_thread(guard.guard, command, channel)
         reply = handler(command, channel)
         return await reply if isinstance(reply, Awaitable) else reply

@@ -278,6 +278,8 @@ class Listener:
         try:
             reply = await result
         except Exception as error:
+            if channel.closed and isinstance(error, ConnectionError):
+                return  # it went away while its request waited for its turn
             reply = self.failed(command, channel, error)
         finally:
             channel.owe(-_TASK_COST - len(command.body))

@@ -20,6 +20,7 @@ from mq.daemons.broker.registry import (
 from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
 from mq.daemons.dispatch import Handler, Overloaded, Refused, Reply
 from mq.daemons.listener import Channel
+from mq.daemons.steps import OneAtATime
 from mq.protocol import names
 from mq.protocol.bodies import (
     CheckClientRequestBody,
@@ -100,7 +101,7 @@ class ClientHandlers:
         self._config = config
         self._account_of = account_of
         self._most_groups = most_groups
-        self._large = asyncio.Lock()
+        self._large = OneAtATime()
         self._to_notify: dict[str, ConsumerGroup] = {}
         consumers.on_change.append(self._notify)
 
@@ -122,7 +123,7 @@ class ClientHandlers:
             )
         # Before it is decoded, which costs much more.
         self._check_count(bytes(command.body).count(b'"groupName"'))
-        async with self._large:
+        async with self._large.turn(channel):
             told = await asyncio.to_thread(command.read_body, HeartbeatData)
             began = time.perf_counter()
             for count, _ in enumerate(self._register(told, command, channel)):

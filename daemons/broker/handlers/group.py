@@ -14,7 +14,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
-from mq.daemons.steps import Steps
+from mq.daemons.steps import OneAtATime, Steps
 from mq.protocol import names
 from mq.protocol.bodies import (
     ConsumeStats,
@@ -173,7 +173,7 @@ class ProgressHandlers:
         self._consumers = consumers
         self._store = store
         self._stats = stats
-        self._all_stats = asyncio.Lock()  # whoever asks again and again gets one at a time
+        self._all_stats = OneAtATime()  # whoever asks again and again gets one at a time
 
     async def consume_stats(self, command: Command, channel: Channel) -> Command:
         """Offsets of a group beside those of the queues, in one topic or all."""
@@ -194,7 +194,7 @@ class ProgressHandlers:
 
     async def all_consume_stats(self, command: Command, channel: Channel) -> Command:
         """The same for every group, in steps: others are served between them."""
-        async with self._all_stats:
+        async with self._all_stats.turn(channel):
             return command.reply(body=await self._all_consume_stats(command))
 
     async def _all_consume_stats(self, command: Command) -> bytes:
