@@ -41,7 +41,7 @@ class OneAtATime:
     """
 
     def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[bool]] = deque()
         self._busy = False
 
     @asynccontextmanager

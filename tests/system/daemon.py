@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
 _ADDRESS = re.compile(r"The broker\[[^,]+, ([0-9.:]+)\] boot success")
 
 
