@@ -1,6 +1,7 @@
 """Messages that are popped, acknowledged or not, and come again."""
 
 import asyncio
+import base64
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
@@ -346,6 +348,31 @@ def test_batches_that_are_none_are_refused(tmp_path: Path) -> None:
         ):
             reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
             assert reply.code == code, (body, reply)
+
+    run(tmp_path, script)
+
+
+def test_a_batch_of_too_many_acknowledgements_is_refused_before_any_work(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.pop()
+        written = broker.store.log.written
+        one = BatchAck(
+            consumer_group=GROUP,
+            topic=TOPIC,
+            retry="0",
+            pop_time=time.time_ns() // 1_000_000,
+            invisible_time=60_000,
+            bit_set=base64.b64encode(bytes([255] * 512)).decode(),  # 4096 messages
+        )
+        none = BatchAck(consumer_group=GROUP, topic=TOPIC)
+        for acks in ([one, one], [none] * 5000):
+            body = BatchAckMessageRequestBody(broker_name="broker-a", acks=acks).encode()
+            reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert "over 4096 messages" in (reply.remark or "")
+        assert broker.store.log.written == written
+        assert (await consumer.ack_all([popped])).code == ResponseCode.SUCCESS
 
     run(tmp_path, script)
 
