@@ -36,6 +36,7 @@ from mq.protocol.headers.pop import (
 log = logging.getLogger(__name__)
 
 LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
+MOST_BATCH_BYTES = 2 * 1024 * 1024
 MOST_ACKS = 4096  # messages of one batch: a pop gives 32 at most
 
 
@@ -81,6 +82,10 @@ class AckHandlers:
 
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
         """Several were; those that have come again meanwhile are left out."""
+        if len(command.body) > MOST_BATCH_BYTES:
+            raise RemoteProtocolError(
+                f"a batch of acknowledgements of {len(command.body)} bytes, over {MOST_BATCH_BYTES}"
+            )
         acks = command.read_body(BatchAckMessageRequestBody)
         if not acks.acks:
             raise Refused(ResponseCode.NO_MESSAGE, "no acknowledgement in the body")
