@@ -14,6 +14,10 @@ from mq.protocol.bodies import MessageQueue
 log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 60.0
+# Locks of all groups; each takes some 300 bytes. Who asks for more holds none.
+MOST_LOCKS = 200_000
+# Locks taken by one request that are logged each by itself.
+_MOST_TOLD = 20
 
 
 @dataclass(slots=True)
@@ -31,19 +35,22 @@ class QueueLocks:
         self._clock = clock
         self._lifetime = lifetime
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0  # of all groups
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock or renew; returns the queues that the client holds now."""
-        locks = self._groups.setdefault(group, {})
+        locks = self._groups.get(group, {})
         now = self._clock()
-        held = set()
-        for queue in queues:
+        held: set[MessageQueue] = set()
+        new: list[MessageQueue] = []
+        for queue in set(queues):
             lock = locks.get(queue)
             if lock is None:
-                log.info("group %s: %s locks %s", group, client_id, queue)
-                locks[queue] = _Lock(client_id, now)
+                if self._count + len(new) < MOST_LOCKS:
+                    new.append(queue)
             elif lock.client_id == client_id:
                 lock.renewed = now
+                held.add(queue)
             elif now - lock.renewed > self._lifetime:
                 log.warning(
                     "group %s: %s takes the expired lock of %s on %s",
@@ -51,11 +58,22 @@ class QueueLocks:
                     client_id,
                     lock.client_id,
                     queue,
+                    extra={"failure": f"expired locks of {group}"},
                 )
                 locks[queue] = _Lock(client_id, now)
-            else:
-                continue
-            held.add(queue)
+                held.add(queue)
+        if new:
+            self._groups[group] = locks
+            locks.update((queue, _Lock(client_id, now)) for queue in new)
+            self._count += len(new)
+            held.update(new)
+            for queue in new[:_MOST_TOLD]:
+                log.info("group %s: %s locks %s", group, client_id, queue)
+            if len(new) > _MOST_TOLD:
+                log.info("group %s: and %d queues more", group, len(new) - _MOST_TOLD)
+        if self._count >= MOST_LOCKS:
+            log.error("there are %d locks on queues, the most there may be", self._count,
+                      extra={"failure": "locks"})  # fmt: skip
         return held
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
@@ -67,9 +85,10 @@ class QueueLocks:
                 continue
             if lock.client_id == client_id:
                 del locks[queue]
+                self._count -= 1
             else:
                 log.warning("group %s: %s may not unlock %s of %s", group, client_id, queue,
-                            lock.client_id)  # fmt: skip
+                            lock.client_id, extra={"failure": f"unlocks of {group}"})  # fmt: skip
         if not locks:
             self._groups.pop(group, None)
 
@@ -79,6 +98,7 @@ class QueueLocks:
         for group, locks in list(self._groups.items()):
             for queue in [q for q, lock in locks.items() if lock.renewed < oldest]:
                 del locks[queue]
+                self._count -= 1
             if not locks:
                 del self._groups[group]
 

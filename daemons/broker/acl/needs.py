@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from mq.daemons.broker.acl.accounts import PUB, SUB
 from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.broker.handlers import lock
 from mq.daemons.broker.handlers.client import MOST_HEARTBEAT_BYTES
 from mq.daemons.broker.pop.receipt import normal_topic
 from mq.protocol.bodies import (
@@ -103,6 +104,8 @@ BODIES = frozenset(
         RequestCode.QUERY_ASSIGNMENT,
     )
 )
+
+_LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 
 # Which requests send to the topic that their header names.
 _SENDS: dict[int, type[SendHeader]] = {
@@ -223,6 +226,8 @@ def _of_body(command: Command) -> list[Need]:
         topic, group = asked.topic or "", asked.consumer_group or ""
         # A consumer asks for its own retries, too: the group stands for them.
         return _to_read(None if topic.startswith(RETRY_PREFIX) else topic, group)
+    if code in _LOCKS and len(command.body) > lock.MOST_BYTES:
+        return []  # likewise
     if code == RequestCode.LOCK_BATCH_MQ:
         return _to_read(None, command.read_body(LockBatchRequestBody).consumer_group)
     if code == RequestCode.UNLOCK_BATCH_MQ:

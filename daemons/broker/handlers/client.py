@@ -125,6 +125,8 @@ class ClientHandlers:
         self._check_count(bytes(command.body).count(b'"groupName"'))
         async with self._large.turn(channel):
             told = await asyncio.to_thread(command.read_body, HeartbeatData)
+            if channel.closed:  # nobody would tell that it has left
+                return command.reply()
             began = time.perf_counter()
             for count, _ in enumerate(self._register(told, command, channel)):
                 if count % _GROUPS_AT_ONCE == 0:

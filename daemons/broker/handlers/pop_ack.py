@@ -36,7 +36,8 @@ from mq.protocol.headers.pop import (
 log = logging.getLogger(__name__)
 
 LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
-MOST_ACKS = 4096  # messages of one batch
+MOST_BATCH_BYTES = 2 * 1024 * 1024
+MOST_ACKS = 4096  # messages of one batch: a pop gives 32 at most
 
 
 class AckHandlers:
@@ -81,9 +82,18 @@ class AckHandlers:
 
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
         """Several were; those that have come again meanwhile are left out."""
+        if len(command.body) > MOST_BATCH_BYTES:
+            raise RemoteProtocolError(
+                f"a batch of acknowledgements of {len(command.body)} bytes, over {MOST_BATCH_BYTES}"
+            )
         acks = command.read_body(BatchAckMessageRequestBody)
         if not acks.acks:
             raise Refused(ResponseCode.NO_MESSAGE, "no acknowledgement in the body")
+        if (
+            len(acks.acks) > MOST_ACKS
+            or sum(_bits(ack).bit_count() for ack in acks.acks) > MOST_ACKS
+        ):
+            raise RemoteProtocolError(f"a batch acknowledges over {MOST_ACKS} messages")
         outcomes = Outcomes()
         taken = late = 0
         for ack in acks.acks:
@@ -243,16 +253,22 @@ class AckHandlers:
 
     def _offsets_of(self, ack: BatchAck, topic: str) -> list[int]:
         """The offsets in the bits of a batch. Raises RemoteProtocolError."""
-        try:
-            bits = int.from_bytes(base64.b64decode(ack.bit_set or "", validate=True), "little")
-        except (binascii.Error, ValueError):
-            raise RemoteProtocolError("the bit set of an acknowledgement is not Base64") from None
-        if bits.bit_length() > MOST_ACKS:
-            raise RemoteProtocolError(f"a batch acknowledges over {MOST_ACKS} messages")
+        bits = _bits(ack)
         first = self._store.min_offset(topic, ack.queue_id)
         last = self._store.max_offset(topic, ack.queue_id)
         offsets = (ack.start_offset + n for n in range(bits.bit_length()) if bits >> n & 1)
         return [offset for offset in offsets if first <= offset < last]
+
+
+def _bits(ack: BatchAck) -> int:
+    """Which messages are acknowledged, counted from the first. Raises RemoteProtocolError."""
+    try:
+        bits = int.from_bytes(base64.b64decode(ack.bit_set or "", validate=True), "little")
+    except (binascii.Error, ValueError):
+        raise RemoteProtocolError("the bit set of an acknowledgement is not Base64") from None
+    if bits.bit_length() > MOST_ACKS:
+        raise RemoteProtocolError(f"a batch acknowledges over {MOST_ACKS} messages")
+    return bits
 
 
 def _key(topic: str, group: str, receipt: Receipt) -> Key:

@@ -49,8 +49,11 @@ SEEN_GROUP = names.SYSTEM_GROUP_PREFIX + "REVIVE_SEEN"
 SERVICE = "popped messages"
 
 _AT_ONCE = 256  # entries read in one turn of the loop
-# Acknowledgements of check points that have not come (a Java broker left them in the timer).
+# Messages acknowledged of check points that have not come (a Java broker left them in the timer).
 _MOST_ORPHANS = 100_000
+# So long they may wait at most, ms: no pop may ask for a longer invisible time.
+_LONGEST_ORPHANED = 7 * 24 * 3600 * 1000
+_EXPIRY = 1000  # ms between two looks for those that have waited too long
 
 
 class _ReviveQueue:
@@ -103,6 +106,8 @@ class CheckPoints:
         self._counter = 0
         # Acknowledgements that came before their check points, and until when they may wait.
         self._orphans: dict[Key, tuple[int, set[int]]] = {}
+        self._orphaned = 0  # messages in it
+        self._expire_from = 0  # ms: when those of it that have waited too long are looked for
         self._is_starting = True
         self.changed = asyncio.Event()
         self._seen: dict[int, int] = {}
@@ -225,6 +230,7 @@ class CheckPoints:
             revive.open[known.revive_offset] = known
             return
         _, acked = self._orphans.pop(point.key, (0, set()))
+        self._orphaned -= len(acked)
         point.acked |= acked.intersection(point.offsets)
         if not point.missing:
             return
@@ -254,10 +260,15 @@ class CheckPoints:
         now = time.time_ns() // 1_000_000
         if due < now:
             return
-        if len(self._orphans) >= _MOST_ORPHANS:
+        if self._orphaned + len(offsets) > _MOST_ORPHANS and now >= self._expire_from:
+            self._expire_from = now + _EXPIRY
             self._orphans = {k: kept for k, kept in self._orphans.items() if kept[0] >= now}
-        if len(self._orphans) < _MOST_ORPHANS:
-            self._orphans.setdefault(key, (due, set()))[1].update(offsets)
+            self._orphaned = sum(len(kept) for _, kept in self._orphans.values())
+        if self._orphaned + len(offsets) <= _MOST_ORPHANS:
+            _, kept = self._orphans.setdefault(key, (min(due, now + _LONGEST_ORPHANED), set()))
+            self._orphaned -= len(kept)
+            kept.update(offsets)
+            self._orphaned += len(kept)
 
     def _forget(self, point: CheckPoint) -> None:
         self._table.pop(point.key, None)

@@ -8,6 +8,7 @@ are asked in their order, until nothing is left to give.
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 from mq.daemons.broker.long_polling import COST, LONGEST_HOLD
 from mq.daemons.broker.pop.receipt import retry_topic
@@ -71,6 +72,7 @@ class _Bell:
         self.topic = topic
         self.held: dict[Held, None] = {}
         self.queues: set[ConsumeQueue] = set()
+        self.unheard: set[Channel] = set()  # it is rung again when these are not stalled any more
 
     def wake(self) -> None:
         """One of the queues has got messages."""
@@ -86,6 +88,7 @@ class _Bell:
 
     def remove(self, held: Held) -> None:
         self.held.pop(held, None)
+        self.unheard.discard(held.channel)
         if not self.held:
             self.hang(set())
             self._holds.forget(self)
@@ -136,12 +139,25 @@ class Holds:
         if bell is None:
             return
         for held in list(bell.held):
-            if held.channel.closed or held.channel.stalled or held not in bell.held:
+            if held.channel.closed or held not in bell.held:
+                continue
+            if held.channel.stalled:
+                self._ring_again(bell, held.channel)
                 continue
             if held.serve():
                 held.drop()
             if not self._pops.rest(held.want):
                 break
+
+    def _ring_again(self, bell: _Bell, channel: Channel) -> None:
+        """Ring once more when a peer that does not read now has taken what it got."""
+        if channel not in bell.unheard:
+            bell.unheard.add(channel)
+            channel.postpone(partial(self._ring_late, bell, channel))
+
+    def _ring_late(self, bell: _Bell, channel: Channel) -> None:
+        bell.unheard.discard(channel)
+        self.ring(bell.group, bell.topic)
 
     def ring_at(self, group: str, topic: str, moment: int) -> None:
         """Ring later, at a time in ms: a queue is free again then."""

@@ -5,6 +5,7 @@ reverse, and answers questions about what is stored. Messages come in through `a
 """
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -188,8 +189,12 @@ class MessageStore:
             file.write(boot_id())
             file.flush()
             os.fsync(file.fileno())
-        for folder in {self.root, self.root.parent, *(path.parent for path in self.log.paths)}:
-            sync_folder(folder)
+        sync_folder(self.root)
+        for folder in {self.root.parent, *(path.parent for path in self.log.paths)} - {self.root}:
+            # One that we may pass through and not list is an administrator's, who made what is in
+            # it long before this start.
+            with contextlib.suppress(PermissionError):
+                sync_folder(folder)
 
     def stop_taking(self) -> None:
         """Write what was appended, and refuse messages from now on: the store is being stopped."""

@@ -13,6 +13,8 @@ from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import client as client_handlers
 from mq.daemons.dispatch import Overloaded
 from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.frame import encode
 from tests.daemons.peer import PATIENCE, Peer
 
 
@@ -127,5 +129,21 @@ def test_a_client_of_many_groups_that_goes_leaves_all_of_them(tmp_path: Path) ->
                     while len(broker.consumers.groups) != 10:
                         await other.ask(99999)
                 assert broker.consumers.groups["group-0"].client_ids() == ["c@2"]
+
+    asyncio.run(main())
+
+
+def test_a_client_that_goes_while_its_large_heartbeat_is_read_is_no_member(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Broker(settings(tmp_path)) as broker:
+            async with Peer(broker.port) as gone:
+                await gone.ask(99999)  # it is accepted
+                gone.writer.write(encode(Command(RequestCode.HEART_BEAT, {}, heartbeat(300))))
+                await gone.writer.drain()
+            async with asyncio.timeout(PATIENCE):
+                while broker.listener.channels:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            await broker.listener.finish(PATIENCE)
+            assert not broker.consumers.groups
 
     asyncio.run(main())

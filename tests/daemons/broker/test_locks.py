@@ -1,5 +1,15 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker import locks as queue_locks
+from mq.daemons.broker.handlers.lock import MOST_BYTES, MOST_QUEUES
 from mq.daemons.broker.locks import QueueLocks
-from mq.protocol.bodies import MessageQueue
+from mq.protocol.bodies import LockBatchResponseBody, MessageQueue
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.harness import Harness, serve
+from tests.daemons.peer import Peer
 
 A, B = MessageQueue("t", "broker-a", 0), MessageQueue("t", "broker-a", 1)
 
@@ -50,3 +60,39 @@ def test_expired_locks_leave_nothing_behind() -> None:
     locks.lock("h", "one", [A])
     locks.expire()
     assert list(locks._groups) == ["h"]
+
+
+def test_there_are_so_many_locks_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "MOST_LOCKS", 3)
+    clock = Clock()
+    locks = QueueLocks(clock)
+    many = [MessageQueue("t", "broker-a", number) for number in range(10)]
+    assert len(locks.lock("g", "one", many)) == 3
+    assert locks.lock("h", "one", [A]) == set()
+    assert len(locks.lock("g", "one", many)) == 3  # they are renewed
+    locks.unlock("g", "one", many)
+    assert locks.lock("h", "one", [A, B]) == {A, B}
+    clock.now += 61
+    locks.expire()
+    assert len(locks.lock("g", "two", many)) == 3
+
+
+def _body(count: int) -> bytes:
+    queues = [{"topic": "t", "brokerName": "b", "queueId": number} for number in range(count)]
+    return json.dumps({"consumerGroup": "g", "clientId": "c", "mqSet": queues}).encode()
+
+
+def test_a_request_for_too_many_locks_is_refused(tmp_path: Path) -> None:
+    async def script(harness: Harness, peer: Peer) -> None:
+        for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+            for body in (_body(MOST_QUEUES + 1), bytes(MOST_BYTES + 1)):
+                reply = await peer.ask(code, None, body)
+                assert reply.code == ResponseCode.SYSTEM_BUSY
+                assert "over" in (reply.remark or "")
+        assert not harness.locks._groups
+        reply = await peer.ask(RequestCode.LOCK_BATCH_MQ, None, _body(MOST_QUEUES))
+        assert len(LockBatchResponseBody.decode(reply.body).lock_ok_mq_set) == MOST_QUEUES
+        await peer.ask(RequestCode.UNLOCK_BATCH_MQ, None, _body(MOST_QUEUES))
+        assert not harness.locks._groups
+
+    serve(tmp_path, script)

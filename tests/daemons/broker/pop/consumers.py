@@ -66,10 +66,13 @@ class PopConsumer:
         self.broker_name = broker.settings.broker.broker_name
         self.group = group
 
-    async def ask(self, **fields: str) -> Command:
+    def header(self, **fields: str) -> dict[str, str]:
         header = {"consumerGroup": self.group, "topic": TOPIC, "queueId": "-1", "initMode": "0"}
         header |= {"maxMsgNums": "32", "invisibleTime": "60000", "pollTime": "0", "bornTime": "0"}
-        return await self.peer.ask(RequestCode.POP_MESSAGE, {**header, **fields})
+        return header | fields
+
+    async def ask(self, **fields: str) -> Command:
+        return await self.peer.ask(RequestCode.POP_MESSAGE, self.header(**fields))
 
     async def pop(self, **fields: str) -> list[Popped]:
         """What there is, or comes within pollTime."""

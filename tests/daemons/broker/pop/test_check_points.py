@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.pop import revival
+from mq.daemons.broker.pop import check_points, revival
 from mq.daemons.broker.pop.records import REVIVE_GROUP
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
@@ -134,3 +134,27 @@ def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path
             assert broker.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
 
     asyncio.run(script())
+
+
+def test_acknowledgements_without_check_points_are_kept_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check_points, "_MOST_ORPHANS", 50)
+
+    async def main() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 20)
+            popped = await consumer.pop()
+            points = broker.pop.points
+            now = time.time_ns() // 1_000_000
+            for late in range(10):  # of pops that never were
+                for one in popped:
+                    start, _, *rest = one.receipt.split(" ")
+                    one.receipt = " ".join((start, str(now + 2**40 + late), *rest))
+                assert (await consumer.ack_all(popped)).code == ResponseCode.SUCCESS
+            assert sum(len(acked) for _, acked in points._orphans.values()) == 40
+            week = 7 * 24 * 3600 * 1000
+            assert all(due < now + week + 60_000 for due, _ in points._orphans.values())
+
+    asyncio.run(main())

@@ -1,6 +1,7 @@
 """Messages that are popped, acknowledged or not, and come again."""
 
 import asyncio
+import base64
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
@@ -22,9 +24,12 @@ from tests.daemons.broker.pop.consumers import (
     broker_on,
     fill,
 )
-from tests.daemons.peer import Peer
+from tests.daemons.peer import PATIENCE, Peer
 
 POLL = {"pollTime": "8000"}
+PULL = {"consumerGroup": "P", "topic": "Large", "queueId": "0", "queueOffset": "0"}
+PULL |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+PULL |= {"subscription": "*", "subVersion": "0"}
 
 
 def run(
@@ -35,6 +40,12 @@ def run(
             await script(broker, peer, PopConsumer(peer, broker))
 
     asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # it happens on the broker's side of a socket
 
 
 def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again(
@@ -341,6 +352,31 @@ def test_batches_that_are_none_are_refused(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+def test_a_batch_of_too_many_acknowledgements_is_refused_before_any_work(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.pop()
+        written = broker.store.log.written
+        one = BatchAck(
+            consumer_group=GROUP,
+            topic=TOPIC,
+            retry="0",
+            pop_time=time.time_ns() // 1_000_000,
+            invisible_time=60_000,
+            bit_set=base64.b64encode(bytes([255] * 512)).decode(),  # 4096 messages
+        )
+        none = BatchAck(consumer_group=GROUP, topic=TOPIC)
+        for acks in ([one, one], [none] * 5000):
+            body = BatchAckMessageRequestBody(broker_name="broker-a", acks=acks).encode()
+            reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert "over 4096 messages" in (reply.remark or "")
+        assert broker.store.log.written == written
+        assert (await consumer.ack_all([popped])).code == ResponseCode.SUCCESS
+
+    run(tmp_path, script)
+
+
 def test_nobody_may_send_to_the_revive_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
@@ -374,5 +410,30 @@ def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_th
         end = broker.store.max_offset(TOPIC, 0)
         assert broker.offsets.query(GROUP, TOPIC, 0) == end
         assert await consumer.pop(exp="a", expType="TAG") == []
+
+    run(tmp_path, script)
+
+
+def test_a_pop_of_a_peer_that_did_not_read_for_a_while_is_answered_when_it_does(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 0)
+        await create_topic(peer, "Large", 1)
+        for _ in range(4):
+            await send(peer, "Large", bytes(1_000_000))
+        async with Peer(broker.port) as slow:
+            popping = Command(RequestCode.POP_MESSAGE, consumer.header(pollTime="60000"), opaque=99)
+            slow.writer.write(encode(popping))
+            await until(lambda: any("held pops" in c.kept for c in broker.listener.channels))
+            channel = next(c for c in broker.listener.channels if "held pops" in c.kept)
+            for number in range(20):
+                slow.writer.write(encode(Command(RequestCode.PULL_MESSAGE, PULL, opaque=number)))
+            await until(lambda: channel.stalled)
+            await send(peer, TOPIC, b"while it does not read")
+            replies = [await slow.receive() for _ in range(21)]
+            popped = next(reply for reply in replies if reply.opaque == 99)
+            assert popped.code == ResponseCode.SUCCESS
+            assert len(channel.attributes["held pops"]) == 0
 
     run(tmp_path, script)

@@ -1,7 +1,9 @@
 """Stores that were killed or damaged, and what a start makes of them."""
 
 import asyncio
+import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -253,3 +255,24 @@ def test_a_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path) -> 
 
     with pytest.raises(StoreLoadError, match="mappedFileSizeCommitLog"):
         with_store(tmp_path, nothing, log_file=8192)
+
+
+def test_a_store_in_a_folder_that_may_not_be_listed_is_opened() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        above, root = Path(name), Path(name) / "store"
+        root.mkdir()
+        is_root = os.geteuid() == 0  # who may list everything
+        if is_root:
+            os.chown(root, 65534, 65534)
+        above.chmod(0o311)
+        try:
+            if is_root:
+                os.seteuid(65534)
+            with pytest.raises(PermissionError):
+                os.listdir(above)
+            with_store(root, fill)
+            with_store(root, fill)
+        finally:
+            if is_root:
+                os.seteuid(0)
+            above.chmod(0o700)
