@@ -15,7 +15,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
-from tests.cli.pairs import dead_broker, full_disk, make_topic, put, running_pair
+from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair
 from tests.cli.support import Mq
 from tests.interop.peers import free_port
 
@@ -420,7 +420,9 @@ def test_a_dead_broker_is_reported_and_its_queues_can_be_added_later(tmp_path: P
             copied = mq("message", "copy", "-t", "Half", "--to-topic", "Half2")
             assert copied.status == 66
         put(pair, numbered("Half", 2), 1)
-        resumed = mq("message", "export", str(file), "-t", "Half", "--resume")
+        with another_broker(pair, "broker-dead", tmp_path / "store") as revived:
+            make_topic(pair, "Half", 2, at=revived)
+            resumed = mq("message", "export", str(file), "-t", "Half", "--resume")
         assert resumed.status == 0, resumed.err
         assert len(lines(file.read_text())) == 5
 
