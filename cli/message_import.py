@@ -202,7 +202,7 @@ def _source(topic: str, line: Line, number: int) -> str:
 def _turn(line: Line, number: int) -> int:
     """Lines that name no queue go by turns, but those of one sharding key keep their order."""
     key = line.properties.get(PropertyKey.SHARDING_KEY)
-    return (number if key is None else crc32(key.encode())) % _SPREAD
+    return (number - 1 if key is None else crc32(key.encode())) % _SPREAD
 
 
 def load_state(path: Path, asked: dict[str, Any]) -> dict[str, Done]:

@@ -90,7 +90,7 @@ async def offset_export(
 
     All groups, topics, brokers and queues, unless patterns say which; not the groups of the system
     itself. The file is replaced when everything is written, so it is whole at all times. Only one
-    export writes a file at a time; a second one ends with status 75.
+    export writes a file at a time; a second one ends with status 79.
 
     With --by timestamp each line also tells when the next message was stored. Such a file can be
     imported into another cluster, where the same messages have other offsets.

@@ -468,7 +468,7 @@ def test_what_could_not_begin_leaves_nothing(mq: Mq, tmp_path: Path) -> None:
 def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_path: Path) -> None:
     file = tmp_path / "messages.jsonl"
     with local_files.locked(file):
-        assert cluster("message", "export", str(file), "-t", "Any").status == 75
+        assert cluster("message", "export", str(file), "-t", "Any").status == 79
 
 
 @pytest.mark.parametrize(

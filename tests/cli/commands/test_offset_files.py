@@ -351,7 +351,7 @@ def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_
     file = tmp_path / "offsets.jsonl"
     with local_files.locked(file):
         finished = cluster("offset", "export", str(file))
-    assert finished.status == 75
+    assert finished.status == 79
     assert f"{file} is being written by another mq" in finished.err
     assert not file.exists()
     assert cluster("offset", "export", str(file)).status == 0
