@@ -386,6 +386,7 @@ async def _other_session(
         acl_file=acl_file or call.acl_file,
         given_acl_file=acl_file or call.given_acl_file,
     )
+    other.changes = call.changes  # a dry run shows those of both clusters
     async with other.session() as session:
         yield session
 

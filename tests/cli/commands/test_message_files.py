@@ -235,6 +235,19 @@ def test_a_dry_run_of_a_copy_sends_nothing(cluster: Mq, standalone: Standalone) 
     assert bodies(cluster, "DryCopyTo") == []
 
 
+def test_a_dry_run_of_a_copy_to_another_cluster_shows_that_it_is_one(
+    cluster: Mq, standalone: Standalone, other: Standalone
+) -> None:
+    make_topic(standalone, "DryThere")
+    make_topic(other, "DryThere")
+    put(standalone, numbered("DryThere", 3))
+    command = ["message", "copy", "-t", "DryThere", "--to-namesrv", other.name_server_address]
+    shown = cluster(*command, "--dry-run")
+    assert shown.status == 0, shown.err
+    assert f"to {other.broker.address}" in shown.out
+    assert shown.out.endswith("dry run: nothing was changed\n")
+
+
 def started(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "mq", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
