@@ -4,12 +4,11 @@ A change is a request that was not sent, or a file that was not written. Only a 
 the others are counted.
 """
 
-import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mq.cli import masking
 from mq.cli.result import Result, Row, nested, number, text
 
 if TYPE_CHECKING:
@@ -33,10 +32,6 @@ DATA = (
     nested("header", "fields of the request by name, secrets masked"),
     nested("body", "body of the request: JSON where it is, else text, else base64; null for none"),
 )
-
-MASK = "******"
-_SECRET = re.compile(r"secret|passw|token|signature|credential", re.IGNORECASE)
-_SECRET_LINE = re.compile(r"(?im)^(\s*[\w.\-]*(?:secret|passw|token)[\w.\-]*\s*[=:]\s*).+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ class Changes:
         name = _name(command.code)
         self.counts[name] += 1
         if len(self.kept) < KEPT:
-            header = masked(_fields(command))
+            header = masking.fields(_fields(command))
             body = _body(bytes(command.body))
             self.kept.append(Change(address, name, int(command.code), header, body))
 
@@ -84,8 +79,8 @@ class Changes:
     def __bool__(self) -> bool:
         return bool(self.counts)
 
-    def result(self) -> Result:
-        """All of it, to be shown."""
+    def result(self, failures: list[str] | None = None) -> Result:
+        """All of it, to be shown; `failures` are what would be left undone."""
         rows: list[Row] = []
         data = []
         plain = ""
@@ -108,12 +103,8 @@ class Changes:
             plain += "".join(f"{name}: {count} in all\n" for name, count in self.counts.items())
         plain += "dry run: nothing was changed\n"
         notes = ["dry run: nothing was changed"]
-        return Result(COLUMNS, rows, plain, {"changes": total}, data=data, notes=notes)
-
-
-def masked(fields: Mapping[str, str]) -> dict[str, str]:
-    """The fields without the values of secrets."""
-    return {name: MASK if _SECRET.search(name) else value for name, value in fields.items()}
+        totals = {"changes": total}
+        return Result(COLUMNS, rows, plain, totals, failures or [], data=data, notes=notes)
 
 
 def _plain(change: Change) -> str:
@@ -166,22 +157,11 @@ def _body(body: bytes) -> Any:
     except fastjson.MalformedJson:
         value = None
     if isinstance(value, dict | list):
-        return _without_secrets(value)
+        return masking.document(value)
     try:
         read = body.decode()
     except UnicodeDecodeError:
         from base64 import b64encode
 
         return b64encode(body).decode()
-    return _SECRET_LINE.sub(rf"\g<1>{MASK}", read)
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_secrets(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        str(name): MASK if item and _SECRET.search(str(name)) else _without_secrets(item)
-        for name, item in value.items()
-    }
+    return masking.lines(read)

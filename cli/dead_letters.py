@@ -3,13 +3,16 @@
 A message that is resent carries where its dead letter lies, in the property MQ_RESENT_FROM, and
 keeps its unique id. So the copy itself is the mark: whoever wants to resend a dead letter first
 asks the brokers of the original topic for messages of that unique id, and finds the copy whoever
-has sent it from wherever, also when the answer to the send was lost. While a command resends, it
+has sent it from wherever, also when the answer to the send was lost. The copy goes to the broker
+that the letter lies on: a broker that is away is out of the routes, and nobody would miss what it
+has, but one that can give the letter can be asked for the copy, too. While a command resends, it
 holds the locks of the dead letter queues at their brokers, so that no other does.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.cli.errors import CommandError, NotFound
@@ -138,10 +141,15 @@ class Resent(NamedTuple):
 class Resending:
     """Sends letters to the topics that they come from."""
 
-    def __init__(self, admin: "Admin", producer: "Producer") -> None:
-        """`producer` must not try again by itself: a message might be stored twice."""
+    def __init__(self, admin: "Admin", producer: "Producer", *, any_broker: bool = False) -> None:
+        """`producer` must not try again by itself: a message might be stored twice.
+
+        With `any_broker` a copy that cannot go to the broker of its letter goes to another one.
+        """
         self._admin = admin
         self._producer = producer
+        self._any_broker = any_broker
+        self._turns = count()
         self._limit = asyncio.Semaphore(_IN_FLIGHT)
         self._last: dict[str, StoredMessage] = {}  # sent last, by the broker that has the copy
 
@@ -159,9 +167,9 @@ class Resending:
                 before = await copy_of(self._admin, letter)
                 if before is not None:
                     return Resent(*what, "before", before.offset_id)
-                # It has to be there: a broker may not make it in place of the one that is gone.
-                await self._admin.session.route(topic)
-                copy_id = (await self._producer.send(_copy(letter, topic))).offset_message_id
+                queue = await self._queue(topic, letter)
+                sent = await self._producer.send(_copy(letter, topic), queue)
+                copy_id = sent.offset_message_id
             except (MQError, ValueError) as error:
                 found = await self._stored_nevertheless(letter, error)
                 if found is None:
@@ -169,6 +177,22 @@ class Resending:
                 copy_id = found
         self._last[copy_id[:-16]] = letter  # the rest of it is the position in the broker's log
         return Resent(*what, "sent", copy_id)
+
+    async def _queue(self, topic: str, letter: "StoredMessage") -> MessageQueue | None:
+        """Where the copy goes; None for wherever the producer likes. Raises MQError."""
+        # It has to be there: a broker may not make it in place of the one that is gone.
+        await self._admin.session.route(topic)
+        queues = await self._producer.prepare(topic)
+        here = [queue for queue in queues if queue.broker_name == letter.broker_name]
+        if here:
+            return here[next(self._turns) % len(here)]
+        if self._any_broker:
+            return None
+        raise ClientError(
+            f"broker {letter.broker_name}, where the dead letter lies, takes no messages of topic "
+            f"{topic} now; --any-broker sends it to another one (and may send it again later, "
+            "while that one is away)"
+        )
 
     async def _stored_nevertheless(self, letter: "StoredMessage", error: Exception) -> str | None:
         """The offset id of the copy, if it was stored before the error."""

@@ -96,7 +96,7 @@ class Follower:
         found: list[StoredMessage] = []
         while high > low and len(found) < count and span.end - high < MOST_LOOKED_BACK:
             start = max(low, high - width)
-            part = Span(span.queue, start, high)
+            part = Span(span.queue, start, high, high)
             earlier: list[StoredMessage] = []
             async for messages, _ in self._reader.batches(part):
                 earlier += filter(self._takes, messages)

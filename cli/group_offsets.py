@@ -5,7 +5,7 @@ same millisecond, or the nearest one, which may lie before. So what is found is 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.cli import cluster
@@ -38,15 +38,27 @@ class Found(NamedTuple):
     failures: list[str]
 
 
-async def gather(admin: "Admin", selection: Selection, cluster_name: str | None) -> Found:
+async def gather(
+    admin: "Admin",
+    selection: Selection,
+    cluster_name: str | None,
+    expected: Mapping[str, str] = {},
+) -> Found:
     """The offsets of all groups at all brokers, or those of one cluster, but for the system's own.
+
+    `expected` are brokers that there must be, and how that is known: a name server forgets a broker
+    that is away.
 
     Raises NotFound for a cluster that there is not, and the last broker's error when none answers.
     """
     info = await cluster.clusters(admin.session)
     names = cluster.broker_names(info, cluster_name) if cluster_name else info.broker_addr_table
     tables: list[tuple[str, dict[str, dict[int, int]]]] = []
-    failures: list[str] = []
+    failures = [
+        f"broker {name}: not registered now{how}"
+        for name, how in expected.items()
+        if name not in info.broker_addr_table and name not in names
+    ]
     last: MQError | NotFound | None = None
 
     async def ask(name: str) -> None:

@@ -83,7 +83,7 @@ def beside(path: Path, what: str) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Be the only process that writes `path`. Raises CommandError, TRY_AGAIN, if another does.
+    """Be the only process that writes `path`. Raises CommandError, LOCKED, if another does.
 
     The lock is on a file beside it, which the holder removes before it lets go.
     """
@@ -116,7 +116,7 @@ def _take(lock: Path, path: Path) -> int:
             raise CommandError(
                 f"{path} is being written by another mq",
                 hint="try again when it has ended",
-                status=Status.TRY_AGAIN,
+                status=Status.LOCKED,
             ) from None
         except OSError as error:
             os.close(descriptor)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,15 +96,24 @@ def _check_sql(expression: str) -> None:
 
 @dataclass
 class Span:
-    """The part of a queue that is still to be read: from `next` to before `end`."""
+    """The part of a queue that is still to be read: from `next` to before `end`.
+
+    `maximum` is the queue's own end, when it was asked.
+    """
 
     queue: MessageQueue
     next: int
     end: int
+    maximum: int
 
     @property
     def name(self) -> str:
-        return f"{self.queue.broker_name}:{self.queue.queue_id}"
+        return queue_name(self.queue)
+
+
+def queue_name(queue: MessageQueue) -> str:
+    """What a queue of the topic is called in states and messages."""
+    return f"{queue.broker_name}:{queue.queue_id}"
 
 
 class MissingMessages(MQError):
@@ -121,11 +130,15 @@ class Reader:
     def __init__(self, session: "Caller", choice: Choice) -> None:
         self.choice = choice
         self.gaps: list[str] = []  # what was to be read, but is not there any more; a line each
+        self.unread: list[str] = []  # the names of queues that `spans` could not ask
         self._consumer = PullConsumer(session)
         self._test = choice.test()
 
-    async def spans(self) -> tuple[list[Span], list[str]]:
+    async def spans(self, known: Collection[str] = ()) -> tuple[list[Span], list[str]]:
         """Where the chosen queues begin and end, and which of them cannot be asked.
+
+        A broker that dies is out of the routes within seconds, and its queues with it. `known` are
+        the names of queues that there must be nevertheless, because a former run knew them.
 
         Raises NotFound where no queue is chosen, and the error of the last one if none answers.
         """
@@ -137,7 +150,12 @@ class Reader:
                 f"topic {self.choice.topic} has no such queue that can be read",
                 hint=f"see: mq topicRoute -t {self.choice.topic}",
             )
-        failures: list[str] = []
+        routed = {queue_name(queue) for queue in queues}
+        failures = {
+            name: f"{name}: not in the routes of topic {self.choice.topic}: is its broker away?"
+            for name in known
+            if name not in routed
+        }
         last: MQError | None = None
 
         async def find(queue: MessageQueue) -> Span | None:
@@ -145,15 +163,17 @@ class Reader:
             try:
                 return await self._span(queue)
             except MQError as error:
-                failures.append(f"{queue.broker_name}:{queue.queue_id}: {error}")
+                name = queue_name(queue)
+                failures[name] = f"{name}: {error}"
                 last = error
                 return None
 
         found = await asyncio.gather(*(find(queue) for queue in queues))
         spans = [span for span in found if span is not None]
+        self.unread = sorted(failures)
         if last is not None and not spans:
             raise last
-        return spans, sorted(failures)
+        return spans, sorted(failures.values())
 
     async def queues(self) -> list[MessageQueue]:
         """The chosen queues that the topic has now. Raises RouteNotFound."""
@@ -171,12 +191,12 @@ class Reader:
         of those of one millisecond. `Choice.test` leaves out what is too much."""
         begin, end = self.choice.begin, self.choice.end
         low = await self._consumer.min_offset(queue)
-        high = await self._consumer.max_offset(queue)
+        high = maximum = await self._consumer.max_offset(queue)
         if begin is not None:
             low = max(low, await self._consumer.offset_at(queue, begin - 1))
         if end is not None:
             high = min(high, await self._consumer.offset_at(queue, end) + 1)
-        return Span(queue, low, max(low, high))
+        return Span(queue, low, max(low, high), maximum)
 
     async def batches(self, span: Span) -> "AsyncIterator[tuple[list[StoredMessage], int]]":
         """The messages of a span, pull by pull; the next pull is on its way meanwhile.

@@ -1,7 +1,8 @@
 """Writing the messages of a topic to a file of JSON lines, so that a cut export can go on.
 
 While an export to FILE runs, what it has is in FILE.part, and how far it has come in FILE.state:
-for each queue the next offset, and how many bytes of FILE.part are good. The state is written
+for each queue the next offset and the end, and how many bytes and messages of FILE.part are good.
+A queue that could not be asked yet has neither, and is missed until it can be. The state is written
 every few seconds, after the bytes that it counts are on disk. At the end FILE.part becomes FILE.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from mq.cli import local_files
 from mq.cli.errors import CommandError
@@ -26,14 +27,14 @@ CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
 MOST_JOBS = 3  # chunks that may wait for the disk
 SYNC_BYTES = 64 * 1024 * 1024  # written at most between two fsyncs
 
-Positions = dict[str, list[int]]  # next offset and end, by queue
+Positions = dict[str, list[int]]  # next offset and end, by queue; none of one yet to be asked
 
 
 class Sink(Protocol):
     """Where lines go."""
 
-    async def write(self, lines: bytes, spans: list[Span]) -> None:
-        """Take lines. Everything before `Span.next` has been taken by then, these lines too."""
+    async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:
+        """Take `count` lines. All before `Span.next` has been taken by then, these lines too."""
 
 
 class StreamSink:
@@ -44,11 +45,19 @@ class StreamSink:
         self._binary: BinaryIO | None = getattr(stream, "buffer", None)
         self._stream = stream
 
-    async def write(self, lines: bytes, spans: list[Span]) -> None:
+    async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:
         if self._binary is not None:
             self._binary.write(lines)
         else:
             self._stream.write(lines.decode())
+
+
+class _Good(NamedTuple):
+    """What is written: bytes, messages, and how far each queue is with them."""
+
+    size: int
+    messages: int
+    positions: Positions
 
 
 class FileSink:
@@ -70,7 +79,8 @@ class FileSink:
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._unsynced = 0
-        self._good: tuple[int, Positions] = (0, {})  # bytes that are written, and what they are
+        self._count = 0  # messages that were taken, by the cut export, too
+        self._good = _Good(0, 0, {})
         self._spans: list[Span] = []
         self._thread = ThreadPoolExecutor(1, "mq-export")
         self._jobs: deque[Future[None]] = deque()
@@ -82,13 +92,19 @@ class FileSink:
         good = self._load() if self._resume else 0
         try:
             flags = os.O_WRONLY | os.O_CREAT | (0 if good else os.O_TRUNC)
-            self._file = os.open(self._part, flags, 0o666)
+            self._file = os.open(self._part, flags, 0o600)
+            os.fchmod(self._file, 0o600)  # bodies are for who may read them at the broker
             os.ftruncate(self._file, good)
             os.lseek(self._file, good, os.SEEK_SET)
         except OSError as error:
             raise local_files.cannot("write", self._part, error) from error
-        self._good = (good, self.positions)
+        self._good = _Good(good, self._count, self.positions)
         return self
+
+    @property
+    def written(self) -> int:
+        """How many messages the export has written until it was cut."""
+        return self._count
 
     def _load(self) -> int:
         """Take over the state of a cut export; returns the good bytes. Raises CommandError."""
@@ -96,16 +112,18 @@ class FileSink:
 
         try:
             state = orjson.loads(self._state.read_bytes())
-            asked, good = state["asked"], int(state["bytes"])
+            asked = state["asked"]
+            if asked != self._asked:
+                raise unreadable(f"{self._state} is of another export: {asked}")
+            good, self._count = int(state["bytes"]), int(state["messages"])
             self.positions = {
-                str(name): [int(ends[0]), int(ends[1])] for name, ends in state["queues"].items()
+                str(name): [int(ends[0]), int(ends[1])] if ends else []
+                for name, ends in state["queues"].items()
             }
         except FileNotFoundError:
             return 0
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise unreadable(f"{self._state} is not the state of an export: {error!r}") from None
-        if asked != self._asked:
-            raise unreadable(f"{self._state} is of another export: {asked}")
         with suppress(FileNotFoundError):
             if not self._part.exists():  # it had ended, without some queues
                 self._path.replace(self._part)
@@ -113,8 +131,14 @@ class FileSink:
             raise unreadable(f"{self._part} is shorter than its state says")
         return good
 
-    async def write(self, lines: bytes, spans: list[Span]) -> None:
+    def begin(self, spans: list[Span], unread: list[str]) -> None:
+        """Note what is to be read, and the names of queues that could not be asked."""
         self._spans = spans
+        self.positions = {name: [] for name in unread} | self.positions
+
+    async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:
+        self._spans = spans
+        self._count += count
         self._buffer.append(lines)
         self._buffered += len(lines)
         saving = time.monotonic() >= self._due
@@ -136,9 +160,10 @@ class FileSink:
         if saving:
             self._due = time.monotonic() + SAVE_SECONDS
         positions = {**self.positions, **{s.name: [s.next, s.end] for s in self._spans}}
-        self._jobs.append(self._thread.submit(self._work, chunk, positions, saving))
+        good = (self._count, positions)
+        self._jobs.append(self._thread.submit(self._work, chunk, good, saving))
 
-    def _work(self, chunk: bytes, positions: Positions, saving: bool) -> None:
+    def _work(self, chunk: bytes, good: tuple[int, Positions], saving: bool) -> None:
         """In the thread: write, and save the state if that is due. After an error, nothing more."""
         if self._failed is not None:
             return
@@ -146,7 +171,7 @@ class FileSink:
             rest = memoryview(chunk)
             while rest:
                 rest = rest[os.write(self._file, rest) :]
-            self._good = (self._good[0] + len(chunk), positions)
+            self._good = _Good(self._good.size + len(chunk), *good)
             self._unsynced += len(chunk)
             if saving or self._unsynced >= SYNC_BYTES:
                 os.fsync(self._file)  # piece by piece, so that little is left to do at the end
@@ -163,7 +188,7 @@ class FileSink:
     def _retreat(self, failed: CommandError) -> None:
         """Back to what was whole before the disk was full, and have the state say so."""
         try:
-            os.ftruncate(self._file, self._good[0])
+            os.ftruncate(self._file, self._good.size)
             os.fsync(self._file)
             self._save()
             failed.hint = "make room, and go on with --resume"
@@ -173,8 +198,8 @@ class FileSink:
     def _save(self) -> None:
         import orjson
 
-        good, positions = self._good
-        state = {"asked": self._asked, "bytes": good, "queues": positions}
+        size, messages, positions = self._good
+        state = {"asked": self._asked, "bytes": size, "messages": messages, "queues": positions}
         local_files.replace(self._state, orjson.dumps(state, option=orjson.OPT_INDENT_2))
 
     def _raise_failure(self) -> None:
@@ -190,7 +215,7 @@ class FileSink:
             self._raise_failure()
             self._end(whole=whole, named=kind is None)
             # What brokers or Ctrl-C have cut can go on; what was asked for wrongly can not.
-            cut = kind is not None and not issubclass(kind, CommandError) and self._good[0] > 0
+            cut = kind is not None and not issubclass(kind, CommandError) and self._good.size > 0
             ended = kind is None or cut
         except OSError as failed:
             raise local_files.cannot("write", self._path, failed) from failed
@@ -258,7 +283,7 @@ class Exporter:
                 self._step(after - span.next)
                 span.next = after  # with no pause between this and the lines' being taken
                 written += len(messages)
-                await self._sink.write(lines, spans)
+                await self._sink.write(lines, len(messages), spans)
         except MQError as error:
             self.failures.append(f"{span.name}: {error}")
         finally:

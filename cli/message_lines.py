@@ -172,7 +172,9 @@ class Line:
             raise MalformedLine("not a JSON object")
         self.topic: str = _typed(values, "topic", str)
         self.broker_name: str = _typed(values, "brokerName", str, "")
-        self.queue_id: int = _typed(values, "queueId", int, 0)
+        self.queue_id: int | None = (
+            None if values.get("queueId") is None else _typed(values, "queueId", int)
+        )
         self.flag: int = _typed(values, "flag", int, 0)
         self.properties: dict[str, str] = _typed(values, "properties", dict, {})
         for name, value in self.properties.items():

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mq.cli.errors import NotFound, UsageError
+from mq.cli.errors import CommandError, NotFound, UsageError
+from mq.cli.status import Status
 from mq.client.errors import MQError
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import RETRY_PREFIX
@@ -33,7 +34,7 @@ class QueueMap:
 
     def __init__(self, queues: Sequence[MessageQueue], pairs: Iterable[str] = ()) -> None:
         """`pairs` are `[BROKER:]QUEUE=[BROKER:]QUEUE`. Raises UsageError for one that is none."""
-        self._queues = list(queues)
+        self._queues = sorted(queues)  # so that the same ones give the same targets again
         self._exact: dict[tuple[str | None, int], MessageQueue] = {
             (queue.broker_name, queue.queue_id): queue for queue in queues
         }
@@ -51,6 +52,10 @@ class QueueMap:
                     hint="write [BROKER:]QUEUE=[BROKER:]QUEUE; see: mq topicRoute",
                 )
             self._said[_place(source, pair)] = found
+
+    def any(self, number: int) -> MessageQueue:
+        """One of all queues, for what comes from none: by turns."""
+        return self._queues[number % len(self._queues)]
 
     def __call__(self, broker_name: str, queue_id: int) -> MessageQueue:
         """The target of a source queue."""
@@ -90,6 +95,10 @@ class Target:
         self._producer = producer
         self._turn = asyncio.Lock()
 
+    @property
+    def name(self) -> str:
+        return f"{self.queue.broker_name}:{self.queue.queue_id}"
+
     async def send(self, messages: "Sequence[Message]") -> None:
         """Store messages in their order. Raises MQError, after `TRIES` tries."""
         async with self._turn:
@@ -126,6 +135,18 @@ class Target:
         raise AssertionError("the last try returns or raises")
 
 
+def check_same(target: Target, before: str | None, source: str) -> None:
+    """Raises CommandError where a cut run has sent what comes from `source` to another queue."""
+    if before is not None and before != target.name:
+        raise CommandError(
+            f"what comes from {source} went to {before} before it was cut, and would go to "
+            f"{target.name} now: the queues of topic {target.queue.topic} are others",
+            hint="go on when its brokers are back (see mq topicRoute); to begin again with the "
+            "queues that there are now, remove the state",
+            status=Status.UNAVAILABLE,
+        )
+
+
 class Targets:
     """The queues that copies go to, each made when it is first used."""
 
@@ -136,7 +157,13 @@ class Targets:
 
     def of(self, broker_name: str, queue_id: int) -> Target:
         """Where the messages of a source queue go."""
-        queue = self._queue_of(broker_name, queue_id)
+        return self._of(self._queue_of(broker_name, queue_id))
+
+    def any(self, number: int) -> Target:
+        """Where the messages go that come from no queue."""
+        return self._of(self._queue_of.any(number))
+
+    def _of(self, queue: MessageQueue) -> Target:
         target = self._targets.get(queue)
         if target is None:
             target = self._targets[queue] = Target(self._producer, queue)

@@ -22,7 +22,8 @@ class Outcome:
     """What became of a group in a queue.
 
     `before` is the offset that it had, None if it had none; `offset` the one that it was to get,
-    None where that could not be told. `result` is a word: set, same, running, missing, failed.
+    None where that could not be told. `result` is a word: set, same, left (of a queue that the file
+    does not know), running, missing, failed. `reason` says why it is not as it should be.
     """
 
     place: Place
@@ -33,7 +34,7 @@ class Outcome:
 
     @property
     def is_done(self) -> bool:
-        return self.result in ("set", "same")
+        return self.result in ("set", "same") or (self.result == "left" and not self.reason)
 
 
 # The status of an import that could do nothing, by the result of its first queue.
@@ -55,13 +56,18 @@ class Import:
         *,
         by_time: bool,
         earliest: bool,
+        everywhere: bool,
         force: bool,
     ) -> None:
+        """By time, `earliest` gives queues that the file does not know the earliest time of the
+        group in the topic; `everywhere` gives it to all.
+        """
         self._admin = admin
         self._times = Times(admin, now)
         self._brokers = brokers
         self._by_time = by_time
-        self._earliest = earliest
+        self._earliest = earliest or everywhere
+        self._everywhere = everywhere
         self._force = force
         self._limit = asyncio.Semaphore(IN_FLIGHT)
         self._turns: dict[tuple[str, str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -76,8 +82,10 @@ class Import:
         """Do it; an outcome for each queue that gets an offset, or should have got one."""
         moved = [self._moved(record) for record in records]
         await self._learn(moved)
-        plan = self._by_topic(moved) if self._by_time else moved
-        outcomes = await asyncio.gather(*(self._one(record) for record in plan))
+        plan, left = self._by_topic(moved) if self._by_time else (moved, [])
+        outcomes = await asyncio.gather(
+            *(self._one(record) for record in plan), *(self._leave(place) for place in left)
+        )
         return sorted(outcomes, key=lambda outcome: outcome.place)
 
     def _moved(self, record: Record) -> Record:
@@ -130,26 +138,71 @@ class Import:
         except MQError as error:
             self._running[address, group] = error
 
-    def _by_topic(self, records: list[Record]) -> list[Record]:
-        """The records by timestamp for queues that may be others than those they come from.
+    def _by_topic(self, records: list[Record]) -> tuple[list[Record], list[Place]]:
+        """The records by timestamp for the queues that there are, and the queues to be left.
 
-        Where a topic has the same queues on the same brokers as in the file, each queue gets its
-        own time. Elsewhere nobody can tell which message lies in which queue: then every queue of
-        the topic gets the earliest time of the group, so that nothing is left out.
+        A queue that the file knows gets its own time, and is missed where it is absent: its broker
+        may be away. Which messages lie in a queue that the file does not know, nobody can tell: it
+        gets the earliest time of the group, so that nothing is left out, but only where that is
+        asked for, as groups may well have no offset in some queues.
         """
         of_topic: dict[tuple[str, str], list[Record]] = defaultdict(list)
         for record in records:
             of_topic[record.place.group, record.place.topic].append(record)
         plan: list[Record] = []
+        left: list[Place] = []
         for (group, topic), found in of_topic.items():
             there = self._queues[topic]
-            timed = [record.timestamp for record in found if record.timestamp is not None]
-            same = {record.place[2:] for record in found} == there and not self._earliest
-            if same or not there or not timed:
-                plan += found
-                continue
-            plan += [Record(Place(group, topic, *queue), 0, min(timed)) for queue in sorted(there)]
-        return plan
+            known = {record.place[2:] for record in found}
+            low = _earliest(found)
+            plan += [
+                Record(record.place, 0, low)
+                if self._everywhere and record.place[2:] in there
+                else record
+                for record in found
+                if record.place[2:] in there or not self._is_elsewhere(found)
+            ]
+            rest = [Place(group, topic, *queue) for queue in sorted(there - known)]
+            if self._earliest:
+                plan += [Record(place, 0, low) for place in rest]
+            else:
+                left += rest
+        return plan, left
+
+    def _is_elsewhere(self, found: list[Record]) -> bool:
+        """Whether the topic is on brokers of which the file has none, and that is as it should be.
+
+        Then its queues are others, and none is missing.
+        """
+        there = self._queues[found[0].place.topic]
+        brokers = {name for name, _ in there}
+        return (
+            self._earliest
+            and bool(there)
+            and brokers.isdisjoint(record.place.broker_name for record in found)
+        )
+
+    async def _leave(self, place: Place) -> Outcome:
+        """A queue that the file does not know: said where the group may never get what it has."""
+        outcome = Outcome(place, result="left")
+        address = self._addresses.get((place.topic, place.broker_name))
+        try:
+            if address is None:
+                raise RouteNotFound(place.topic)
+            outcome.before = self._offset_before(address, place)
+            if outcome.before is None and not await self._is_empty(address, place):
+                outcome.reason = (
+                    f"{_text(place)}: the file does not know it, and the group has no offset "
+                    "there: --earliest gives it one"
+                )
+        except MQError as error:
+            outcome.result, outcome.reason = "failed", f"{_text(place)}: {error}"
+        return outcome
+
+    async def _is_empty(self, address: str, place: Place) -> bool:
+        async with self._limit:
+            low = await self._admin.min_offset(address, place.topic, place.queue_id)
+            return low >= await self._admin.max_offset(address, place.topic, place.queue_id)
 
     async def _one(self, record: Record) -> Outcome:
         place = record.place
@@ -191,7 +244,7 @@ class Import:
         queue = MessageQueue(*record.place[1:])
         if self._by_time:
             if record.timestamp is None:
-                raise _Refused("the file has no timestamp of it")
+                raise _Refused("the file has no timestamp that tells it")
             return await self._times.offset_at(queue, record.timestamp)
         async with self._limit:
             end = await self._admin.max_offset(address, queue.topic, queue.queue_id)
@@ -206,6 +259,12 @@ class Import:
             await self._admin.update_consumer_offset(
                 address, place.group, place.topic, place.queue_id, offset
             )
+
+
+def _earliest(found: list[Record]) -> int | None:
+    """The earliest time of the records; None where one has none, which may be the earliest."""
+    times = [record.timestamp for record in found if record.timestamp is not None]
+    return min(times) if len(times) == len(found) else None
 
 
 class _Refused(Exception):

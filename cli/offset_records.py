@@ -14,6 +14,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from mq.cli.csv_text import csv_text
 from mq.cli.errors import CommandError
 from mq.cli.status import Status
 
@@ -73,11 +74,7 @@ def encode(records: Iterable[Record], layout: Layout) -> bytes:
             orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
             for row in rows
         )
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-    return buffer.getvalue().encode()
+    return csv_text([names, *rows]).encode()
 
 
 def decode(content: bytes, source: str) -> list[Record]:

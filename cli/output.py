@@ -235,15 +235,10 @@ def _yaml(document: dict[str, Any], *, explicit: bool) -> str:
 
 
 def _csv(result: Result, *, header: bool) -> str:
-    import csv
-    import io
+    from mq.cli.csv_text import csv_text
 
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    if header and result.columns:
-        writer.writerow([column.name for column in result.columns])
-    writer.writerows(_cells(result.columns, result.rows))
-    return buffer.getvalue()
+    head = [[column.name for column in result.columns]] if header and result.columns else []
+    return csv_text([*head, *_cells(result.columns, result.rows)])
 
 
 def _markdown(result: Result, *, header: bool, utc: bool) -> str:

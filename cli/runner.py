@@ -121,15 +121,18 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
     """Let the command go on as if it changed things, and print what it would have changed.
 
     Its own results tell of what was not done: they are shown only where it would change nothing.
+    What they say could not be done, because a part is missing, would fail without a dry run, too.
     """
     from mq.cli.errors import CommandError
 
     results: list[Result] = []
+    failures: list[str] = []
     failed: Exception | None = None
     with Outcome(function, call, own) as outcome:
         ongoing = outcome.ongoing
         try:
             for result in outcome.results():
+                failures += result.failures
                 if not call.changes:
                     results.append(result)
                 elif effect_of(function).endless:
@@ -139,7 +142,7 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
                 raise
             failed = error
     if call.changes:
-        results, ongoing = [call.changes.result()], False
+        results, ongoing = [call.changes.result(list(dict.fromkeys(failures)))], False
     printer = Printer(call.environment, call.name, call.output, view=call.view, ongoing=ongoing)
     for result in results:
         printer.show(result)

@@ -1,4 +1,4 @@
-"""What `mq` ends with: 0 done, 1 partly done, and the numbers of sysexits.h for the rest."""
+"""What `mq` ends with: 0 done, 1 partly done, the numbers of sysexits.h, and 79 behind them."""
 
 from enum import IntEnum
 
@@ -21,6 +21,7 @@ class Status(IntEnum):
     PROTOCOL = 76
     NO_PERMISSION = 77
     CONFIG = 78
+    LOCKED = 79
     INTERRUPTED = 130
 
 
@@ -41,5 +42,6 @@ MEANINGS = {
     Status.PROTOCOL: "The peer answered something that is not RocketMQ's protocol.",
     Status.NO_PERMISSION: "The broker or the system does not permit it.",
     Status.CONFIG: "A configuration file or an environment variable is wrong.",
+    Status.LOCKED: "Another mq is at work on the same file.",
     Status.INTERRUPTED: "Ended with Ctrl-C, or with an answer other than yes to a question.",
 }

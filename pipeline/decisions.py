@@ -226,5 +226,5 @@ def _make(session: BlockingSession, options: WriteOptions) -> None:
             WriteOptions,
             "commitTopic",
             f"topic {topic} is not there and cannot be made ({error}): make it with one queue at "
-            f"one broker: mq topic updateTopic -b BROKER:10911 -t {topic} -r 1 -w 1",
+            f"one broker: mq updateTopic -b BROKER:10911 -t {topic} -r 1 -w 1",
         ) from None

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, java_text, where
+from mq.cli import cluster, java_text, masking, where
 from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
@@ -54,7 +54,10 @@ async def broker_status(
 async def get_broker_config(
     call: Call, broker_addr: BrokerAddr = None, cluster_name: ClusterName = None
 ) -> Result:
-    """Show the settings of a broker, or of each one of a cluster."""
+    """Show the settings of a broker, or of each one of a cluster.
+
+    Secrets are masked, also those that a broker of Java tells.
+    """
     async with call.admin() as admin:
         heads = {broker_addr or "": f"============{broker_addr}============\n"}
         if cluster_name is not None:
@@ -64,6 +67,7 @@ async def get_broker_config(
         )
     rows: list[Row] = []
     plain = ""
+    settings = {address: masking.fields(found) for address, found in settings.items()}
     for address, found in settings.items():
         keys = java_text.properties_order(found)
         rows += [(address, key, found[key]) for key in keys]
@@ -99,7 +103,8 @@ async def update_broker_config(
         done, failures = await cluster.at_each(
             admin, targets, lambda each, address: each.update_broker_config(address, {key: value})
         )
-    rows: list[Row] = [(address, key, value) for address in done]
+    shown = masking.MASK if masking.is_secret(key, value) else value
+    rows: list[Row] = [(address, key, shown) for address in done]
     plain = "".join(f"update broker config success, {address}\n" for address in done)
     return Result(_COLUMNS, rows, plain, failures=failures)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, java_text
+from mq.cli import cluster, java_text, masking
 from mq.cli.call import Call
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import NotFound, UsageError
@@ -63,13 +63,17 @@ def _addresses(controllers: str) -> list[str]:
 
 @gives(_CONFIG_COLUMNS, data="The settings of each controller, by its address.")
 async def get_controller_config(call: Call, controller_address: Controllers) -> Result:
-    """Show the settings of controllers."""
+    """Show the settings of controllers.
+
+    Secrets are masked, also those that a broker of Java tells.
+    """
     async with call.admin() as admin:
         found, failures = await cluster.at_each(
             admin,
             _addresses(controller_address),
             lambda each, address: each.controller_config(address),
         )
+    found = {address: masking.fields(settings) for address, settings in found.items()}
     plain = ""
     rows: list[Row] = []
     for address in java_text.hash_order(found, capacity=4):
@@ -99,8 +103,9 @@ async def update_controller_config(
             addresses,
             lambda each, address: each.update_controller_config(address, {key: value}),
         )
-    plain = f"update controller config success![{', '.join(done)}]\n{key} : {value}\n"
-    rows: list[Row] = [(address, key, value) for address in done]
+    shown_value = masking.MASK if masking.is_secret(key, value) else value
+    plain = f"update controller config success![{', '.join(done)}]\n{key} : {shown_value}\n"
+    rows: list[Row] = [(address, key, shown_value) for address in done]
     return Result(_CONFIG_COLUMNS, rows, plain, failures=failures)
 
 

@@ -192,6 +192,10 @@ async def dlq_resend(
     ] = False,
     ids: Ids = None,
     limit: Limit = None,
+    any_broker: Annotated[
+        bool,
+        typer.Option("--any-broker", help="Where the letter's broker takes no copy, to another."),
+    ] = False,
 ) -> Result:
     """Send dead letters of a consumer group to the topics that they come from.
 
@@ -200,6 +204,11 @@ async def dlq_resend(
     such a copy; so it does not matter who has resent it, from where, or whether the answer got
     lost. Brokers have to index messages for that (messageIndexEnable, on by default), and a mark
     lasts as long as the copy. Two commands do not resend letters of one group at the same time.
+
+    A copy goes to the broker that the dead letter lies on, so that it is found while other brokers
+    are away. Where that broker takes no messages of the topic the letter fails, unless
+    --any-broker lets the copy go to another one; while that one is away, a further resend does not
+    know of the copy and sends it again.
 
     All groups that consume the topic get the copy, not only the one that has failed. The dead
     letter stays where it is until the broker deletes it with age. --limit counts those that are
@@ -220,7 +229,7 @@ async def dlq_resend(
         letters = Letters(admin, group)
         # Without tries of its own: what may have been stored is looked for before another.
         async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
-            resending = Resending(admin, producer)
+            resending = Resending(admin, producer, any_broker=any_broker)
             if call.dry_run:
                 results = await _resend(resending, letters, ids, limit)
                 return _resent(results, letters.failures)

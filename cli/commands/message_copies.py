@@ -29,7 +29,7 @@ from mq.cli.runner import in_bulk
 
 if TYPE_CHECKING:
     from mq.cli.message_choice import Choice, Rate, Span
-    from mq.cli.message_import import Importer
+    from mq.cli.message_import import Done, Importer
     from mq.cli.message_sending import Target, Targets
     from mq.client.caller import Caller
     from mq.client.producer import Producer
@@ -77,6 +77,7 @@ async def message_import(
     Each goes to the topic that its line names, which has to exist, and to the queue of the same
     broker and number, if there is one; else to the one of that number, modulo the queues there
     are. So what came from one queue goes to one queue, in its order. --map says it otherwise.
+    Lines that name no queue go to all queues in turn, those of a sharding key to one.
 
     Messages keep bodies, tags, keys, flags, the user's properties, sharding keys and, without
     --new-ids, unique ids. What RocketMQ noted about their life is left out: delays that are over,
@@ -84,7 +85,8 @@ async def message_import(
 
     At a line that is no message it stops; the lines before it are sent. After that, Ctrl-C or a
     broker's failure the same command with --resume goes on where each queue has come to (as
-    .FILE.import, beside FILE, tells). A message whose answer was lost may be sent twice.
+    .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
+    broker is away, it refuses to. A message whose answer was lost may be sent twice.
     """
     from mq.cli import local_files
     from mq.cli.message_choice import Rate
@@ -98,12 +100,12 @@ async def message_import(
     asked = {"topic": to_topic, "nameServers": call.name_servers, "map": mapping or []}
     limiter = Rate(rate)
 
-    def save(lines: dict[str, int]) -> None:
-        if not call.dry_run and any(lines.values()):
-            save_state(state, asked, lines)
+    def save(done: "dict[str, Done]") -> None:
+        if not call.dry_run and done:
+            save_state(state, asked, done)
 
     with local_files.opened(path) as source, local_files.locked(path):
-        lines = load_state(state, asked) if resume else {}
+        done = load_state(state, asked) if resume else {}
         total = local_files.size(path)
         async with call.session() as session, _producer(call, session) as producer:
 
@@ -117,7 +119,7 @@ async def message_import(
                     topic=to_topic,
                     new_ids=new_ids,
                     rate=limiter,
-                    done=lines,
+                    done=done,
                     save=save,
                     step=step,
                 )
@@ -180,8 +182,9 @@ async def message_copy(
     and messages are changed as by message import.
 
     With --resume FILE the next offset of each queue is kept in FILE, from which the same command
-    goes on. It is removed when everything is copied. Up to one batch of each queue may be copied
-    twice after a cut; nothing is left out.
+    goes on. It is removed when everything is copied: what a broker has that is away, also one that
+    is out of the routes, is missed until then. Up to one batch of each queue may be copied twice
+    after a cut; nothing is left out without a word.
     """
     from mq.cli.message_choice import Rate
 
@@ -237,18 +240,43 @@ class _Copier:
         self._new_ids = new_ids
         self._rate = rate
         self._spans: list[Span] = []
+        self._done: dict[str, dict[str, Any]] = {}  # the state of a cut copy
 
-    async def run(self, positions: dict[str, int] | None = None) -> list[str]:
+    async def run(self) -> list[str]:
         """Copy all; returns a line for each queue that could not be copied to its end."""
         from mq.cli.progress import progress
 
-        self._spans, failures = await self._reader.spans()
-        for span in self._spans:
-            span.next = max(span.next, (positions or {}).get(span.name, 0))
+        found, failures = await self._reader.spans(self._done)
+        for span in found:
+            failure = self._go_on(span)
+            if failure is None:
+                self._spans.append(span)
+            else:
+                failures.append(failure)
         total = sum(max(0, span.end - span.next) for span in self._spans)
         with progress(self._call.environment, "copying", total=total, unit="messages") as step:
             ended = await asyncio.gather(*(self._one(span, step) for span in self._spans))
         return failures + [failure for failure in ended if failure is not None]
+
+    def _go_on(self, span: "Span") -> str | None:
+        """Begin where the cut copy has come to; says why that cannot be. Raises CommandError."""
+        from mq.cli.message_sending import check_same
+
+        done = self._done.get(span.name, {})
+        check_same(self._target(span), done.get("to"), span.name)
+        begin = done.get("next")
+        if begin is None:
+            return None
+        if begin > span.maximum:
+            return (
+                f"{span.name}: copied up to offset {begin}, but it ends at {span.maximum}: was the "
+                "topic made anew? (To copy it from its begin remove the state)"
+            )
+        span.next = begin  # what has been removed from there on is a gap, which the pull tells of
+        return None
+
+    def _target(self, span: "Span") -> "Target":
+        return self._targets.of(span.queue.broker_name, span.queue.queue_id)
 
     @property
     def gaps(self) -> list[str]:
@@ -259,7 +287,7 @@ class _Copier:
         from mq.cli.message_lines import message_again
         from mq.client.errors import MQError
 
-        target = self._targets.of(span.queue.broker_name, span.queue.queue_id)
+        target = self._target(span)
         try:
             async for messages, after in self._reader.batches(span):
                 await self._rate.wait(len(messages))
@@ -283,11 +311,15 @@ class _Copier:
 
     async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
         """`run` that keeps in a file how far it is, and goes on from there."""
-        from mq.cli import local_files
-        from mq.cli.message_import import SAVE_SECONDS, load_state, save_state
+        from mq.cli import local_files, resumable
+        from mq.cli.message_import import SAVE_SECONDS
 
         def save() -> None:
-            save_state(path, asked, {span.name: span.next for span in self._spans})
+            queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}
+            queues |= self._done
+            for span in self._spans:
+                queues[span.name] = {"next": span.next, "to": self._target(span).name}
+            resumable.save(path, asked, queues)
 
         async def save_again() -> None:
             while True:
@@ -295,14 +327,13 @@ class _Copier:
                 save()
 
         with local_files.locked(path):
-            positions = load_state(path, asked)
-            save_state(path, asked, positions)  # now, while nothing would be lost if it cannot be
+            self._done = _positions(path, resumable.load(path, asked, "a copy"))
+            save()  # now, while nothing would be lost if it cannot be
             saving = asyncio.ensure_future(save_again())
             try:
-                failures = await self.run(positions)
+                failures = await self.run()
             except BaseException:
-                if self._spans:
-                    save()
+                save()
                 raise
             finally:
                 saving.cancel()
@@ -313,6 +344,16 @@ class _Copier:
             else:
                 local_files.remove(path)
         return failures
+
+
+def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The state of a copy, looked at. Raises CommandError."""
+    from mq.cli.message_choice import unreadable
+
+    for name, values in queues.items():
+        if type(values.get("next", 0)) is not int or type(values.get("to", "")) is not str:
+            raise unreadable(f"{path} is not the state of a copy: {name} has {values}")
+    return queues
 
 
 @asynccontextmanager
@@ -345,6 +386,7 @@ async def _other_session(
         acl_file=acl_file or call.acl_file,
         given_acl_file=acl_file or call.given_acl_file,
     )
+    other.changes = call.changes  # a dry run shows those of both clusters
     async with other.session() as session:
         yield session
 

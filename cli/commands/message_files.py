@@ -173,9 +173,15 @@ async def _export(
 
     async with call.session() as session:
         reader = Reader(session, choice)
-        spans, failures = await reader.spans()
+        known: list[str] = []
+        if isinstance(sink, FileSink):
+            known = [name for name, ends in sink.positions.items() if not ends or ends[0] < ends[1]]
+        spans, failures = await reader.spans(known)
         if isinstance(sink, FileSink):
             _go_on(spans, sink.positions)
+            sink.begin(spans, reader.unread)
+            if limit is not None:
+                limit = max(0, limit - sink.written)
         total = sum(span.end - span.next for span in spans)
         with progress(call.environment, "exporting", total=total, unit="messages") as step:
             exporter = Exporter(reader, sink, encoder(body), rate=rate, limit=limit, step=step)
@@ -194,7 +200,7 @@ def _go_on(spans: list["Span"], positions: dict[str, list[int]]) -> None:
     """Begin and end where the cut export would have."""
     for span in spans:
         found = positions.get(span.name)
-        if found is not None:
+        if found:
             span.next, span.end = found[0], found[1]
 
 

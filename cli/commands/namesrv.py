@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text
+from mq.cli import cluster, java_text, masking
 from mq.cli.call import Call
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import UsageError
@@ -78,11 +78,15 @@ _CONFIG = (text("namesrvAddr", "Name server"), text("key", "Key"), text("value",
 
 @gives(_CONFIG, data="The settings of each name server by its address.")
 async def get_namesrv_config(call: Call) -> Result:
-    """Show the settings of the name servers."""
+    """Show the settings of the name servers.
+
+    Secrets are masked, also those that a broker of Java tells.
+    """
     async with call.admin() as admin:
         found, failures = await cluster.at_each(
             admin, call.name_servers, lambda each, address: each.name_server_config(address)
         )
+    found = {address: masking.fields(settings) for address, settings in found.items()}
     rows: list[Row] = []
     plain = ""
     for address in java_text.hash_order(found, capacity=4):
@@ -107,11 +111,14 @@ async def update_namesrv_config(call: Call, key: Key, value: Value) -> Result:
             )
         except ValueError as error:
             raise UsageError(str(error)) from None
+    shown_value = masking.MASK if masking.is_secret(key, value) else value
     # Java shows what was given with -n, and nothing where the variable says it.
     given = call.given_name_servers
     shown = "" if given is None else f"[{', '.join(given.split(';'))}]"
-    plain = "" if failures else f"update name server config success!{shown}\n{key} : {value}\n"
-    rows: list[Row] = [(address, key, value) for address in done]
+    plain = (
+        "" if failures else f"update name server config success!{shown}\n{key} : {shown_value}\n"
+    )
+    rows: list[Row] = [(address, key, shown_value) for address in done]
     return Result(_CONFIG, rows, plain, failures=failures)
 
 

@@ -81,19 +81,24 @@ async def offset_export(
     keep: Annotated[
         int, typer.Option("--keep", metavar="N", help="Keep that many older files: FILE.1 and on.")
     ] = 0,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option("--expect", metavar="BROKER", help="That it must be there. Repeatable."),
+    ] = None,
 ) -> Result:
     """Write the offsets of consumer groups to a file.
 
     All groups, topics, brokers and queues, unless patterns say which; not the groups of the system
     itself. The file is replaced when everything is written, so it is whole at all times. Only one
-    export writes a file at a time; a second one ends with status 75.
+    export writes a file at a time; a second one ends with status 79.
 
     With --by timestamp each line also tells when the next message was stored. Such a file can be
     imported into another cluster, where the same messages have other offsets.
 
     Nothing is printed where all went well, but for a terminal or another format. When some broker
     does not answer the file holds what the others know, and the status is 1; when none does, the
-    file stays as it is.
+    file stays as it is. A broker that is away for some seconds is known to nobody any more: it is
+    missed where the file that is replaced has it, and always where --expect names it.
     """
     from mq.cli import group_offsets, local_files, offset_records
 
@@ -105,8 +110,12 @@ async def offset_export(
     selection = Selection(tuple(group or ()), tuple(topic or ()))
 
     async def gather() -> "Found":
+        expected = dict.fromkeys(expect or (), "")
+        if path is not None:
+            told = f", but it was when {path} was written"
+            expected = dict.fromkeys(_brokers_of(path, selection), told) | expected
         async with call.admin() as admin:
-            found = await group_offsets.gather(admin, selection, cluster_name)
+            found = await group_offsets.gather(admin, selection, cluster_name, expected)
             if not timed:
                 return found
             now = int(call.environment.clock() * 1000)
@@ -133,6 +142,18 @@ async def offset_export(
     return Result(_EXPORTED, rows, "", {"queues": len(rows)}, found.failures)
 
 
+def _brokers_of(path: Path, selection: Selection) -> set[str]:
+    """The brokers in a file that is going to be replaced; none where it is not one of offsets."""
+    from mq.cli import offset_records
+    from mq.cli.errors import CommandError
+
+    try:
+        records = offset_records.decode(path.read_bytes(), str(path))
+    except (CommandError, OSError):
+        return set()
+    return {record.place.broker_name for record in records if selection.takes(record.place)}
+
+
 @concurrently
 @writes
 @gives(_IMPORTED, totals=(number("set", "Offsets that were changed"),))
@@ -148,7 +169,11 @@ async def offset_import(
     ] = None,
     earliest: Annotated[
         bool,
-        typer.Option("--earliest", help="Each queue of a topic at its earliest time."),
+        typer.Option("--earliest", help="Queues not in the file get the group's earliest time."),
+    ] = False,
+    everywhere: Annotated[
+        bool,
+        typer.Option("--earliest-everywhere", help="All queues of a topic get it."),
     ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Also of groups that run; members may undo it.")
@@ -157,10 +182,14 @@ async def offset_import(
     """Set the offsets of consumer groups as a file has them.
 
     Without --by it goes by timestamp where the file has timestamps. By timestamp a group gets the
-    first message of each queue that was stored then or later. Where a topic has other queues or
-    brokers than in the file, all its queues get the earliest time of the group: it may consume
-    some messages again, and leaves none out. --broker says that a broker has the same queues under
-    another name.
+    first message of each queue that was stored then or later. --broker says that a broker has the
+    same queues under another name.
+
+    A queue of the file that is absent is missing, and the status is not 0: its broker may be away.
+    A queue that the file does not know is left as it is, and reported where the group has no
+    offset in it. --earliest sets such queues to the earliest time of the group in the topic, as
+    for a cluster with other brokers; --earliest-everywhere sets all to it, as for one where the
+    messages lie in other queues. The group may consume some again then, and leaves none out.
 
     Groups with connected consumers are left alone, because these commit their own offsets over it
     within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
@@ -175,12 +204,18 @@ async def offset_import(
     by_time = timed if by is None else by is Measure.TIMESTAMP
     if by_time and not timed and records:
         raise UsageError(f"{file} has no timestamps", hint="export with --by timestamp")
-    if earliest and not by_time:
+    if (earliest or everywhere) and not by_time:
         raise UsageError("--earliest goes with --by timestamp")
     now = int(call.environment.clock() * 1000)
     async with call.admin() as admin:
         importer = Import(
-            admin, now, _renamed(brokers), by_time=by_time, earliest=earliest, force=force
+            admin,
+            now,
+            _renamed(brokers),
+            by_time=by_time,
+            earliest=earliest,
+            everywhere=everywhere,
+            force=force,
         )
         outcomes = await importer.run(records)
     return _imported(outcomes)
@@ -194,11 +229,12 @@ def _imported(outcomes: list["Outcome"]) -> Result:
         for item in outcomes
     ]
     failed = [item for item in outcomes if not item.is_done]
+    wanted = [item for item in outcomes if item.result != "left"]
     failures = list(dict.fromkeys(item.reason for item in failed))
     result = Result(_IMPORTED, rows, failures=failures)
     result.totals = {"set": sum(item.result == "set" for item in outcomes)}
-    if failed and len(failed) == len(outcomes):
-        result.status = STATUS[failed[0].result]
+    if wanted and not any(item.is_done for item in wanted):
+        result.status = STATUS[wanted[0].result]
     return result
 
 
@@ -230,7 +266,10 @@ async def offset_diff(
         after = offset_records.decode(local_files.read(Path(second)), second)
     else:
         async with call.admin() as admin:
-            after, failures = await group_offsets.gather(admin, selection, None)
+            expected = {
+                item.place.broker_name: "" for item in before if selection.takes(item.place)
+            }
+            after, failures = await group_offsets.gather(admin, selection, None, expected)
     rows = _differences(before, after, selection)
     status = Status.PARTLY if exit_code and rows else Status.DONE
     return Result(_COMPARED, rows, failures=failures, status=status)

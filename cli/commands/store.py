@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -272,10 +272,11 @@ async def store_repair(
     All messages that can be read are there afterwards. What is no record in the log is kept in
     damaged/ and filled with records that nobody is shown, so that the messages behind it stay where
     they are; queues and index are made again from the log. It is done to a copy (--copy DIR), or in
-    place with --yes; --dry-run tells what would be done. No broker may run. Ends with 65 if
-    problems are left.
+    place with --yes; --dry-run tells what would be done. No broker may run, and none can start
+    meanwhile. Done by root, all of it belongs to the owner of the store. Ends with 65 if problems
+    are left.
     """
-    from mq.daemons.broker.store import repair
+    from mq.cli import store_files
     from mq.daemons.broker.store.offline import is_in_use
 
     if not (copy or yes or call.dry_run):
@@ -284,21 +285,49 @@ async def store_repair(
             hint=f"repair a copy: mq store repair {directory} --copy NEW-DIR; or in place: --yes",
         )
     config = _config(config_file)
-    root = Path(directory)
-    if is_in_use(root):
+    source = Path(directory)
+    if is_in_use(source):
         raise CommandError(
-            f"a broker runs on {root}", hint="stop it first", status=Status.TRY_AGAIN
+            f"a broker runs on {source}", hint="stop it first", status=Status.TRY_AGAIN
         )
-    if copy and not call.dry_run:
-        root = _copied(call, directory, Path(copy))
+    if call.dry_run:
+        return Result(_REPAIRS, _would_repair(call, source))
+    with _log_of(directory):
+        pass  # a store: nothing else is locked, or given to anybody
+    root = source if copy is None else Path(copy)
+    with _own(root, source), ExitStack() as locks:
+        locks.enter_context(store_files.held(source, create=copy is None))
+        if copy is not None:
+            _copied(call, directory, root)
+            locks.enter_context(store_files.held(root, create=True))
+        return await _repair(call, root, config)
+
+
+def _own(root: Path, source: Path) -> AbstractContextManager[None]:
+    from mq.cli import store_files
+
+    if root != source and root.exists():  # it is somebody's, and is going to be refused
+        return nullcontext()
+    return store_files.owned_as(root, source)
+
+
+def _would_repair(call: Call, root: Path) -> list[Row]:
+    from mq.daemons.broker.store import repair
+
+    with _log_of(str(root)) as (_, log):
+        repairs = repair.plan(root, log, _verify(call, root, log))
+        for item in repairs:
+            call.would("repair", item.path, f"{item.size} bytes at {item.offset}: {item.what}")
+        return [(str(r.path), r.offset, r.size, r.what) for r in repairs]
+
+
+async def _repair(call: Call, root: Path, config: "MessageStoreConfig") -> Result:
+    from mq.daemons.broker.store import repair
+
     with _log_of(str(root)) as (_, log):
         verified = _verify(call, root, log)
         repairs = repair.plan(root, log, verified)
         rows: list[Row] = [(str(r.path), r.offset, r.size, r.what) for r in repairs]
-        if call.dry_run:
-            for item in repairs:
-                call.would("repair", item.path, f"{item.size} bytes at {item.offset}: {item.what}")
-            return Result(_REPAIRS, rows)
         with _said():
             for item in repairs:
                 item.do()
@@ -324,7 +353,7 @@ def _said() -> Iterator[None]:
         raise CommandError(str(error), status=Status.CANNOT_CREATE) from None
 
 
-def _copied(call: Call, source: str, target: Path) -> Path:
+def _copied(call: Call, source: str, target: Path) -> None:
     from mq.cli.progress import progress
     from mq.daemons.broker.store.repair import copy_store
 
@@ -341,7 +370,6 @@ def _copied(call: Call, source: str, target: Path) -> Path:
             except BaseException:  # a full disk, Ctrl-C: half a copy is of no use
                 shutil.rmtree(target, ignore_errors=True)
                 raise
-    return target
 
 
 def _config(path: str | None) -> "MessageStoreConfig":

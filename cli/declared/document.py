@@ -86,12 +86,12 @@ def read(path: Path, raw: bytes) -> Document:
 
     Raises CommandError that names the place of what is wrong.
     """
-    import yaml
+    from mq.cli.declared.strict_yaml import NotYaml, load
 
     try:
-        content = yaml.safe_load(raw)
-    except (yaml.YAMLError, ValueError) as error:
-        raise _wrong(path, "", f"not YAML: {str(error).splitlines()[0]}") from None
+        content = load(raw)
+    except NotYaml as error:
+        raise _wrong(path, "", str(error)) from None
     reader = _Reader(path)
     top = reader.mapping("", content or {}, _TOP)
     cluster = reader.text("cluster", top.get("cluster"))
@@ -165,6 +165,8 @@ class _Reader:
         cluster: str | None,
     ) -> Declared:
         brokers = tuple(self.texts(f"{place}.brokers", given.get("brokers")))
+        if "brokers" in given and not brokers:
+            raise _wrong(self._path, f"{place}.brokers", "names none; leave it out to mean all")
         own = self.text(f"{place}.cluster", given.get("cluster"))
         return Declared(kind, name, settings, own or cluster, brokers)
 
@@ -213,7 +215,10 @@ class _Reader:
             return []
         if not isinstance(value, dict):
             raise _wrong(self._path, place, "is no mapping of names")
-        return [(str(name), settings) for name, settings in value.items()]
+        for name in value:
+            if not isinstance(name, str):
+                raise _wrong(self._path, place, f"the name {name!r} is not text: put it in quotes")
+        return list(value.items())
 
     def items(self, place: str, value: Any) -> list[Any]:
         if value is None:

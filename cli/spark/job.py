@@ -41,6 +41,17 @@ _WRONG_OPTIONS = (
     (re.compile(r"option (topic|group): .*no name server knows"), Status.NOT_FOUND),
     (re.compile(r"option aclFile: "), Status.NO_PERMISSION),
 )
+# What a job could not do, and is none of its options' fault, likewise.
+_NOT_DONE = (
+    (re.compile(r"^no (name server|broker) (answers|is registered)"), Status.UNAVAILABLE),
+    (
+        re.compile(r"^(?:[\w.+-]+:)?/\S*: (?=.*(?:Permission|AccessControl|AccessDenied))"),
+        Status.NO_PERMISSION,
+    ),
+    (re.compile(r"^(?:[\w.+-]+:)?/\S*: | cannot be moved to "), Status.IO_ERROR),
+    (re.compile(r" is not the manifest of an archive: "), Status.BAD_DATA),
+    (re.compile(r"messages were read of the \d+ from offset"), Status.BAD_DATA),
+)
 # Why Spark did not come as far as the driver, by a line of its log.
 _CAUSES = (
     (
@@ -136,6 +147,8 @@ def failed(kind: str, message: str) -> CommandError:
     if kind == "OptionError":
         found = [status for pattern, status in _WRONG_OPTIONS if pattern.search(message)]
         status = found[0] if found else Status.USAGE
+    if kind == "JobError":
+        status = next((said for pattern, said in _NOT_DONE if pattern.search(message)), status)
     hint = "the log above has all of it"
     if kind == "MissingModule":
         hint = "install it there, name a Python that has it (--python), or bring one: --environment"

@@ -182,6 +182,7 @@ class Screen:
         environment = self._call.environment
         width, height = environment.columns, environment.lines
         lines = [self._head(width), *self._facts(), ""]
+        place = len(lines)  # of the titles
         result = self._shown
         if result is None:
             lines.append("looking …")
@@ -193,10 +194,11 @@ class Screen:
                 lines.append(f"… {len(table) - room - 1} more: / filters, s sorts")
         lines = [line[:width] for line in lines[: height - 1]]
         lines += [""] * (height - 1 - len(lines))
+        if result is not None and place < len(lines):
+            lines[place] = f"{_BRIGHT}{lines[place]}{_DULL}"
         lines.append(self._foot()[:width])
-        marked = self._marked_head(lines, result)
         stdout = environment.stdout
-        stdout.write("\x1b[H" + "\x1b[K\n".join(marked) + "\x1b[K\x1b[J")
+        stdout.write("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J")
         stdout.flush()
 
     def _head(self, width: int) -> str:
@@ -239,16 +241,6 @@ class Screen:
         widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
         kept = _fitting(result.columns, widths, width, chosen=bool(self._call.view.columns))
         return [_line(result.columns, cells, widths, kept) for cells in (head, *rows)]
-
-    def _marked_head(self, lines: list[str], result: Result | None) -> list[str]:
-        """The lines with that of the titles in reverse."""
-        place = lines.index("") + 1
-        if result is None or place >= len(lines):
-            return lines
-        return [
-            f"{_BRIGHT}{line}{_DULL}" if number == place else line
-            for number, line in enumerate(lines)
-        ]
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -811,6 +811,7 @@ function __mq_options -a command
             echo '--all|0||All that were not resent yet.'
             echo '--id|1||Of this unique or offset id. Repeatable.'
             echo '--limit|1||At most N messages, of all queues.'
+            echo '--any-broker|0||Where the letter\'s broker takes no copy, to another.'
             echo '--columns|1|one:messageId;offsetId;reason;resentAs;result;topic|Only these columns, in this order.'
             echo '--sort|1|one:messageId;offsetId;reason;resentAs;result;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
@@ -831,6 +832,7 @@ function __mq_options -a command
             echo '--by|1|one:offset;timestamp|What tells where a group goes on.'
             echo '--as|1|one:jsonl;csv|jsonl or csv. Default: by the file\'s name.'
             echo '--keep|1||Keep that many older files: FILE.1 and on.'
+            echo '--expect|1|brokers|That it must be there. Repeatable.'
             echo '--columns|1|one:brokerName;group;offset;queueId;timestamp;topic|Only these columns, in this order.'
             echo '--sort|1|one:brokerName;group;offset;queueId;timestamp;topic|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
@@ -840,7 +842,8 @@ function __mq_options -a command
             echo '-t,--topic|1|topics|In these topics (*-log). Repeatable.'
             echo '--by|1|one:offset;timestamp|What tells where a group goes on.'
             echo '--broker|1|brokers|A broker has another name. Repeatable.'
-            echo '--earliest|0||Each queue of a topic at its earliest time.'
+            echo '--earliest|0||Queues not in the file get the group\'s earliest time.'
+            echo '--earliest-everywhere|0||All queues of a topic get it.'
             echo '--force|0||Also of groups that run; members may undo it.'
             echo '--columns|1|one:before;brokerName;group;offset;queueId;reason;result;topic|Only these columns, in this order.'
             echo '--sort|1|one:before;brokerName;group;offset;queueId;reason;result;topic|Sort rows by these columns; -: the greatest first.'

@@ -4,14 +4,17 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.producer import Producer
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (
     DataVersion,
@@ -27,6 +30,7 @@ from mq.protocol.message import Message
 from tests.cli.support import Finished
 
 DEAD = "127.0.0.1:1"  # nobody listens there
+T = TypeVar("T")
 
 
 @contextmanager
@@ -37,21 +41,61 @@ def running_pair(
     ports: tuple[int, int] = (0, 0),
 ) -> Iterator[Standalone]:
     """Our name server and broker, in a loop of their own thread."""
-    started: Future[Standalone] = Future()
-    stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
-    async def serve() -> None:
-        event = asyncio.Event()
-        stop.set_result((asyncio.get_running_loop(), event))
-        parts = Standalone(
+    @asynccontextmanager
+    async def parts() -> AsyncIterator[Standalone]:
+        made = Standalone(
             store,
             name_server_port=ports[0],
             broker_port=ports[1],
             properties=properties,
         )
-        async with parts as pair:
+        async with made as pair:
             await pair.broker.registration.first_round.wait()
-            started.set_result(pair)
+            yield pair
+
+    with in_thread(parts()) as pair:
+        yield pair
+
+
+@contextmanager
+def another_broker(
+    pair: Standalone, name: str, store: Path, *, properties: Mapping[str, str] | None = None
+) -> Iterator[Broker]:
+    """A broker beside the one of the pair; out of the routes after the block, as one that died."""
+    settings = BrokerSettings.load(
+        None,
+        {
+            "brokerName": name,
+            "listenPort": "0",
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": pair.name_server_address,
+            "storePathRootDir": str(store),
+            **(properties or {}),
+        },
+    )
+
+    @asynccontextmanager
+    async def parts() -> AsyncIterator[Broker]:
+        async with Broker(settings) as broker:
+            await broker.registration.first_round.wait()
+            yield broker
+
+    with in_thread(parts()) as broker:
+        yield broker
+
+
+@contextmanager
+def in_thread(parts: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """What `parts` gives, in a loop of its own thread."""
+    started: Future[T] = Future()
+    stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def serve() -> None:
+        event = asyncio.Event()
+        stop.set_result((asyncio.get_running_loop(), event))
+        async with parts as given:
+            started.set_result(given)
             await event.wait()
 
     def main() -> None:
@@ -64,9 +108,9 @@ def running_pair(
 
     thread = threading.Thread(target=main)
     thread.start()
-    pair = started.result(30)
+    given = started.result(30)
     try:
-        yield pair
+        yield given
     finally:
         loop, loop_event = stop.result()
         loop.call_soon_threadsafe(loop_event.set)
@@ -99,25 +143,36 @@ def dead_broker(name_server: str, *topics: str, name: str = "broker-dead") -> It
         yield
 
 
-def make_topic(pair: Standalone, topic: str, queues: int = 2) -> None:
-    """Create a topic at the pair's broker, and wait until its name server knows it."""
+def make_topic(pair: Standalone, topic: str, queues: int = 2, *, at: Broker | None = None) -> None:
+    """Create a topic at a broker, the pair's own by default, and wait until it is in the routes."""
     config = TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+    broker = at or pair.broker
+    name = broker.settings.broker.broker_name
     with BlockingSession(pair.name_server_address) as session:
-        run(Admin(session).create_topic(pair.broker.address, config))
-        run(session.route(topic))
+        run(Admin(session).create_topic(broker.address, config))
+        route = run(session.route(topic))
+        assert name in {data.broker_name for data in route.broker_datas}
 
 
-def put(pair: Standalone, messages: Iterable[Message], queue_id: int | None = None) -> None:
-    """Send messages, one after the other, to one queue or to the queues in turn."""
+def put(
+    pair: Standalone,
+    messages: Iterable[Message],
+    queue_id: int | None = None,
+    *,
+    broker: str = "",
+) -> None:
+    """Send messages, one after the other, to one queue or to the queues in turn.
+
+    `broker` is the name of the queue's; the pair's own by default.
+    """
+    name = broker or pair.broker.settings.broker.broker_name
 
     async def main() -> None:
         async with Producer(pair.name_server_address, "put") as producer:
             for message in messages:
                 queue = None
                 if queue_id is not None:
-                    queue = MessageQueue(
-                        message.topic, pair.broker.settings.broker.broker_name, queue_id
-                    )
+                    queue = MessageQueue(message.topic, name, queue_id)
                 await producer.send(message, queue)
 
     asyncio.run(main())

@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Mapping
 
 
@@ -12,12 +13,15 @@ def at_terminal(
     variables: Mapping[str, str],
     ready: bytes,
     act: Callable[[subprocess.Popen[bytes], int], None],
+    *,
+    lines: int = 24,
 ) -> tuple[int, bytes]:
     """Wait until `mq` shows `ready`, act on the process and its terminal, wait for its end.
 
-    Returns its status and all that it has shown.
+    The terminal has 80 columns and that many lines. Returns its status and all that it has shown.
     """
     ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (lines, 80))
     try:
         with subprocess.Popen(
             [sys.executable, "-m", "mq", *arguments],

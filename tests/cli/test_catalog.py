@@ -51,3 +51,27 @@ def test_there_are_as_many_as_the_readme_says() -> None:
     found = re.search(r"its (\d+) commands of\s4\.9\.8 and the (\d+) that 5\.x added", readme)
     assert found is not None
     assert (len(OF_4_9_8.split()), len(OF_5_ALONE.split())) == (int(found[1]), int(found[2]))
+
+
+def test_commands_that_messages_and_pages_name_are_there() -> None:
+    """A hint that names a command which there is not helps nobody."""
+    root = Path(__file__).resolve().parents[2]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    for folder in ("cli", "client", "daemons", "pipeline", "systemd", "mq"):
+        pages += (root / folder).rglob("*.py")
+    named = re.compile(r"\bmq ((?:[a-z]+ )?[a-z]+(?:[A-Z][a-z]+)+)\b|see: mq ([a-z]+ [a-z]+)\b")
+    unknown = set()
+    for page in pages:
+        text = page.read_text("utf-8")
+        for words in filter(None, (word for found in named.findall(text) for word in found)):
+            if not _is_command(words) and f"no command {words!r}" not in text:
+                unknown.add(f"{page.relative_to(root)}: mq {words}")
+    assert unknown == set()
+
+
+def _is_command(words: str) -> bool:
+    found = catalog.find(words.split())
+    if found is None:
+        return False
+    name = found[1]
+    return name in (words, words.split()[0])

@@ -14,6 +14,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers import SUBJECTS
 from mq.protocol.message import Message
+from tests.cli.pairs import make_topic
 from tests.cli.support import Mq
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,6 +147,45 @@ def test_secrets_are_masked_in_fields_bodies_and_properties() -> None:
     for form in (str(result.plain), str(result.data), str(result.rows)):
         assert "hush" not in form
         assert "******" in form
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("initAuthenticationUser", '{"username":"admin","password":"hush"}'),
+        ("innerClientAuthenticationCredentials", '{"accessKey":"a","secretKey":"hush"}'),
+        ("tls.server.keyPassword", "hush"),
+        ("anything", '{"password":"hush"}'),
+    ],
+)
+def test_settings_with_secrets_are_masked_in_a_dry_run(
+    cluster: Mq, standalone: Standalone, name: str, value: str
+) -> None:
+    for command in ("updateBrokerConfig", "updateControllerConfig", "updateNamesrvConfig"):
+        where = {
+            "updateBrokerConfig": ["-b", standalone.broker.address],
+            "updateControllerConfig": ["-a", standalone.broker.address],
+            "updateNamesrvConfig": [],
+        }[command]
+        for form in ("plain", "json"):
+            options = ["-k", name, "-v", value, "--dry-run", "-o", form]
+            shown = cluster(command, *where, *options)
+            assert shown.status == 0, shown.err
+            assert "hush" not in shown.out and "******" in shown.out
+            assert name in shown.out
+
+
+def test_a_dry_run_says_what_it_could_not_look_at(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "DryPart")
+    file = tmp_path / "offsets.csv"
+    lines = ["group,topic,brokerName,queueId,offset", "dry-part,DryPart,broker-a,0,0"]
+    file.write_text("\n".join([*lines, "dry-part,DryPart,broker-z,0,0", ""]))
+    shown = cluster("offset", "import", str(file), "--dry-run")
+    assert shown.status == 1
+    assert "dry run: nothing was changed" in shown.out
+    assert "DryPart:broker-z:0: there is no such queue" in shown.err
 
 
 def test_only_so_many_changes_are_kept_and_all_are_counted() -> None:

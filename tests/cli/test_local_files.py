@@ -47,7 +47,7 @@ def test_only_one_holds_a_lock_and_its_file_goes_with_it(tmp_path: Path) -> None
     with local_files.locked(path):
         with pytest.raises(CommandError) as raised, local_files.locked(path):
             pass
-        assert raised.value.status == 75
+        assert raised.value.status == 79
         assert local_files.beside(path, "lock").exists()
     assert list(tmp_path.iterdir()) == []
 

@@ -1,7 +1,9 @@
+import csv
 import io
 
 import pytest
 
+from mq.cli.csv_text import csv_text
 from mq.cli.env import Environment
 from mq.cli.output import Format, Printer
 from mq.cli.result import Result, flag, number, text, time
@@ -128,6 +130,19 @@ def test_ongoing_json_is_one_document_a_line() -> None:
     printer.show(RESULT)
     printer.show(RESULT)
     assert len(out.getvalue().splitlines()) == 2
+
+
+@pytest.mark.parametrize("value", ["a\rb", "a\r\nb", "a\nb", "\r", 'a"b', "a,b", "b\r\n"])
+def test_csv_is_read_back_as_it_was(value: str) -> None:
+    made = csv_text([["first", "second"], [value, "x"], ["y", value]])
+    assert list(csv.reader(io.StringIO(made, newline=""))) == [
+        ["first", "second"],
+        [value, "x"],
+        ["y", value],
+    ]
+    columns = (text("first", "First"), text("second", "Second"))
+    shown = printed(Format.CSV, Result(columns, [(value, "x")]))
+    assert list(csv.reader(io.StringIO(shown, newline="")))[1:] == [[value, "x"]]
 
 
 def test_ongoing_csv_has_one_head() -> None:

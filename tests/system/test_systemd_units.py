@@ -3,13 +3,16 @@
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mq.cli import local_files
 from tests.cli.pairs import running_pair
+from tests.cli.support import Mq
 
 ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "systemd").glob("*.service"))
@@ -91,6 +94,33 @@ def test_the_command_of_the_export_writes_offsets_and_nothing_else(tmp_path: Pat
         )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     assert (tmp_path / "offsets.jsonl").exists()
+
+
+def test_only_an_export_that_another_one_keeps_out_counts_as_done(tmp_path: Path) -> None:
+    """Not one that timed out, and not one that has only a part: a backup that failed is told."""
+    unit = EXPORT.read_text()
+    (done,) = re.findall(r"^SuccessExitStatus=(.+)$", unit, re.MULTILINE)
+    mq = Mq(tmp_path / "config", {"NAMESRV_ADDR": "127.0.0.1:1"})
+    with local_files.locked(tmp_path / "offsets.jsonl"):
+        assert mq("offset", "export", str(tmp_path / "offsets.jsonl")).status == int(done)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        command = ("offset", "export", str(tmp_path / "offsets.jsonl"), "-n", where)
+        assert mq(*command, "--timeout", "0.2").status not in (0, int(done))
+
+
+def test_a_broker_may_write_the_accounts_that_updateaclconfig_changes() -> None:
+    """Below /etc/mq, which is read-only to it else: the settings stay root's."""
+    unit = (ROOT / "systemd" / "mq-broker@.service").read_text()
+    assert "\nProtectSystem=strict\n" in unit
+    assert re.findall(r"^ReadWritePaths=(.+)$", unit, re.MULTILINE) == ["-/etc/mq/conf"]
+    folders = {
+        line.split()[1]: line.split()[2:5]
+        for line in (ROOT / "systemd" / "mq.tmpfiles").read_text().splitlines()
+        if line.startswith("d ")
+    }
+    assert folders["/etc/mq"] == ["0750", "root", "mq"]
+    assert folders["/etc/mq/conf"] == ["0770", "root", "mq"]
 
 
 def test_the_command_of_the_spark_unit_takes_a_job_and_its_options() -> None:

@@ -3,6 +3,8 @@ import pytest
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
+from mq.protocol.codes import RequestCode
+from tests.cli.scripted import answer, daemon
 from tests.cli.support import Mq
 
 
@@ -84,3 +86,28 @@ def test_the_lag_of_every_group_is_shown(cluster: Mq, standalone: Standalone) ->
 def test_a_timeout_that_is_none_is_refused(cluster: Mq) -> None:
     finished = cluster("brokerConsumeStats", "-b", "127.0.0.1:1", "-t", "0")
     assert finished.status == 64
+
+
+def test_secrets_that_a_broker_tells_are_not_shown(mq: Mq) -> None:
+    """Java's 5.x masks nothing."""
+    body = (
+        b'initAuthenticationUser={"username":"admin","password":"hush"}\n'
+        b'innerClientAuthenticationCredentials={"accessKey":"a","secretKey":"hush"}\n'
+        b"brokerName=b\nadminToken=\n"
+    )
+    handlers = {
+        RequestCode.GET_BROKER_CONFIG: answer(body),
+        RequestCode.GET_NAMESRV_CONFIG: answer(body),
+        RequestCode.GET_CONTROLLER_CONFIG: answer(body),
+    }
+    with daemon(handlers) as address:
+        for command in (
+            ("getBrokerConfig", "-b", address),
+            ("getNamesrvConfig",),
+            ("getControllerConfig", "-a", address),
+        ):
+            for form in ("plain", "json"):
+                shown = mq(*command, "-n", address, "-o", form)
+                assert shown.status == 0, shown.err
+                assert "hush" not in shown.out
+                assert shown.out.count("******") == 2

@@ -116,6 +116,15 @@ def test_accounts_get_secrets_from_the_environment(tmp_path: Path) -> None:
         ("groups: {billing: {consumeEnable: 1}}", "groups.billing.consumeEnable: 1 is not true or"),
         ("accounts: [{}]", "accounts[0]: accessKey is missing"),
         ("topics: {a: b", "not YAML: "),
+        ("topics: {Orders: {brokers: []}}", "topics.Orders.brokers: names none"),
+        ("topics: {Orders: {brokers: }}", "topics.Orders.brokers: names none"),
+        ("topics: {Orders: {queues: 1_000}}", "topics.Orders.queues: '1_000' is not a whole"),
+        ("topics: {Orders: {queues: 010}}", "topics.Orders.queues: '010' is not a whole"),
+        ("groups: {billing: {consumeEnable: no}}", "consumeEnable: 'no' is not true or false"),
+        ("topics: {7: {}}", "topics: the name 7 is not text: put it in quotes"),
+        ("topics:\n  A: {}\n  B: {}\n  A: {}", "line 4: 'A' is there twice"),
+        ("topics: {A: {queues: 1, queues: 2}}", "line 1: 'queues' is there twice"),
+        ("topics: {? [a] : {}}", "a key is a mapping or a list"),
         ("- a", "is no mapping"),
     ],
 )
@@ -141,3 +150,12 @@ def test_brokers_and_clusters_that_are_not_there_are_said(mq: Mq, tmp_path: Path
     assert (done.status, "no cluster 'Nowhere'" in done.err) == (66, True)
     done = mq("apply", "-f", str(tmp_path / "missing.yaml"))
     assert done.status == 66
+
+
+@pytest.mark.parametrize("name", ["Off", "No", "y", "1_000", "2026-01-01", "1:30", "0x10"])
+def test_a_name_is_what_the_file_says(mq: Mq, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    key = f'"{name}"' if ":" in name else name
+    path.write_text(f"groups: {{{key}: {{retryMaxTimes: 5}}}}".replace(":30", "-30"))
+    done = mq("topic", "plan", "-f", str(path), "-o", "json")
+    assert [row["name"] for row in done.json["data"]] == [name.replace(":", "-")], done.err

@@ -14,7 +14,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
 from mq.protocol.message import Message
 from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
-from tests.cli.pairs import dead_broker, make_topic, put, running_pair
+from tests.cli.pairs import another_broker, dead_broker, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
 
 
@@ -172,6 +172,41 @@ def test_two_do_not_resend_at_the_same_time(cluster: Mq, standalone: Standalone)
         assert "somebody else is resending the dead letters of dlq-locked" in refused.err
         run(admin.unlock_queues(address, TOOLS_CONSUMER_GROUP, "somebody", [queue]))
     assert cluster("dlq", "resend", "-g", "dlq-locked", "--all").status == 0
+
+
+def test_a_copy_lies_where_its_letter_lies_whichever_broker_goes_away(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    texts = [b"%d" % number for number in range(6)]
+    bury(standalone, "dlq-away", "DlqAway", texts)
+    resend = ("dlq", "resend", "-g", "dlq-away", "--all", "-o", "json")
+    with another_broker(standalone, "broker-b", tmp_path / "b") as other:
+        make_topic(standalone, "DlqAway", 4, at=other)
+        first = cluster(*resend)
+        assert first.json["totals"] == {"sent": 6, "before": 0, "failed": 0}, first.err
+    again = cluster(*resend)
+    assert again.json["totals"] == {"sent": 0, "before": 6, "failed": 0}, again.err
+    assert len(bodies(cluster, "DlqAway")) == 2 * 6
+
+
+def test_a_letter_whose_broker_takes_no_copy_goes_to_another_only_if_it_may(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    bury(standalone, "dlq-drained", "DlqDrained", [b"x"])
+    resend = ("dlq", "resend", "-g", "dlq-drained", "--all", "-o", "json")
+    address = standalone.broker.address
+    with another_broker(standalone, "broker-b", tmp_path / "b") as other:
+        make_topic(standalone, "DlqDrained", 1, at=other)
+        drained = cluster("updateTopicPerm", "-b", address, "-t", "DlqDrained", "-p", "4")
+        assert drained.status == 0, drained.err
+        refused = cluster(*resend)
+        assert refused.status == 1
+        assert refused.json["totals"] == {"sent": 0, "before": 0, "failed": 1}
+        assert "broker-a, where the dead letter lies, takes no messages of topic" in refused.err
+        assert "--any-broker" in refused.err
+        sent = cluster(*resend, "--any-broker")
+        assert sent.json["totals"] == {"sent": 1, "before": 0, "failed": 0}, sent.err
+        assert cluster(*resend).json["totals"] == {"sent": 0, "before": 1, "failed": 0}
 
 
 def test_a_letter_whose_topic_is_gone_fails_by_itself(cluster: Mq, standalone: Standalone) -> None:

@@ -15,7 +15,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
-from tests.cli.pairs import dead_broker, full_disk, make_topic, put, running_pair
+from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair
 from tests.cli.support import Mq
 from tests.interop.peers import free_port
 
@@ -235,6 +235,19 @@ def test_a_dry_run_of_a_copy_sends_nothing(cluster: Mq, standalone: Standalone) 
     assert bodies(cluster, "DryCopyTo") == []
 
 
+def test_a_dry_run_of_a_copy_to_another_cluster_shows_that_it_is_one(
+    cluster: Mq, standalone: Standalone, other: Standalone
+) -> None:
+    make_topic(standalone, "DryThere")
+    make_topic(other, "DryThere")
+    put(standalone, numbered("DryThere", 3))
+    command = ["message", "copy", "-t", "DryThere", "--to-namesrv", other.name_server_address]
+    shown = cluster(*command, "--dry-run")
+    assert shown.status == 0, shown.err
+    assert f"to {other.broker.address}" in shown.out
+    assert shown.out.endswith("dry run: nothing was changed\n")
+
+
 def started(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "mq", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -420,7 +433,9 @@ def test_a_dead_broker_is_reported_and_its_queues_can_be_added_later(tmp_path: P
             copied = mq("message", "copy", "-t", "Half", "--to-topic", "Half2")
             assert copied.status == 66
         put(pair, numbered("Half", 2), 1)
-        resumed = mq("message", "export", str(file), "-t", "Half", "--resume")
+        with another_broker(pair, "broker-dead", tmp_path / "store") as revived:
+            make_topic(pair, "Half", 2, at=revived)
+            resumed = mq("message", "export", str(file), "-t", "Half", "--resume")
         assert resumed.status == 0, resumed.err
         assert len(lines(file.read_text())) == 5
 
@@ -466,7 +481,7 @@ def test_what_could_not_begin_leaves_nothing(mq: Mq, tmp_path: Path) -> None:
 def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_path: Path) -> None:
     file = tmp_path / "messages.jsonl"
     with local_files.locked(file):
-        assert cluster("message", "export", str(file), "-t", "Any").status == 75
+        assert cluster("message", "export", str(file), "-t", "Any").status == 79
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from mq.client.blocking import BlockingSession, run
 from mq.client.consumer import Consumer
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message, StoredMessage
-from tests.cli.pairs import dead_broker, full_disk, make_topic, put, running_pair
-from tests.cli.support import Mq
+from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair
+from tests.cli.support import Finished, Mq
 
 
 def commit(pair: Standalone, group: str, topic: str, offsets: dict[int, int]) -> None:
@@ -33,6 +34,17 @@ def fill(pair: Standalone, topic: str, count: int = 6) -> None:
     make_topic(pair, topic)
     for queue_id in (0, 1):
         put(pair, [Message(topic, b"%d" % number) for number in range(count)], queue_id)
+
+
+def fill_slowly(pair: Standalone, topic: str, count: int = 5) -> None:
+    """`fill`, but each message is of a millisecond of its own, so that times tell them apart."""
+    make_topic(pair, topic)
+    for number in range(count):
+        for queue_id in (0, 1):
+            put(pair, [Message(topic, b"%d" % number)], queue_id)
+        began = time.time_ns() // 1_000_000
+        while time.time_ns() // 1_000_000 <= began:
+            time.sleep(0.0005)
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +127,120 @@ def test_by_timestamp_another_cluster_gets_the_same_messages(
     done = cluster("offset", "import", str(file), *renamed, *at_other)
     assert done.status == 0, done.err
     assert offsets(other, "moved", "Moved") == {0: 3, 1: 3}
-    # Under another name nobody knows which queue has what: the earliest time counts for all.
+    # Under another name nobody knows which queue has what: --earliest counts for all.
     commit(standalone, "moved", "Moved", {0: 0, 1: 5})
     assert cluster("offset", "export", str(file), "-g", "moved", "--by", "timestamp").status == 0
     commit(other, "moved", "Moved", {0: 1, 1: 1})
-    assert cluster("offset", "import", str(file), *at_other).status == 0
-    low = offsets(other, "moved", "Moved")
-    assert low == {0: 3, 1: 3}
+    unknown = cluster("offset", "import", str(file), *at_other)
+    assert unknown.status == 66
+    assert "group moved, Moved:broker-a:0: there is no such queue in this cluster" in unknown.err
+    assert offsets(other, "moved", "Moved") == {0: 1, 1: 1}
+    low = cluster("offset", "import", str(file), "--earliest", *at_other)
+    assert low.status == 0, low.err
+    assert offsets(other, "moved", "Moved") == {0: 3, 1: 3}
+
+
+def by_time(mq: Mq, file: Path, group: str) -> None:
+    finished = mq("offset", "export", str(file), "-g", group, "--by", "timestamp")
+    assert finished.status == 0, finished.err
+
+
+def results(finished: Finished) -> dict[tuple[str, int], str]:
+    rows = finished.json["data"]
+    return {(row["brokerName"], row["queueId"]): row["result"] for row in rows}
+
+
+def test_a_queue_that_the_file_does_not_know_moves_none_that_it_knows(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    fill_slowly(standalone, "Known")
+    commit(standalone, "known", "Known", {0: 4})
+    file = tmp_path / "offsets.jsonl"
+    by_time(cluster, file, "known")
+    unchanged = cluster("offset", "import", str(file), "-o", "json")
+    assert offsets(standalone, "known", "Known") == {0: 4}
+    assert results(unchanged) == {("broker-a", 0): "same", ("broker-a", 1): "left"}
+    # The group has no offset there, and messages that it may never get: said, not guessed.
+    assert unchanged.status == 1
+    assert "group known, Known:broker-a:1: the file does not know it" in unchanged.err
+    assert "--earliest" in unchanged.err
+    low = cluster("offset", "import", str(file), "--earliest", "-o", "json")
+    assert low.status == 0, low.err
+    assert results(low) == {("broker-a", 0): "same", ("broker-a", 1): "set"}
+    assert offsets(standalone, "known", "Known")[0] == 4
+    again = cluster("offset", "import", str(file), "-o", "json")
+    assert again.status == 0, again.err  # it has an offset there now, which stays
+
+
+def test_everywhere_the_earliest_time_counts_for_known_queues_too(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    fill_slowly(standalone, "Everywhere", 3)
+    commit(standalone, "everywhere", "Everywhere", {0: 0, 1: 3})
+    file = tmp_path / "offsets.jsonl"
+    by_time(cluster, file, "everywhere")
+    assert cluster("offset", "import", str(file), "--earliest").status == 0
+    assert offsets(standalone, "everywhere", "Everywhere") == {0: 0, 1: 3}
+    assert cluster("offset", "import", str(file), "--earliest-everywhere").status == 0
+    assert offsets(standalone, "everywhere", "Everywhere") == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize("option", [(), ("--earliest",), ("--earliest-everywhere",)])
+def test_records_of_a_broker_that_is_away_are_missed(
+    cluster: Mq, standalone: Standalone, tmp_path: Path, option: tuple[str, ...]
+) -> None:
+    topic = f"Away{len(option)}{len(option and option[0])}"
+    group = topic.lower()
+    fill_slowly(standalone, topic)
+    commit(standalone, group, topic, {0: 4, 1: 4})
+    file = tmp_path / "offsets.jsonl"
+    with another_broker(standalone, "broker-b", tmp_path / "b") as other:
+        make_topic(standalone, topic, 1, at=other)
+        with BlockingSession(standalone.name_server_address) as session:
+            run(Admin(session).update_consumer_offset(other.address, group, topic, 0, 0))
+        by_time(cluster, file, group)
+    imported = cluster("offset", "import", str(file), *option, "-o", "json")
+    assert imported.status == 1
+    assert results(imported)["broker-b", 0] == "missing"
+    assert f"group {group}, {topic}:broker-b:0: there is no such queue" in imported.err
+    if "--earliest-everywhere" not in option:
+        assert offsets(standalone, group, topic) == {0: 4, 1: 4}
+
+
+def test_a_broker_that_the_replaced_file_knows_is_missed_by_export_and_diff(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    fill(standalone, "Replaced")
+    commit(standalone, "replaced", "Replaced", {0: 4})
+    file = tmp_path / "offsets.jsonl"
+    export = ("offset", "export", str(file), "-g", "replaced", "--keep", "1")
+    with another_broker(standalone, "broker-b", tmp_path / "b") as other:
+        make_topic(standalone, "Replaced", 1, at=other)
+        with BlockingSession(standalone.name_server_address) as session:
+            run(Admin(session).update_consumer_offset(other.address, "replaced", "Replaced", 0, 0))
+        assert cluster(*export).status == 0
+    compared = cluster("offset", "diff", str(file))
+    assert compared.status == 1
+    assert "broker broker-b: not registered now" in compared.err
+    partly = cluster(*export)
+    assert partly.status == 1
+    assert "broker broker-b: not registered now, but it was when" in partly.err
+    assert "broker-b" not in file.read_text()
+    assert "broker-b" in (tmp_path / "offsets.jsonl.1").read_text()
+
+
+def test_an_export_can_be_told_which_brokers_there_must_be(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    fill(standalone, "Expected")
+    commit(standalone, "expected", "Expected", {0: 4})
+    file = tmp_path / "offsets.jsonl"
+    export = ("offset", "export", str(file), "-g", "expected", "--expect", "broker-a")
+    assert cluster(*export).status == 0
+    for _ in range(2):
+        partly = cluster(*export, "--expect", "broker-b")
+        assert partly.status == 1
+        assert "broker broker-b: not registered now" in partly.err
 
 
 def test_a_group_that_has_consumed_all_goes_on_behind_the_last_message(
@@ -232,7 +351,7 @@ def test_a_second_export_at_the_same_time_is_told_to_try_again(cluster: Mq, tmp_
     file = tmp_path / "offsets.jsonl"
     with local_files.locked(file):
         finished = cluster("offset", "export", str(file))
-    assert finished.status == 75
+    assert finished.status == 79
     assert f"{file} is being written by another mq" in finished.err
     assert not file.exists()
     assert cluster("offset", "export", str(file)).status == 0

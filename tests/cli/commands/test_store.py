@@ -1,10 +1,12 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mq.daemons.broker.store import layout
+from mq.daemons.broker.store import layout, repair
 from tests.cli.support import Mq
 from tests.daemons.broker.store.stores import LOG_FILE
 from tests.daemons.broker.store.test_repair import (
@@ -133,6 +135,62 @@ def test_repair_in_place_with_a_yes(mq: Mq, root: Path) -> None:
     assert mq("store", "verify", str(root)).status == 0
 
 
+TRY_A_LOCK = """
+import fcntl, os, sys
+try:
+    fcntl.lockf(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+except OSError:
+    print("held")
+"""
+
+
+@pytest.mark.parametrize("where", ["in place", "copy"])
+def test_no_broker_can_start_on_a_store_while_it_is_repaired(
+    mq: Mq, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    destroy_a_size(root)
+    (root / layout.LOCK_FILE).touch()
+    seen: list[str] = []
+
+    def looked_at(function: Any, store: Path) -> Any:
+        def wrapper(*arguments: Any) -> Any:
+            command = [sys.executable, "-c", TRY_A_LOCK, str(store / layout.LOCK_FILE)]
+            seen.append(subprocess.run(command, capture_output=True, text=True).stdout)
+            return function(*arguments)
+
+        return wrapper
+
+    if where == "in place":
+        monkeypatch.setattr(repair, "plan", looked_at(repair.plan, root))
+        options = ["--yes"]
+    else:
+        monkeypatch.setattr(repair, "copy_store", looked_at(repair.copy_store, root))
+        target = tmp_path / "copy"
+        monkeypatch.setattr(repair, "plan", looked_at(repair.plan, target))
+        options = ["--copy", str(target)]
+    done = mq("store", "repair", str(root), *options)
+    assert done.status == 0, done.err
+    assert seen and set(seen) == {"held\n"}
+
+
+@pytest.mark.parametrize("where", ["in place", "copy"])
+def test_what_root_repairs_stays_its_owners(mq: Mq, root: Path, tmp_path: Path, where: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    destroy_a_size(root)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 12345, 12346)
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    target = root if where == "in place" else tmp_path / "copy"
+    options = ["--yes"] if where == "in place" else ["--copy", str(target)]
+    done = mq("store", "repair", str(root), *options)
+    assert done.status == 0, done.err
+    for path in (target, *target.rglob("*")):
+        kept = path.stat()
+        assert (kept.st_uid, kept.st_gid) == (12345, 12346), path
+        assert not kept.st_mode & 0o077, path
+
+
 def test_what_cannot_be_repaired_is_told(mq: Mq, root: Path) -> None:
     (root / "config").mkdir()
     (root / "config" / "topics.json").write_text("{broken")
@@ -162,9 +220,11 @@ def test_dump_goes_on_behind_damage_and_says_so(mq: Mq, root: Path) -> None:
 
 
 def test_a_folder_that_is_no_store_is_told(mq: Mq, tmp_path: Path) -> None:
-    for command in ("inspect", "verify", "dump"):
-        done = mq("store", command, str(tmp_path))
+    (tmp_path / "mine").touch()
+    for command in (("inspect",), ("verify",), ("dump",), ("repair", "--yes")):
+        done = mq("store", command[0], str(tmp_path), *command[1:])
         assert (done.status, f"{tmp_path} is no store" in done.err) == (66, True)
+    assert {path.name for path in tmp_path.iterdir()} <= {"mine", "config"}
 
 
 def test_a_repair_that_cannot_keep_what_it_overwrites_changes_nothing_and_says_why(

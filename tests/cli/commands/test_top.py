@@ -234,6 +234,21 @@ def test_keys_choose_what_is_shown_and_a_dying_broker_is_seen(tmp_path: object) 
     assert shown.count(LEAVE) == 1
 
 
+@pytest.mark.parametrize("lines", [1, 2, 3, 4, 5])
+def test_a_terminal_of_a_few_lines_shows_what_fits(lines: int, cluster: Mq) -> None:
+    seen: list[bytes] = []
+
+    def act(process: subprocess.Popen[bytes], terminal: int) -> None:
+        for _ in range(2):  # it draws again after the next look
+            seen.append(read_until(terminal, b"\x1b[H"))
+        os.write(terminal, b"q")
+
+    status, shown = at_terminal(
+        ["top", "--interval", "0.2"], cluster.variables, b"q quit", act, lines=lines
+    )
+    assert (status, len(seen)) == (0, 2), shown
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_the_terminal_is_as_it_was_however_it_ends(
     number: int, status: int, cluster: Mq, standalone: Standalone
