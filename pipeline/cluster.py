@@ -172,6 +172,11 @@ class Cluster:
             found[queue] = at.end if near is None else self._first_at(queue, at, near, timestamp)
         return found
 
+    def first_stored(self, queue: Queue, begin: int) -> tuple[int, int] | None:
+        """Offset of the first message from an offset on, and when it was stored, in ms; None at the
+        end. Raises BrokerDown for a broker that does not answer."""
+        return next(iter(self._store_times(queue, begin)), None)
+
     def _first_at(self, queue: Queue, at: Bounds, near: int, timestamp: int) -> int:
         """Look around `near`: brokers answer with the nearest message, which may be an earlier one,
         and of several that were stored in the same millisecond with any (ConsumeQueue of 4.9.8,
