@@ -56,7 +56,9 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         options, wanted = self._options, self._wanted
         with Cluster(options) as cluster:
-            bounds = cluster.bounds(wanted.topics(cluster.topics()))
+            topics = cluster.topics()
+            bounds = cluster.bounds(wanted.topics(topics))
+            options = wanted.narrowed(options, topics)
             start = starting_offsets(options, cluster, bounds, EARLIEST)
             end = ending_offsets(options, cluster, bounds)
             bounds = wanted.queues(bounds)

@@ -3,8 +3,9 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from mq.client.admin import Admin
@@ -17,11 +18,14 @@ from mq.client.errors import (
     NoPermission,
     RequestTimeout,
     RouteNotFound,
+    ServiceNotAvailable,
     SubscriptionGroupNotExist,
+    SystemBusy,
     TopicNotExist,
 )
 from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
 from mq.client.routes import broker_address, read_queues
+from mq.pipeline.absences import Absence, complain, tell_once
 from mq.pipeline.errors import BrokerDown, OptionError
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions, example
@@ -33,6 +37,8 @@ from mq.protocol.names import is_system_topic
 from mq.protocol.tags import ALL_TAGS
 
 T = TypeVar("T")
+
+_LATER = (SystemBusy, ServiceNotAvailable)  # what a broker says that may answer a moment later
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +53,20 @@ class Bounds(NamedTuple):
 class Cluster:
     """Asks; a context manager."""
 
-    def __init__(self, options: ReadOptions, *, answered: bool = False) -> None:
-        """`answered` says that the name servers were there before: they may be so again."""
+    def __init__(
+        self, options: ReadOptions, *, answered: bool = False, told: set[str] | None = None
+    ) -> None:
+        """`answered` says that name servers and topics were there before: they may be so again.
+
+        What is absent and may be is logged once, as long as it is in `told`.
+        """
         self._options = options
         self._session = options.session()
         self._admin = Admin(self._session)
         self._puller = Puller(self._session, options.group)
         self._answered = answered
+        self._running = answered
+        self._told = set() if told is None else told
 
     def __enter__(self) -> "Cluster":
         return self
@@ -73,25 +86,56 @@ class Cluster:
         matches = re.compile(self._options.topic_pattern).fullmatch
         return sorted(name for name in names if matches(name) and not is_system_topic(name))
 
-    def bounds(self, topics: Iterable[str]) -> dict[Queue, Bounds]:
+    def bounds(
+        self, topics: Iterable[str], at: Mapping[str, Collection[str]] = MappingProxyType({})
+    ) -> dict[Queue, Bounds]:
         """The readable queues of the topics.
 
-        Raises OptionError for a topic that is not there or name servers that do not answer, and
-        BrokerDown for a broker that does not, after the retries of the options; if data may be lost
-        its queues are left out instead.
+        A topic has to be at the brokers of the options, and at those that `at` names for it. Raises
+        OptionError for a topic that is not there or name servers that do not answer, BrokerDown for
+        a broker that does not, DataLoss for a topic that was there before, each after the retries
+        of the options; if data may be lost they are left out instead.
         """
+        topics = list(topics)
         found: dict[Queue, Bounds] = {}
-        for topic in topics:
-            try:
-                route = self._route(topic)
-                for name in sorted({queues.broker_name for queues in route.queue_datas}):
-                    found.update(self._bounds_at(topic, name))
-            except (RouteNotFound, TopicNotExist) as error:
-                if self._options.topic_pattern is None:
-                    raise OptionError("topic", str(error), example("topic")) from None
-            except BrokerError as error:
-                raise _refused(error) from None
+        strict = self._options.fail_on_data_loss
+        pause = self._options.retry_pause_ms / 1000
+        absent: list[Absence] = []
+        for tries_left in range(self._options.retries if self._running and strict else 0, -1, -1):
+            again = [each.topic for each in absent] or topics
+            absent = [
+                gone for topic in again if (gone := self._find(topic, found, at.get(topic, ())))
+            ]
+            if not absent:
+                break
+            if tries_left:
+                log.warning("%s is not there: again in %g s", absent[0], pause)
+                time.sleep(pause)
+                pause *= 2
+        if strict or not (found or self._running):
+            complain(self._options, absent, running=self._running)
+        else:
+            tell_once(absent, self._told)
         return found
+
+    def _find(
+        self, topic: str, found: dict[Queue, Bounds], needed: Collection[str]
+    ) -> Absence | None:
+        """Add the queues of a topic; returns what is missing of it."""
+        try:
+            if self._running:
+                self._session.outdate_route(topic)
+            names = {queues.broker_name for queues in self._route(topic).queue_datas}
+            for name in sorted(names):
+                found.update(self._bounds_at(topic, name))
+        except (RouteNotFound, TopicNotExist) as error:
+            return Absence(topic, None, error)
+        except BrokerError as error:
+            raise _refused(error) from None
+        missing = sorted({*self._options.expected_brokers, *needed} - names)
+        if not missing:
+            return None
+        return Absence(topic, missing[0], RouteNotFound(topic, f"no broker {missing[0]}"))
 
     def try_pulls(self, ranges: Iterable[QueueRange]) -> None:
         """Ask for a message of one range of each topic, to see now what a task would be refused.
@@ -128,6 +172,11 @@ class Cluster:
             found[queue] = at.end if near is None else self._first_at(queue, at, near, timestamp)
         return found
 
+    def first_stored(self, queue: Queue, begin: int) -> tuple[int, int] | None:
+        """Offset of the first message from an offset on, and when it was stored, in ms; None at the
+        end. Raises BrokerDown for a broker that does not answer."""
+        return next(iter(self._store_times(queue, begin)), None)
+
     def _first_at(self, queue: Queue, at: Bounds, near: int, timestamp: int) -> int:
         """Look around `near`: brokers answer with the nearest message, which may be an earlier one,
         and of several that were stored in the same millisecond with any (ConsumeQueue of 4.9.8,
@@ -149,8 +198,13 @@ class Cluster:
 
     def _store_times(self, queue: Queue, begin: int) -> list[tuple[int, int]]:
         """Offset and time of some messages from an offset on; of none if that is the end."""
-        pulled = self._puller.pull(MessageQueue(*queue), begin, None, subscription=ALL_TAGS)
-        return [(each.queue_offset, each.store_timestamp) for each in run(pulled).messages]
+        pulled = self._again(
+            queue.topic,
+            queue.broker_name,
+            lambda _: self._puller.pull(MessageQueue(*queue), begin, None, subscription=ALL_TAGS),
+        )
+        messages = () if pulled is None else pulled.messages
+        return [(each.queue_offset, each.store_timestamp) for each in messages]
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Set the offsets of a consumer group, best effort: what fails is logged."""
@@ -207,13 +261,13 @@ class Cluster:
     ) -> T | None:
         """Ask a broker, as often as the options say. None if it stays silent and may be left out.
 
-        Raises BrokerDown if it may not.
+        Raises BrokerDown if it may not: also where it has left the route meanwhile, or is too busy.
         """
         pause = self._options.retry_pause_ms / 1000
         for tries_left in range(self._options.retries, -1, -1):
             try:
                 return run(ask(self._address(topic, broker_name)))
-            except (ConnectError, RequestTimeout) as error:
+            except (ConnectError, RequestTimeout, RouteNotFound, *_LATER) as error:
                 self._session.outdate_route(topic)
                 if tries_left:
                     log.warning("broker %s: again in %g s: %s", broker_name, pause, error)

@@ -2,15 +2,21 @@
 
 A decision names a batch of a query, the messages that are to be made visible, and how far the
 topics they are for reached before. It is the point of commit: once it is stored the batch counts,
-whoever dies then. Of several decisions about a batch the first one is the one that counts.
+whoever dies then. Of several decisions about a batch the first one is the one that counts. It says
+who has written it, too: a query whose checkpoint was copied has the same id and the same batches.
 
 The log has one queue at one broker, so that there is one order. Its records, by tag:
 
     P<query id>  a part: prepared messages (mq.pipeline.prepared)
-    D<query id>  a decision, JSON: batch, token, ends, and the offsets of its parts
+    D<query id>  a decision, JSON: batch, token, ends, writer, and the offsets of its parts
+
+Brokers delete records like all others (fileReservedTime). A query that was away for longer does not
+find its last decision.
 """
 
+import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -35,11 +41,29 @@ from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import TOOLS_CONSUMER_GROUP
 from mq.protocol.tags import TagExpression
 
+log = logging.getLogger(__name__)
+
 _FIRST_STEP = 64  # offsets looked through first: a query's last decision is near the end
 _LARGEST_STEP = 1 << 20
 _PAUSE = 0.02  # seconds between two looks for what was just stored
 _START_SECONDS = 30.0  # until name servers know a topic that was just made
 _NO_COMPRESSION = 1 << 30
+
+
+class Writer(NamedTuple):
+    """Who commits. What is None is not known: a topic where rows name theirs."""
+
+    topic: str | None
+    checkpoint: str | None
+
+    @classmethod
+    def of(cls, options: WriteOptions) -> "Writer":
+        """The writer with these options."""
+        place = options.checkpoint
+        if place is not None:
+            place = re.sub(r"/+", "/", re.sub(r"^file:(//)?(?=/)", "", place))
+            place = place.rstrip("/") or "/"
+        return cls(options.topic, place)
 
 
 class Decision(NamedTuple):
@@ -48,6 +72,28 @@ class Decision(NamedTuple):
     token: str
     ends: Offsets  # of the topics, before any of the messages was to be seen
     prepared: list[Prepared]
+    writer: Writer | None  # None of earlier releases
+
+    def check(self, query: str, batch: int, writer: Writer) -> None:
+        """Raises CommitFailed if another writer has decided."""
+        if self.writer is None:
+            return
+        what = f"batch {batch} of query {query} was committed"
+        advice = (
+            "A copied checkpoint is of the same query: give each its own, or a commitTopic of its "
+            "own. If it is this query that was changed, start it once as it was"
+        )
+        if self.writer.topic != writer.topic:
+            raise CommitFailed(
+                f"{what} to {_target(self.writer)}, not to {_target(writer)}. {advice}"
+            )
+        places = (self.writer.checkpoint, writer.checkpoint)
+        if None not in places and places[0] != places[1]:
+            raise CommitFailed(f"{what} of the checkpoint {places[0]}, not {places[1]}. {advice}")
+
+
+def _target(writer: Writer) -> str:
+    return "the topics of its rows" if writer.topic is None else f"topic {writer.topic}"
 
 
 class _Found(NamedTuple):
@@ -76,13 +122,21 @@ class DecisionLog:
         high = run(self._admin.max_offset(address, topic, 0))
         step = _FIRST_STEP
         found: _Found | None = None
+        known = least == 0
         while high > least:
             low = max(least, high - step)
             seen = self._decisions(query, low, high)
+            known = known or bool(seen)
             found = next((each for each in seen if each.batch == batch), found)
             if any(each.batch < batch for each in seen):
                 break  # those of a query come in the order of its batches
             high, step = low, min(4 * step, _LARGEST_STEP)
+        if not known and batch:
+            log.warning(
+                "no decision of query %s is left in %s, where records before offset %d were "
+                "deleted: if batch %d was committed before, it will be there twice",
+                *(query, topic, least, batch),
+            )
         return None if found is None else self._read(found)
 
     def decide(
@@ -96,6 +150,7 @@ class DecisionLog:
             "batch": batch,
             "token": token,
             "ends": to_nested(ends),
+            "writer": Writer.of(self._options)._asdict(),
             "parts": offsets,
         }
         stored = self._put(f"D{query}", orjson.dumps(record))
@@ -152,7 +207,10 @@ class DecisionLog:
             parts = record["parts"]
             assert isinstance(parts, list)
             prepared = [each for offset in parts for each in self._part(int(offset))]
-            return Decision(str(record["token"]), from_nested(record["ends"]), prepared)
+            by = record.get("writer")
+            assert by is None or isinstance(by, dict)
+            writer = None if by is None else Writer(by.get("topic"), by.get("checkpoint"))
+            return Decision(str(record["token"]), from_nested(record["ends"]), prepared, writer)
         except (ValueError, KeyError, TypeError, AssertionError) as error:
             raise self._damaged(found.offset, error) from None
 

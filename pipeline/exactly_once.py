@@ -21,10 +21,10 @@ from pyspark.sql.types import StringType, StructType
 
 from mq.client.blocking import run
 from mq.client.errors import BrokerError, MQError
-from mq.pipeline.cluster import Cluster
-from mq.pipeline.decisions import DecisionLog
-from mq.pipeline.errors import CommitFailed
-from mq.pipeline.offsets import Offsets
+from mq.pipeline.cluster import Bounds, Cluster
+from mq.pipeline.decisions import DecisionLog, Writer
+from mq.pipeline.errors import BrokerDown, CommitFailed, DataLoss
+from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import ranges
 from mq.pipeline.prepared import NO_QUEUE, Half, Prepared, are_same
@@ -65,7 +65,7 @@ class Transactions:
 
     def commit_once(self, query: str, batch: int, prepared: Sequence[Prepared]) -> None:
         """Make the messages of a batch visible, unless those of an earlier try are: then what that
-        has begun is finished. Raises CommitFailed if it cannot be."""
+        has begun is finished. Raises CommitFailed if it cannot be, or another writer's were."""
         decisions = DecisionLog(self._session, self._options)
         decision = decisions.find(query, batch)
         if decision is None:
@@ -75,6 +75,7 @@ class Transactions:
             fresh = are_same(decision.prepared, prepared)
         else:
             fresh = False
+        decision.check(query, batch, Writer.of(self._options))
         if not fresh:
             log.warning("batch %d of query %s was committed before: finishing that", batch, query)
             self.roll_back(prepared)
@@ -111,6 +112,8 @@ class Transactions:
                 return
             log.warning("%d messages are not committed yet: %s", len(failed), error)
             time.sleep(pause)
+            for topic in {half.topic for half in failed}:
+                self._session.outdate_route(topic)
             missing = self._missing(failed, ends)
             if not missing:
                 return
@@ -125,16 +128,29 @@ class Transactions:
 
     def _ends(self, prepared: Iterable[Prepared]) -> Offsets:
         """Where the topics end now."""
-        options = self._reading({each.topic for each in prepared})
-        with Cluster(options) as cluster:
-            bounds = cluster.bounds(options.topics)
+        bounds = self._bounds((each.topic, each.broker_name) for each in prepared)
         return {queue: at.end for queue, at in bounds.items()}
+
+    def _bounds(self, places: Iterable[tuple[str, str]]) -> dict[Queue, Bounds]:
+        """Of topics and brokers. Raises CommitFailed for one that is not there: what is visible at
+        a broker that is away is not to be taken for missing."""
+        brokers: dict[str, set[str]] = {}
+        for topic, broker_name in places:
+            brokers.setdefault(topic, set()).add(broker_name)
+        options = self._reading(brokers)
+        with Cluster(options, answered=True) as cluster:
+            try:
+                return cluster.bounds(options.topics, brokers)
+            except BrokerDown as error:
+                where = f"broker {error.broker_name} of topic {error.topic} does not answer"
+            except DataLoss as error:
+                where = error.what
+        raise CommitFailed(f"{where}: it cannot be asked what is visible there; start it first")
 
     def _missing(self, halves: Sequence[Half], ends: Offsets) -> list[Half]:
         """Those that cannot be seen in their topics."""
         options = self._reading({half.topic for half in halves})
-        with Cluster(options) as cluster:
-            bounds = cluster.bounds(options.topics)
+        bounds = self._bounds({(half.topic, half.broker_name) for half in halves})
         now = {queue: at.end for queue, at in bounds.items()}
         begins = {queue: max(ends.get(queue, 0), bounds[queue].begin) for queue in now}
         seen = {
@@ -171,7 +187,14 @@ class Transactions:
             waiting = deque(_lines(halves))
             while waiting or len(window):
                 while waiting and len(window) < _IN_FLIGHT:
-                    self._send_next(window, waiting.popleft(), how)
+                    line = waiting.popleft()
+                    try:
+                        self._send_next(window, line, how)
+                    except MQError as error:  # its broker is in no route
+                        last = error
+                        failed += line
+                if not len(window):
+                    break
                 outcome = window.outcome()
                 line = outcome.token
                 half = line.popleft()

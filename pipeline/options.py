@@ -49,6 +49,9 @@ class ReadOptions(ClusterOptions):
     ending_timestamp: int | None = option(
         "endingTimestamp", parsing.time, "2026-01-31T09:00:00+01:00"
     )
+    expected_brokers: tuple[str, ...] = option(
+        "expectedBrokers", parsing.names, "broker-a,broker-b", ()
+    )
     fail_on_data_loss: bool = option("failOnDataLoss", parsing.yes, "false", True)
     expression: str = option("subExpression", parsing.text, "TagA || TagB", ALL_TAGS)
     expression_type: str = option("subExpressionType", _expression_type, SQL92, TAG)

@@ -32,6 +32,11 @@ def topics(text: str) -> tuple[str, ...]:
 
 def patterns(text: str) -> tuple[str, ...]:
     """Names or glob patterns, with commas between them."""
+    return names(text)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
     found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not found:
         raise ValueError("names nothing")

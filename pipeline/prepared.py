@@ -22,7 +22,12 @@ _HALF = struct.Struct(
     "16s"  # the unique id of the message
 )
 _LENGTH = struct.Struct(">I")
-_HALVES_PER_PART = 64 * 1024  # 2 MB, half of what a message may have
+_PART_BYTES = 2 * 1024 * 1024  # of a part before it is compressed: half of what a message may have
+_HEAD_BYTES = 1024  # for a topic and a broker at least
+_HALVES_PER_PIECE = (_PART_BYTES - _HEAD_BYTES) // _HALF.size
+# A part that is read may have more: earlier releases bounded its halves, 2 MB, and not the names of
+# their topics and brokers. Whatever else it is, it is not to fill our memory.
+_MOST_BYTES = 32 * 1024 * 1024
 
 NO_QUEUE = -1  # the message may overtake others
 
@@ -101,31 +106,36 @@ def _by_queue(prepared: Iterable[Prepared]) -> dict[tuple[str, str, int], bytes]
 
 def to_parts(prepared: Iterable[Prepared]) -> Iterator[bytes]:
     """The bodies of messages that remember them."""
-    heads: list[tuple[str, str, int, int]] = []
+    heads: list[bytes] = []
     data = bytearray()
+    left = _PART_BYTES
     for each in prepared:
-        for start in range(0, len(each.packed), _HALVES_PER_PART * _HALF.size):
-            piece = each.packed[start : start + _HALVES_PER_PART * _HALF.size]
-            if data and len(data) + len(piece) > _HALVES_PER_PART * _HALF.size:
+        for start in range(0, len(each.packed), _HALVES_PER_PIECE * _HALF.size):
+            piece = each.packed[start : start + _HALVES_PER_PIECE * _HALF.size]
+            head = orjson.dumps((each.topic, each.broker_name, each.queue_id, len(piece)))
+            need = len(head) + 1 + len(piece)
+            if heads and need + _LENGTH.size + 2 > left:
                 yield _part(heads, data)
-                heads, data = [], bytearray()
-            heads.append((each.topic, each.broker_name, each.queue_id, len(piece)))
+                heads, data, left = [], bytearray(), _PART_BYTES
+            heads.append(head)
             data += piece
+            left -= need
     if heads:
         yield _part(heads, data)
 
 
-def _part(heads: list[tuple[str, str, int, int]], data: bytearray) -> bytes:
-    head = orjson.dumps(heads)
+def _part(heads: list[bytes], data: bytearray) -> bytes:
+    head = b"[" + b",".join(heads) + b"]"
     return zlib.compress(_LENGTH.pack(len(head)) + head + data, 1)
 
 
 def from_part(body: bytes) -> list[Prepared]:
     """Read what `to_parts` made. Raises ValueError for anything else."""
-    limit = 2 * _HALVES_PER_PART * _HALF.size
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(body, limit)
+        data = unpacker.decompress(body, _MOST_BYTES)
+        if not unpacker.eof:
+            raise ValueError(f"it is cut off, or has more than {_MOST_BYTES} bytes")
         (length,) = _LENGTH.unpack_from(data)
         heads = orjson.loads(data[_LENGTH.size : _LENGTH.size + length])
         found = []

@@ -7,7 +7,7 @@ They only narrow what is pulled: all of them are given back, so that Spark looks
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,8 @@ from pyspark.sql.datasource import (
 
 from mq.pipeline.cluster import Bounds, Cluster
 from mq.pipeline.offsets import Offsets, Queue
+from mq.pipeline.options import ReadOptions
+from mq.pipeline.parsing import Position
 from mq.pipeline.puller import QueueRange
 
 # Milliseconds: a broker's clock that is set back makes later messages look older than earlier ones.
@@ -73,6 +75,21 @@ class Wanted:
     def topics(self, topics: Iterable[str]) -> list[str]:
         """Those of the topics that are wanted."""
         return [topic for topic in topics if self._wants("topic", topic)]
+
+    def narrowed(self, options: ReadOptions, topics: Iterable[str]) -> ReadOptions:
+        """The options without offsets of those of the topics that are not wanted."""
+        dropped = {topic for topic in topics if not self._wants("topic", topic)}
+
+        def kept(position: Position | None) -> Position | None:
+            if not isinstance(position, dict):
+                return position
+            return {queue: at for queue, at in position.items() if queue.topic not in dropped}
+
+        return replace(
+            options,
+            starting_offsets=kept(options.starting_offsets),
+            ending_offsets=kept(options.ending_offsets),
+        )
 
     def queues(self, bounds: Mapping[Queue, Bounds]) -> dict[Queue, Bounds]:
         """Those of the queues that are wanted."""

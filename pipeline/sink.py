@@ -24,7 +24,7 @@ from mq.client.errors import BrokerError, ClientError, MQError, RouteNotFound
 from mq.pipeline.decisions import open_log
 from mq.pipeline.declared import wrong
 from mq.pipeline.encoding import Encoder, UniqueIds
-from mq.pipeline.errors import PipelineError
+from mq.pipeline.errors import CommitFailed, PipelineError
 from mq.pipeline.exactly_once import Transactions
 from mq.pipeline.prepared import Halves, Prepared
 from mq.pipeline.sending import Sender
@@ -106,27 +106,39 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks of a batch have ended. Spark commits a batch again after a restart if it does
-        not know how it ended."""
+        not know how it ended. Raises CommitFailed for rows of which the query is not known."""
+        if not self._options.exactly_once:
+            return
+        prepared = self._prepared(messages)
         query = self._query(messages)
+        if query is None and prepared:
+            raise CommitFailed(
+                f"Spark does not say which query batch {batchId} is of ({_QUERY_ID}): it cannot be "
+                "told whether it was committed before; nothing of it is visible"
+            )
         if query is not None:
             with Transactions(self._options) as transactions:
-                transactions.commit_once(query, batchId, self._prepared(messages))
+                transactions.commit_once(query, batchId, prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task has failed for good, or `commit` has: what it had decided stays so."""
+        if not self._options.exactly_once:
+            return
+        prepared = self._prepared(messages)
         query = self._query(messages)
-        if query is not None:
-            with Transactions(self._options) as transactions:
-                transactions.abort(query, batchId, self._prepared(messages))
+        with Transactions(self._options) as transactions:
+            if query is None:
+                transactions.roll_back(prepared)  # `commit` has refused it
+            else:
+                transactions.abort(query, batchId, prepared)
 
     def _query(self, messages: list[WriterCommitMessage | None]) -> str | None:
-        """The query whose batch is to be committed; None if there is nothing to commit."""
-        if not self._options.exactly_once:
-            return None
-        for message in messages:
-            if isinstance(message, Written):
-                return message.query
-        return None
+        """The query whose batch this is; None unless all tasks that have prepared say the same."""
+        written = [message for message in messages if isinstance(message, Written)]
+        found = {each.query for each in written if each.prepared} or {
+            each.query for each in written if each.query is not None
+        }
+        return found.pop() if len(found) == 1 else None
 
 
 def check_target(options: WriteOptions, *, in_batches: bool = False) -> None:

@@ -44,6 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets = {}
         self._committed: Offsets = {}
         self._last_batch = time.monotonic()
+        self._told: set[str] = set()  # topics that are absent, which was logged
 
     def initialOffset(self) -> Nested:
         """Where a new query begins; "latest" unless the options say otherwise."""
@@ -118,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed = done
 
     def _bounds(self) -> dict[Queue, Bounds]:
-        with Cluster(self._options, answered=True) as cluster:
+        with Cluster(self._options, answered=True, told=self._told) as cluster:
             bounds = cluster.bounds(cluster.topics())
         self._latest = {queue: at.end for queue, at in bounds.items()}
         return bounds
@@ -128,6 +129,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds_of_all(began)
         ends = {queue: at.end for queue, at in bounds.items()}
         if self._target is not None:
+            for queue in ends.keys() & began.keys():  # its broker was away when the query began
+                self._target.setdefault(queue, ends[queue])
             # A batch that was planned before a restart may have gone further than the target.
             ends = {
                 queue: min(ends[queue], max(at, began.get(queue, at)))

@@ -1,7 +1,7 @@
 """The options of writes, each declared once. Spark ignores the case of their names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mq.client.outgoing import MAX_BODY
 from mq.client.producer import COMPRESS_OVER
@@ -13,8 +13,7 @@ from mq.protocol.names import check_group, check_topic
 # Brokers hold a batch to the limit of a message with what they add to each part of it.
 _MOST = MAX_BODY // 2
 
-# What Spark itself puts among the options of a sink.
-_OF_SPARK = ("checkpointlocation",)
+_CHECKPOINT = "checkpointlocation"  # what Spark itself puts among the options of a sink
 
 _CODECS = {"none": None, **{kind.name.lower(): kind for kind in CompressionType}}
 
@@ -40,6 +39,8 @@ class WriteOptions(ClusterOptions):
     exactly_once: bool = option("exactlyOnce", parsing.yes, "true", False)
     commit_topic: str = option("commitTopic", check_topic, "spark-commits", "mq-spark-commits")
 
+    checkpoint: str | None = None  # of the query, where an option of it says so
+
     @property
     def timeout(self) -> float:
         """In seconds, for one request."""
@@ -53,7 +54,8 @@ class WriteOptions(ClusterOptions):
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Read the options of a write. Raises OptionError that names the one that is wrong."""
-    own = {key: text for key, text in given.items() if key.lower() not in _OF_SPARK}
+    own = {key: text for key, text in given.items() if key.lower() != _CHECKPOINT}
     options = read_declared(WriteOptions, own)
     options.check_cluster()
-    return options
+    checkpoints = [text for key, text in given.items() if key.lower() == _CHECKPOINT]
+    return replace(options, checkpoint=checkpoints[0]) if checkpoints else options

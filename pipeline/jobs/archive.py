@@ -2,22 +2,28 @@
 
 Each run adds what has come since the last one, in batches of --batch messages. It may be killed at
 any time: the next run goes on where the archive ends, without a gap or a duplicate. How far it is
-lies with the data, in the folder's _archive/, not in the offsets of a consumer group. Two runs at
-the same time do no harm, one of them fails. Every batch is counted, queue by queue, before it
-becomes part of the archive.
+lies with the data, in the folder's _archive/, not in the offsets of a consumer group. Every batch
+is counted, queue by queue, before it becomes part of the archive.
+
+Of two runs at the same time one fails and does no harm: on local disks, HDFS, and S3 with Hadoop
+3.4.2 or later (s3a). Elsewhere runs cannot be told apart: say with --alone that there is only one.
 
 The day is that on which the broker stored the message, in UTC. Any tool that reads Parquet reads
 the folder as one table; `replay` sends it to a topic again.
 
 What a broker deleted before it was archived is reported as lost once, by the run that finds the
-gap, and kept in the manifest of its batch. A topic that was deleted and made anew has offsets below
-those that are archived: it is reported, and needs an archive of its own. Topics that the broker
-compacts by itself (5.x, cleanup.policy=COMPACTION) have gaps everywhere and cannot be archived.
+gap, and kept in the manifest of its batch. A topic that was deleted and made anew is reported, and
+needs an archive of its own: the message that was archived last is compared, as long as brokers keep
+it. Queues that the archive has and the cluster has not are reported, too: their broker may be down.
+Of a broker whose queues were never archived nobody knows, unless --expected-brokers names it.
+Topics that the broker compacts by itself (5.x, cleanup.policy=COMPACTION) have gaps everywhere and
+cannot be archived.
 
 --begin counts for queues that the archive does not have yet; --end is for what a run may add.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,16 +32,15 @@ from mq.pipeline import parsing
 from mq.pipeline.errors import BrokerDown
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
+from mq.pipeline.jobs.archive_plan import Plan, absent, made_anew, plan
 from mq.pipeline.jobs.choice import MessageChoice
-from mq.pipeline.jobs.declaration import JobError, option
+from mq.pipeline.jobs.declaration import JobError, option, switch
 from mq.pipeline.jobs.outcome import Outcome, Shape, number, text
 from mq.pipeline.jobs.storage import Folder
-from mq.pipeline.offsets import Offsets, Queue, to_nested
+from mq.pipeline.offsets import Queue, to_nested
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from mq.pipeline.cluster import Bounds
 
 READ = (
     "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, tags string, "
@@ -89,6 +94,20 @@ class Options(MessageChoice):
         default=None,
         metavar="N",
     )
+    alone: bool = switch(
+        "alone",
+        "No other run archives to this folder: needed where the file system cannot tell.",
+    )
+    allow_absent: bool = switch(
+        "allow-absent",
+        "Do not report queues that the archive has and the cluster has not, as of deleted topics.",
+    )
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic is one of those."""
+        if self.topic_pattern is None:
+            return topic in self.topic
+        return re.fullmatch(self.topic_pattern, topic) is not None
 
 
 class Range(NamedTuple):
@@ -96,48 +115,6 @@ class Range(NamedTuple):
 
     begin: int
     end: int
-
-
-class Plan(NamedTuple):
-    """What there is to archive: up to which offsets, and what is wrong with some queues."""
-
-    begins: Offsets
-    ends: Offsets
-    lost: tuple[tuple[Queue, int, int], ...]
-    failures: list[str]
-
-
-def plan(
-    archived: Mapping[Queue, int],
-    bounds: "Mapping[Queue, Bounds]",
-    starts: Mapping[Queue, int],
-    ends: Mapping[Queue, int],
-) -> Plan:
-    """What a run has to add. `starts` are where new queues begin, `ends` where each one stops."""
-    begins: Offsets = {}
-    lost = []
-    failures = []
-    for queue, at in sorted(bounds.items()):
-        begin = archived.get(queue, max(starts[queue], at.begin))
-        if begin > at.end:
-            failures.append(
-                f"{queue} ends at {at.end}, but the archive has it up to {begin}: the topic was "
-                "made anew; archive it to another folder"
-            )
-            continue
-        if begin < at.begin:
-            lost.append((queue, begin, at.begin))
-            failures.append(
-                f"{queue}: the broker had deleted the messages from offset {begin} to {at.begin} "
-                "before they were archived; run more often, or keep messages longer there"
-            )
-        begins[queue] = max(begin, at.begin)
-    return Plan(
-        begins,
-        {queue: max(begin, ends[queue]) for queue, begin in begins.items()},
-        tuple(lost),
-        failures,
-    )
 
 
 def with_day(messages: "DataFrame") -> "DataFrame":
@@ -163,10 +140,13 @@ def read(spark: "SparkSession", folder: str) -> "DataFrame":
 
 def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
     """Archive what has come. Raises JobError, OptionError or MQError."""
-    log = ArchiveLog(Folder(spark, options.folder))
+    folder = Folder(spark, options.folder)
+    if not options.alone:
+        folder.require_one_writer()
+    log = ArchiveLog(folder, alone=options.alone)
     moved = log.finish()
     notes = [f"an earlier run was killed: {moved} files of it moved to their places"] * bool(moved)
-    planned = _plan(options, cluster, log.ends)
+    planned = _plan(options, cluster, log)
     added: dict[Queue, Range] = {}
     lost = planned.lost
     begins = planned.begins
@@ -203,15 +183,18 @@ def add(
     begins = {queue: each.begin for queue, each in ranges.items()}
     ends = {queue: each.end for queue, each in ranges.items()}
     staging = log.new_staging()
-    counted = _stage(spark, log.folder.child(staging), cluster, ranges, parts) if ranges else 0
+    marks: dict[Queue, tuple[int, int]] = {}
+    if ranges:
+        marks = _stage(spark, log.folder.child(staging), cluster, ranges, parts)
     manifest = Manifest(
         number=log.next_number,
         staging=staging,
         begins=begins,
         ends={**log.ends, **{queue: end for queue, _, end in lost}, **ends},
         files=tuple(log.folder.files(staging)),
-        messages=counted,
+        messages=sum(each.end - each.begin for each in ranges.values()),
         lost=lost,
+        marks={**log.marks, **marks},
     )
     log.commit(manifest)
     return manifest
@@ -223,8 +206,8 @@ def _stage(
     cluster: ClusterAccess,
     ranges: Mapping[Queue, Range],
     parts: int | None,
-) -> int:
-    """Write the messages of a batch to a folder of its own, and count them."""
+) -> dict[Queue, tuple[int, int]]:
+    """Write the messages of a batch to a folder of its own, and check them."""
     options = {
         "topic": ",".join(sorted({queue.topic for queue in ranges})),
         "startingOffsets": json.dumps(
@@ -239,8 +222,9 @@ def _stage(
     return check(spark.read.schema(SCHEMA).parquet(path), ranges)
 
 
-def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> int:
-    """Count the messages of a batch. Raises JobError unless each offset is there exactly once."""
+def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> dict[Queue, tuple[int, int]]:
+    """Count the messages of a batch. Returns the last one of each queue: its offset and when it was
+    stored, in ms. Raises JobError unless each offset is there exactly once."""
     from pyspark.sql import functions as f
 
     found = {
@@ -251,6 +235,7 @@ def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> int:
             f.min("queueOffset").alias("first"),
             f.max("queueOffset").alias("last"),
             f.count_distinct("queueOffset").alias("different"),
+            f.max_by(f.unix_millis("storeTimestamp"), "queueOffset").alias("stored"),
         )
         .collect()
     }
@@ -265,7 +250,7 @@ def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> int:
                 f"{queue}: {count} messages were read of the {size} from offset {each.begin} to "
                 f"{each.end}; nothing of this batch was archived: run again"
             )
-    return sum(row.messages for row in found.values())
+    return {queue: (row["last"], row.stored) for queue, row in found.items()}
 
 
 def _wanted(ranges: Mapping[Queue, Range]) -> "Column":
@@ -276,7 +261,7 @@ def _wanted(ranges: Mapping[Queue, Range]) -> "Column":
     return queues.isin([" ".join(map(str, queue)) for queue in ranges])
 
 
-def _plan(options: Options, cluster: ClusterAccess, archived: Mapping[Queue, int]) -> Plan:
+def _plan(options: Options, cluster: ClusterAccess, log: ArchiveLog) -> Plan:
     """Ask the cluster what there is. Raises JobError for a broker that does not answer."""
     from mq.pipeline.cluster import Cluster
     from mq.pipeline.options import parse_options
@@ -284,8 +269,9 @@ def _plan(options: Options, cluster: ClusterAccess, archived: Mapping[Queue, int
     chosen = {
         name: value
         for name, value in options.source_options().items()
-        if name in ("topic", "topicPattern")
+        if name in ("topic", "topicPattern", "expectedBrokers")
     }
+    archived = log.ends
     with Cluster(parse_options(cluster.options(**chosen))) as asked:
         try:
             bounds = asked.bounds(asked.topics())
@@ -296,9 +282,13 @@ def _plan(options: Options, cluster: ClusterAccess, archived: Mapping[Queue, int
             ends = {queue: at.end for queue, at in bounds.items()}
             if options.end is not None:
                 ends = asked.at_time(bounds, options.end)
+            anew = made_anew(asked, bounds, log.marks)
         except BrokerDown as error:
             raise JobError(
                 f"broker {error.broker_name} of topic {error.topic} does not answer; nothing was "
                 "archived: start it, and run again"
             ) from None
-    return plan(archived, bounds, starts, ends)
+    planned = plan(archived, bounds, starts, ends, anew)
+    if not options.allow_absent:
+        planned.failures.extend(absent(options.has, archived, bounds))
+    return planned

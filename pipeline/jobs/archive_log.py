@@ -10,7 +10,11 @@ places one by one; a run that finds some still in staging moves them first. A ba
 never came is written anew, and its staging folder is deleted when the next one has its manifest.
 
 So readers see each message once at most at any time, and once exactly when no batch is underway.
-Of two runs at the same time one writes the manifest, and the other one fails without a trace.
+Of two runs at the same time one writes the manifest, and the other one fails without a trace; where
+the file system cannot tell them apart (mq.pipeline.jobs.storage) a run says that it is alone.
+
+A manifest remembers of each queue which message was the last one, by the time when it was stored: a
+topic that was deleted and made anew has another message at that offset.
 """
 
 import json
@@ -35,7 +39,8 @@ class Manifest:
 
     `ends` has every queue that the archive holds, also those that the batch did not touch. `files`
     are the names in the staging folder; `lost` are gaps: offsets that were deleted at the broker
-    before they could be archived, as (queue, first, end).
+    before they could be archived, as (queue, first, end). `marks` are, of every queue, the last
+    message that was archived: its offset, and when it was stored in ms since 1970.
     """
 
     number: int
@@ -45,6 +50,7 @@ class Manifest:
     files: tuple[str, ...]
     messages: int
     lost: tuple[tuple[Queue, int, int], ...] = ()
+    marks: Mapping[Queue, tuple[int, int]] = field(default_factory=dict)
     made: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def to_json(self) -> bytes:
@@ -58,6 +64,7 @@ class Manifest:
             "files": list(self.files),
             "messages": self.messages,
             "lost": [[*queue, first, end] for queue, first, end in self.lost],
+            "marks": [[*queue, *mark] for queue, mark in sorted(self.marks.items())],
         }
         return json.dumps(value, indent=2).encode()
 
@@ -78,6 +85,10 @@ class Manifest:
                 (Queue(topic, broker, queue), first, end)
                 for topic, broker, queue, first, end in value["lost"]
             ),
+            marks={
+                Queue(topic, broker, queue): (offset, stored)
+                for topic, broker, queue, offset, stored in value.get("marks", ())
+            },
             made=datetime.fromisoformat(value["made"]),
         )
 
@@ -85,9 +96,10 @@ class Manifest:
 class ArchiveLog:
     """The manifests of an archive. Methods raise JobError for what the folder refuses."""
 
-    def __init__(self, folder: Folder) -> None:
-        """Raises JobError for a folder that holds something else."""
+    def __init__(self, folder: Folder, *, alone: bool = False) -> None:
+        """`alone` says that nobody else writes. Raises JobError for a folder of something else."""
         self.folder = folder
+        self._alone = alone
         numbers = self._numbers()
         if not numbers and folder.files():
             raise JobError(
@@ -102,6 +114,12 @@ class ArchiveLog:
         return {} if self.last is None else dict(self.last.ends)
 
     @property
+    def marks(self) -> Mapping[Queue, tuple[int, int]]:
+        """The last message of each queue: its offset and when it was stored. Archives of earlier
+        releases have none until a batch adds to the queue."""
+        return {} if self.last is None else self.last.marks
+
+    @property
     def next_number(self) -> int:
         return 1 if self.last is None else self.last.number + 1
 
@@ -111,7 +129,8 @@ class ArchiveLog:
 
     def commit(self, manifest: Manifest) -> None:
         """Make a batch part of the archive. Raises JobError if another run was faster."""
-        if not self.folder.write_new(_name(manifest.number), manifest.to_json()):
+        name = _name(manifest.number)
+        if not self.folder.write_new(name, manifest.to_json(), alone=self._alone):
             self.folder.delete(manifest.staging)
             raise JobError(
                 f"another run has archived batch {manifest.number} to {self.folder.path} at the "

@@ -56,6 +56,15 @@ class MessageChoice:
         default=None,
         metavar="REGEX",
     )
+    expected_brokers: tuple[str, ...] = option(
+        "expected-brokers",
+        parsing.names,
+        "Brokers that each topic has to be at: fail when one of them is down, which is not known "
+        "otherwise.",
+        example="broker-a,broker-b",
+        default=(),
+        metavar="BROKER[,…]",
+    )
     begin: int | None = time_option(
         "begin", "Only messages stored from this time on.", "2026-01-31T08:00:00+01:00"
     )
@@ -74,6 +83,8 @@ class MessageChoice:
             options["topic"] = ",".join(self.topic)
         if self.topic_pattern is not None:
             options["topicPattern"] = self.topic_pattern
+        if self.expected_brokers:
+            options["expectedBrokers"] = ",".join(self.expected_brokers)
         if self.begin is not None:
             options["startingTimestamp"] = str(self.begin)
         if self.end is not None:

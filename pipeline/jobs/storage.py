@@ -5,8 +5,12 @@ through the Java classes that it uses itself.
 
 A file appears whole or not at all. Spark's readers do not see names that begin with `_` or `.`:
 what is being made has such a name, and gets its own by a rename. Object stores have no rename:
-there the file is copied, which shows it whole, too, but two who write the same name at the same
-time do not see each other.
+there the file is copied, which shows it whole, too.
+
+Of two who make a file of the same name at the same time one has to fail. That is so where a rename
+is one step that replaces nothing (HDFS), with links (local folders), and in object stores that make
+an object only if it is not there (S3 with Hadoop 3.4.2 or later). Elsewhere it has to be said that
+nobody else writes.
 """
 
 import errno
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_RENAMES_ONCE = ("hdfs", "webhdfs", "swebhdfs")  # one step, which replaces nothing
+# What Hadoop's file systems say they can, and are asked for, where a file is made at its close only
+# if there is none (Options.CreateFileOptionKeys).
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems without
 
 
@@ -89,9 +97,19 @@ class Folder:
             finally:
                 stream.close()
 
-    def write_new(self, name: str, content: bytes) -> bool:
-        """Write a file; False if there is one of that name, which then stays as it is."""
+    def require_one_writer(self) -> None:
+        """Raises JobError where two who make the same file may not see each other."""
+        if self._scheme not in ("file", *_RENAMES_ONCE) and not self._makes_if_absent():
+            raise self._unsafe()
+
+    def write_new(self, name: str, content: bytes, *, alone: bool = False) -> bool:
+        """Write a file; False if there is one of that name, which then stays as it is.
+
+        Raises JobError where that cannot be made sure, unless `alone` says that nobody else writes.
+        """
         with _explained(self.child(name)):
+            if self._scheme not in ("file", *_RENAMES_ONCE) and self._makes_if_absent():
+                return self._make_if_absent(name, content)
             hidden = self._hidden_beside(name)
             stream = self._files.create(self._at(hidden), True)
             try:
@@ -99,7 +117,7 @@ class Folder:
             finally:
                 stream.close()
             try:
-                return self._rename_new(hidden, name)
+                return self._rename_new(hidden, name, alone)
             finally:
                 self._files.delete(self._at(hidden), False)
 
@@ -152,8 +170,38 @@ class Folder:
         above, _, last = name.rpartition("/")
         return f"{above}/.{last}-{uuid.uuid4().hex}".lstrip("/")
 
-    def _rename_new(self, source: str, target: str) -> bool:
-        if self._root.toUri().getScheme() == "file":
+    @property
+    def _scheme(self) -> str:
+        return str(self._root.toUri().getScheme())
+
+    def _unsafe(self) -> JobError:
+        return JobError(
+            f"{self.path}: with {self._scheme}: two runs at the same time cannot be told apart "
+            "there, and both would archive the same. See to it that only one runs, and say so: "
+            "--alone"
+        )
+
+    def _makes_if_absent(self) -> bool:
+        with _explained(self.path):
+            return bool(self._files.hasPathCapability(self._root, _CONDITIONAL))
+
+    def _make_if_absent(self, name: str, content: bytes) -> bool:
+        from py4j.protocol import Py4JJavaError
+
+        builder = self._files.createFile(self._at(name)).must(_CONDITIONAL, True)
+        stream = builder.recursive().build()
+        try:
+            stream.write(bytearray(content))
+            stream.close()
+        except Py4JJavaError:
+            # Refused, or it was done and the answer was lost: what is there tells.
+            if not self._files.exists(self._at(name)):
+                raise
+            return self.read(name) == content
+        return True
+
+    def _rename_new(self, source: str, target: str, alone: bool) -> bool:
+        if self._scheme == "file":
             # Java's rename looks first and replaces then; a link is made or refused at once.
             try:
                 os.link(self._local(source), self._local(target))
@@ -163,6 +211,8 @@ class Folder:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
+        if self._scheme not in _RENAMES_ONCE and not alone:
+            raise self._unsafe()
         return not self.exists(target) and bool(
             self._files.rename(self._at(source), self._at(target))
         )

@@ -37,16 +37,16 @@ class Pair:
         self.second = second
         self.sent = {"broker-a": 0, "broker-b": 0}
 
-    def create(self, address: str) -> None:
-        config = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1, perm=6)
+    def create(self, address: str, topic: str = TOPIC) -> None:
+        config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1, perm=6)
         with BlockingSession(self.first.name_server) as session:
             run(Admin(session).create_topic(address, config))
 
-    def send(self, broker: str, count: int) -> list[bytes]:
+    def send(self, broker: str, count: int, topic: str = TOPIC) -> list[bytes]:
         begin = self.sent[broker]
         self.sent[broker] += count
         bodies = [f"{broker} {begin + n}".encode() for n in range(count)]
-        fill(self.first.name_server, TOPIC, bodies, MessageQueue(TOPIC, broker, 0))
+        fill(self.first.name_server, topic, bodies, MessageQueue(topic, broker, 0))
         return bodies
 
     def options(self, **more: str) -> ReadOptions:

@@ -1,5 +1,6 @@
 """Filters of a query that narrow what is pulled."""
 
+import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 from pyspark.sql.types import BinaryType, StructType  # noqa: E402
 
 from mq.pipeline.batch import BatchReader  # noqa: E402
+from mq.pipeline.errors import OptionError  # noqa: E402
 from mq.pipeline.options import parse_options  # noqa: E402
 from mq.pipeline.puller import QueueRange  # noqa: E402
 from mq.pipeline.reading import Partition  # noqa: E402
@@ -90,6 +92,26 @@ def test_filters_narrow_queues_offsets_and_tags(
     assert ranges(GreaterThan(("storeTimestamp",), later)) == []
     assert ranges(LessThan(("storeTimestamp",), stored - 3_600_000)) == []
     assert ranges(LessThan(("storeTimestamp",), later)) == whole
+
+
+def test_offsets_of_topics_that_a_filter_leaves_out_do_no_harm(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    other = f"{mq_topic}-other"
+    for topic in (mq_topic, other):
+        mq_session_broker.create_topic(topic, 1)
+        queue = MessageQueue(topic, "broker-a", 0)
+        fill(mq_session_broker.name_server, topic, [b"%d" % n for n in range(9)], queue)
+    both = f"{mq_topic},{other}"
+    offsets = {
+        "startingOffsets": json.dumps({topic: {"broker-a": {"0": 2}} for topic in both.split(",")}),
+        "endingOffsets": json.dumps({topic: {"broker-a": {"0": 5}} for topic in both.split(",")}),
+    }
+    wanted = EqualTo(("topic",), mq_topic)
+    found, _ = planned(mq_session_broker, both, wanted, **offsets)
+    assert found == [QueueRange(mq_topic, "broker-a", 0, 2, 5)]
+    with pytest.raises(OptionError, match=f"there is no queue 0 of topic {other}"):
+        planned(mq_session_broker, mq_topic, wanted, **offsets)
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])

@@ -1,5 +1,6 @@
 """Writes of tables and streams, in a real Spark, to a real broker."""
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,6 +56,11 @@ def test_a_stream_is_copied_to_another_topic(
     assert numbers(mq_session_broker, copy) == list(range(500))
     keys = {int(m.body): m.keys for m in mq_session_broker.messages(copy)}
     assert keys[10] == ("k3",)
+    if exactly_once == "true":  # the decisions say whose they are
+        log = mq_session_broker.messages("mq-spark-commits")
+        decisions = [json.loads(each.body) for each in log if (each.tags or "").startswith("D")]
+        writers = [each["writer"] for each in decisions if each["query"] == query.id]
+        assert writers == [{"topic": copy, "checkpoint": checkpoint}] * 2
 
 
 def test_a_job_that_fails_leaves_nothing_where_it_writes_exactly_once(

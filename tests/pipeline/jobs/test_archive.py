@@ -11,7 +11,7 @@ import pytest
 
 from mq.pipeline.cluster import Bounds
 from mq.pipeline.errors import OptionError
-from mq.pipeline.jobs import archive, load
+from mq.pipeline.jobs import archive, archive_plan, load
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive import Range
 from mq.pipeline.jobs.archive_log import ArchiveLog
@@ -143,12 +143,12 @@ def kill_in(
     left = calls
     original = getattr(Folder, method)
 
-    def counting(self: Folder, *arguments: Any) -> Any:
+    def counting(self: Folder, *arguments: Any, **named: Any) -> Any:
         nonlocal left
         left -= 1
         if left < 0:
             raise Killed
-        return original(self, *arguments)
+        return original(self, *arguments, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(Folder, method, counting)
@@ -266,7 +266,7 @@ def test_a_run_begins_where_the_archive_ends(
     archived_to: int | None, begin: int | None, lost: list[Any], failure: str | None
 ) -> None:
     archived = {} if archived_to is None else {Q: archived_to}
-    planned = archive.plan(archived, {Q: AT}, {Q: 10}, {Q: 100})
+    planned = archive_plan.plan(archived, {Q: AT}, {Q: 10}, {Q: 100})
     assert planned.begins == ({} if begin is None else {Q: begin})
     assert planned.ends == ({} if begin is None else {Q: 100})
     assert list(planned.lost) == lost

@@ -65,7 +65,7 @@ def test_what_the_file_system_refuses_is_one_line(spark: "SparkSession", tmp_pat
         Folder(spark, str(tmp_path)).move("missing", "other")
 
 
-def test_where_there_are_no_links_a_file_is_renamed(
+def test_where_there_are_no_links_a_file_is_renamed_by_who_is_alone(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -73,8 +73,11 @@ def test_where_there_are_no_links_a_file_is_renamed(
 
     monkeypatch.setattr(os, "link", refuse)
     folder = Folder(spark, str(tmp_path))
-    assert folder.write_new("1.json", b"first")
-    assert not folder.write_new("1.json", b"second")
+    with pytest.raises(JobError, match="two runs at the same time cannot be told apart"):
+        folder.write_new("1.json", b"first")
+    assert list(tmp_path.iterdir()) == []
+    assert folder.write_new("1.json", b"first", alone=True)
+    assert not folder.write_new("1.json", b"second", alone=True)
     assert folder.read("1.json") == b"first"
     assert folder.names() == ["1.json"]
 

@@ -1,0 +1,194 @@
+"""What a decision about a micro-batch says, and whom it is for."""
+
+import uuid
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+import pytest
+
+from mq.testing import RunningBroker
+from tests.pipeline.conftest import require_spark
+from tests.pipeline.test_exactly_once import TEXTS, bodies_of, options_for, prepare, quick
+
+require_spark()
+
+from pyspark.sql.datasource import WriterCommitMessage  # noqa: E402
+
+from mq.pipeline.decisions import DecisionLog  # noqa: E402
+from mq.pipeline.errors import CommitFailed  # noqa: E402
+from mq.pipeline.exactly_once import Transactions  # noqa: E402
+from mq.pipeline.prepared import Half, Prepared, from_part, to_parts  # noqa: E402
+from mq.pipeline.sink import StreamWriter, Written  # noqa: E402
+from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
+from tests.pipeline.test_brokers_away import Pair  # noqa: E402
+from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
+from tests.pipeline.test_topics_away import pair  # noqa: E402
+
+__all__ = ["pair", "quick"]  # fixtures
+
+PART = 16 + 16  # bytes of a half: two offsets and a unique id
+
+
+def at(options: WriteOptions, checkpoint: str | None) -> WriteOptions:
+    return replace(options, checkpoint=checkpoint)
+
+
+@pytest.fixture
+def other_topic(mq_session_broker: RunningBroker, mq_topic: str) -> Iterator[str]:
+    mq_session_broker.create_topic(mq_topic)
+    other = f"{mq_topic}-other"
+    mq_session_broker.create_topic(other)
+    yield other
+
+
+def test_a_writer_to_another_topic_with_the_same_checkpoint_fails(
+    mq_session_broker: RunningBroker, mq_topic: str, other_topic: str
+) -> None:
+    query = str(uuid.uuid4())
+    options = options_for(mq_session_broker, mq_topic)
+    with Transactions(options) as transactions:
+        transactions.commit_once(query, 0, prepare(options, TEXTS))
+    others = options_for(mq_session_broker, other_topic)
+    prepared = prepare(others, ["theirs"])
+    with Transactions(others) as transactions:
+        with pytest.raises(CommitFailed, match=rf"to topic {mq_topic}.*not to topic {other_topic}"):
+            transactions.commit_once(query, 0, prepared)
+        transactions.abort(query, 0, prepared)  # as Spark does then
+    assert bodies_of(mq_session_broker, other_topic) == []
+    assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
+
+
+def test_a_copied_checkpoint_fails_and_the_same_one_in_other_words_does_not(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
+    first = at(options, "/data/checkpoint")
+    with Transactions(first) as transactions:
+        transactions.commit_once(query, 0, prepare(options, ["a"]))
+    for spelled in ("file:///data/checkpoint/", "file:/data/checkpoint", "/data//checkpoint", None):
+        with Transactions(at(options, spelled)) as transactions:
+            transactions.commit_once(query, 0, prepare(options, ["a"]))
+    for other in ("/data/copy", "hdfs:///data/checkpoint", "s3a://bucket/data/checkpoint"):
+        with (
+            Transactions(at(options, other)) as transactions,
+            pytest.raises(CommitFailed, match="of the checkpoint /data/checkpoint"),
+        ):
+            transactions.commit_once(query, 0, prepare(options, ["a"]))
+    assert bodies_of(mq_session_broker, mq_topic) == ["a"]
+
+
+def test_of_two_writers_that_decide_at_once_the_second_one_fails(
+    mq_session_broker: RunningBroker, mq_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
+    one, other = at(options, "/one"), at(options, "/other")
+    find = DecisionLog.find
+
+    def late(log: DecisionLog, query: str, batch: int) -> object:
+        """The first look of the second writer, while the first one decides."""
+        monkeypatch.setattr(DecisionLog, "find", find)
+        with Transactions(one) as transactions:
+            transactions.commit_once(query, batch, prepare(one, ["a"]))
+        return None
+
+    monkeypatch.setattr(DecisionLog, "find", late)
+    with (
+        Transactions(other) as transactions,
+        pytest.raises(CommitFailed, match="of the checkpoint /one"),
+    ):
+        transactions.commit_once(query, 0, prepare(other, ["b"]))
+    assert bodies_of(mq_session_broker, mq_topic) == ["a"]
+
+
+def test_a_decision_of_an_earlier_release_is_finished(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
+    with options.open_session(5) as session:
+        log = DecisionLog(session, options)
+        parts = [log._put(f"P{query}", part) for part in to_parts(prepare(options, TEXTS))]
+        record = {"query": query, "batch": 3, "token": "t", "ends": {}, "parts": parts}
+        log._wait_for(log._put(f"D{query}", orjson.dumps(record)))
+    with Transactions(at(options, "/checkpoint")) as transactions:
+        transactions.commit_once(query, 3, prepare(options, TEXTS))
+    assert bodies_of(mq_session_broker, mq_topic) == sorted(TEXTS)
+
+
+def many_topics(count: int) -> list[Prepared]:
+    return [Prepared(f"{n:0127}", "b" * 100, 0, n.to_bytes(PART, "big")) for n in range(count)]
+
+
+def test_a_decision_about_any_number_of_topics_can_be_read_again(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options, query = options_for(mq_session_broker, mq_topic), str(uuid.uuid4())
+    prepared = many_topics(30_000)  # seven megabytes of names
+    with options.open_session(5) as session:
+        log = DecisionLog(session, options)
+        assert log.decide(query, 0, {}, prepared).prepared == prepared
+        found = log.find(query, 0)
+        assert found is not None and found.prepared == prepared
+
+
+def test_parts_are_bounded_and_larger_ones_of_earlier_releases_are_read() -> None:
+    prepared = many_topics(30_000)
+    parts = list(to_parts(prepared))
+    assert all(len(zlib.decompress(part)) <= 2 * 1024 * 1024 for part in parts)
+    assert [each for part in parts for each in from_part(part)] == prepared
+    heads = orjson.dumps([(*each[:3], len(each.packed)) for each in prepared])
+    body = len(heads).to_bytes(4, "big") + heads + b"".join(each.packed for each in prepared)
+    assert from_part(zlib.compress(body)) == prepared
+    with pytest.raises(ValueError, match="more than"):
+        from_part(zlib.compress(bytes(64 * 1024 * 1024)))
+
+
+def test_a_stream_without_the_id_of_its_query_fails_and_leaves_nothing(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    mq_session_broker.create_topic(mq_topic)
+    options = options_for(mq_session_broker, mq_topic)
+    writer = StreamWriter(options, schema_of("body string, shardingKey string")[0])
+    prepared = prepare(options, TEXTS)
+    known, unknown = Written(0, str(uuid.uuid4())), Written(150, None, prepared)
+    cases: list[list[WriterCommitMessage | None]] = [[unknown], [known, unknown]]
+    for messages in cases:
+        with pytest.raises(CommitFailed, match="does not say which query"):
+            writer.commit(messages, 0)
+    writer.abort([unknown], 0)
+    with Transactions(options) as transactions:
+        halves = [half for each in prepared for half in each.halves()]
+        failed, _ = transactions._end(halves, 8)
+        assert len(failed) == len(halves)  # they were rolled back
+    assert bodies_of(mq_session_broker, mq_topic) == []
+
+
+def test_messages_of_a_broker_that_is_away_are_not_taken_for_missing(pair: Pair) -> None:
+    options = parse_write_options(
+        {
+            "nameServer": pair.first.name_server,
+            "topic": "Orders",
+            "exactlyOnce": "true",
+            "numRetries": "1",
+            "retryIntervalMs": "50",
+        }
+    )
+    halves = [Half("Orders", "broker-b", -1, 0, 0, "00" * 16)]
+    with Transactions(options) as transactions:
+        assert transactions._missing(halves, {}) == halves
+        pair.second.stop()
+        with pytest.raises(CommitFailed, match="broker-b of topic Orders does not answer"):
+            transactions._missing(halves, {})
+
+
+def test_the_checkpoint_of_a_writer_is_among_its_options(tmp_path: Path) -> None:
+    given = {"nameServer": "127.0.0.1:9876", "topic": "T", "checkpointLocation": str(tmp_path)}
+    assert parse_write_options(given).checkpoint == str(tmp_path)
+    del given["checkpointLocation"]
+    assert parse_write_options(given).checkpoint is None

@@ -1,0 +1,119 @@
+"""Topics that no name server knows for a while, because their only broker is away."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from mq.testing import RunningBroker
+from tests.interop.peers import free_port
+from tests.pipeline.conftest import require_spark
+from tests.pipeline.test_brokers_away import BODY, TOPIC, Pair, read
+from tests.system.daemon import BrokerProcess
+
+require_spark()
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
+
+from mq.pipeline.batch import BatchReader  # noqa: E402
+from mq.pipeline.errors import BrokerDown, DataLoss, OptionError  # noqa: E402
+from mq.pipeline.stream import StreamReader  # noqa: E402
+
+AT_SECOND = "Refunds"  # a topic that only broker-b has
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    """Of which broker-b leaves the routes as soon as it is stopped."""
+    with RunningBroker(tmp_path / "first") as first:
+        settings = {
+            "brokerName": "broker-b",
+            "namesrvAddr": first.name_server,
+            "listenPort": str(free_port()),
+            "diskMaxUsedSpaceRatio": "95",
+        }
+        with BrokerProcess(tmp_path / "second", settings) as second:
+            pair = Pair(first, second)
+            pair.create(first.address)
+            pair.create(second.address)
+            pair.create(second.address, AT_SECOND)
+            yield pair
+
+
+def stop(pair: Pair) -> None:
+    """With SIGTERM, so that the name server forgets it at once."""
+    pair.second.stop()
+
+
+def test_a_stream_outlasts_the_absence_of_the_only_broker_of_its_topic(pair: Pair) -> None:
+    sent = pair.send("broker-b", 3, AT_SECOND)
+    more = {"topic": AT_SECOND, "numRetries": "7", "retryIntervalMs": "50"}
+    reader = pair.stream(**more)
+    begin = reader.initialOffset()
+    stop(pair)
+    timer = Timer(0.3, pair.second.start)
+    timer.start()
+    try:
+        end = reader.latestOffset(begin, ReadAllAvailable())
+    finally:
+        timer.join()
+    assert read(reader, begin, end) == sent
+
+
+def test_a_topic_that_stays_away_is_a_loss_once_the_retries_are_used_up(pair: Pair) -> None:
+    reader = pair.stream(topic=AT_SECOND)
+    begin = reader.initialOffset()
+    stop(pair)
+    with pytest.raises(DataLoss, match=r"Refunds.*its brokers are down, or it was deleted"):
+        reader.latestOffset(begin, ReadAllAvailable())
+
+
+def test_a_second_topic_that_is_absent_does_not_end_a_query_that_may_go_without(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = pair.send("broker-a", 2) + pair.send("broker-b", 3, AT_SECOND)
+    reader = pair.stream(topic=f"{TOPIC},{AT_SECOND}", failOnDataLoss="false")
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert read(reader, begin, end) == sorted(sent)
+    stop(pair)
+    more = pair.send("broker-a", 2)
+    with caplog.at_level(logging.WARNING):
+        without = reader.latestOffset(end, ReadAllAvailable())
+        reader.latestOffset(without, ReadAllAvailable())
+    assert without[AT_SECOND] == end[AT_SECOND]
+    assert read(reader, end, without) == more
+    assert sum("topic Refunds is left out" in each.message for each in caplog.records) == 1
+    # So does one that begins meanwhile, and a table; but not one that has nothing to read at all.
+    begun = pair.stream(topic=f"{TOPIC},{AT_SECOND}", failOnDataLoss="false").initialOffset()
+    assert set(begun) == {TOPIC}
+    table = pair.options(topic=f"{TOPIC},{AT_SECOND}", failOnDataLoss="false")
+    assert len(read(BatchReader(table, BODY))) == 4
+    for options in (pair.options(topic=AT_SECOND, failOnDataLoss="false"), pair.options(topic="X")):
+        with pytest.raises(OptionError, match="no name server knows it"):
+            BatchReader(options, BODY).partitions()
+
+
+def test_a_table_misses_brokers_that_it_was_told_of(pair: Pair) -> None:
+    sent = sorted(pair.send("broker-a", 2) + pair.send("broker-b", 2))
+    options = {"expectedBrokers": "broker-a,broker-b"}
+    assert read(BatchReader(pair.options(**options), BODY)) == sent
+    stop(pair)
+    assert len(read(BatchReader(pair.options(), BODY))) == 2  # it cannot know
+    with pytest.raises(BrokerDown, match=r"broker broker-b of topic Orders .*not in its route"):
+        BatchReader(pair.options(**options), BODY).partitions()
+    without = pair.options(**options, failOnDataLoss="false")
+    assert len(read(BatchReader(without, BODY))) == 2
+
+
+def test_a_stream_that_ends_by_itself_reads_what_was_away_when_it_began(pair: Pair) -> None:
+    sent = sorted(pair.send("broker-a", 2) + pair.send("broker-b", 2))
+    begin = {TOPIC: {"broker-a": {"0": 0}, "broker-b": {"0": 0}}}
+    reader: StreamReader = pair.stream()
+    stop(pair)
+    reader.prepareForTriggerAvailableNow()
+    pair.second.start()
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    assert read(reader, begin, end) == sent
