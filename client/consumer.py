@@ -157,7 +157,7 @@ class Consumer:
                 limits=limits or FlowLimits(span=None if ordered else FlowLimits.span),
                 pulls=PullSettings(batch=pull_batch, namespace=namespace),
             ),
-            greet=self._heartbeats.beat,
+            greet=self._heartbeats.greet,
             on_ready=self._hand_out,
             on_failure=self._fail,
         )
@@ -304,7 +304,7 @@ class Consumer:
 
     async def commit(self) -> None:
         """Commit now how far each queue is finished. Raises the first error of any broker."""
-        for error in await self.reader.commit():
+        for error in await self.reader.commit(again=True):
             raise error
 
     def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:

@@ -63,16 +63,27 @@ class Heartbeats:
         self._replicas = replicas
         # On which connection each broker was told; none if it did not answer.
         self._greeted: dict[str, object | None] = {}
+        self._greeting: set[str] = set()
 
     async def beat(self) -> None:
         """Send one heartbeat to each broker; one that fails is logged and tried the next time."""
         addresses = self._session.known_brokers(replicas=self._replicas)
-        await asyncio.gather(*(self._greet(address) for address in addresses))
+        await asyncio.gather(*(self.greet(address) for address in addresses))
 
     async def greet_new(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet."""
         addresses = self._session.known_brokers(replicas=self._replicas) - self._greeted.keys()
-        await asyncio.gather(*(self._greet(address) for address in addresses))
+        await asyncio.gather(*(self.greet(address) for address in addresses))
+
+    async def greet(self, address: str) -> None:
+        """Send a heartbeat to one broker, unless one is on its way there."""
+        if address in self._greeting:
+            return
+        self._greeting.add(address)
+        try:
+            await self._greet(address)
+        finally:
+            self._greeting.discard(address)
 
     async def _greet(self, address: str) -> None:
         command = Command(RequestCode.HEART_BEAT, None, self._describe().encode())
@@ -108,7 +119,7 @@ class Heartbeats:
         }
         if lost:
             lost &= self._session.known_brokers(replicas=self._replicas)
-        await asyncio.gather(*(self._greet(address) for address in lost))
+        await asyncio.gather(*(self.greet(address) for address in lost))
 
     async def unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None

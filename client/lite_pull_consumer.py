@@ -121,7 +121,7 @@ class LitePullConsumer:
                 limits=limits or FlowLimits(),
                 pulls=PullSettings(batch=pull_batch, lite=True, namespace=namespace),
             ),
-            greet=self._heartbeats.beat,
+            greet=self._heartbeats.greet,
             on_ready=self._hand_out,
             on_failure=self._fail,
         )
@@ -262,7 +262,7 @@ class LitePullConsumer:
 
     async def commit(self) -> None:
         """Commit now how far `poll` has come. Raises the first error of any broker."""
-        for error in await self.reader.commit():
+        for error in await self.reader.commit(again=True):
             raise error
 
     async def committed(self, queue: MessageQueue) -> int | None:

@@ -36,6 +36,7 @@ from mq.protocol.bodies import (
     HeartbeatData,
     MessageQueue,
     ProducerData,
+    TopicRouteData,
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 
     from mq.client.trace.hooks import SendTrace
 
+# How long a send whose only broker has failed waits for a fresh route before it tries again.
+ROUTE_PATIENCE = 0.5
 COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
 
 
@@ -200,10 +203,13 @@ class Producer:
         It goes to `queue`, or to the one that `selector` chooses, or else to the next in turn; only
         then another broker is tried when one fails. All tries carry the same unique id.
         """
-        target = await self.prepare(message.topic)
+        deadline = self._deadline(timeout)
+        queues = await self.prepare(
+            message.topic, timeout=self.timeout if timeout is None else timeout
+        )
         if selector is not None:
-            queue = selector(target, message)
-        return await self._send(self._draft(message), queue, timeout)
+            queue = selector(queues, message)
+        return await self._send(self._draft(message), queue, deadline)
 
     async def send_batch(
         self,
@@ -219,8 +225,9 @@ class Producer:
         """
         named = [self._named(message) for message in messages]
         batch = draft_batch(self.group, named, self._ids(), self._in_unit)
-        await self.prepare(batch.topic)
-        return await self._send(batch, queue, timeout)
+        deadline = self._deadline(timeout)
+        await self.prepare(batch.topic, timeout=self.timeout if timeout is None else timeout)
+        return await self._send(batch, queue, deadline)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
         """Send a message that no broker answers: it may be lost without an error."""
@@ -316,32 +323,62 @@ class Producer:
         chosen = queue or self._next(target)
         return self._submit(target, self._draft(message), chosen, self.timeout)
 
-    async def prepare(self, topic: str) -> Sequence[MessageQueue]:
+    async def prepare(self, topic: str, *, timeout: float | None = None) -> Sequence[MessageQueue]:
         """Have the route of `topic` ready for `submit`; returns the queues that can be written to.
 
         A topic that no name server knows goes where brokers create topics as they are sent to.
+        It waits only the first time; from then on what is known serves while it is refreshed.
+        Raises RouteNotFound, and RequestTimeout after `timeout` seconds, 3 by default.
         """
         if self.namespace is not None:
             topic = with_namespace(self.namespace, topic)
-        known = self._targets.get(topic)
-        now = asyncio.get_running_loop().time()
-        if known is not None and now < known.until:
-            return known.queues
+        target = self._targets.get(topic)
+        if target is not None:
+            now = asyncio.get_running_loop().time()
+            if now >= target.until:
+                target = self._renewed(topic, target)
+                target.until = now + 1.0
+            return target.queues
         check_topic(topic)
+        seconds = self.session.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                route, queues = await self._find(topic)
+        except TimeoutError:
+            address = self.session.name_servers[0]
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            raise RequestTimeout(address, seconds, code) from None
+        return self._aim(topic, route, queues).queues
+
+    async def _find(self, topic: str) -> tuple[TopicRouteData, list[MessageQueue]]:
         try:
             route = await self.session.route(topic)
-            queues = write_queues(topic, route)
         except RouteNotFound:
             try:
                 route = await self.session.route(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise RouteNotFound(topic) from None
-            queues = queues_to_create(topic, route)
-        if known is None or known.route is not route:
-            self._targets[topic] = known = Target(topic, route, queues, 0)
-            self.session.keep_task(self._heartbeats.greet_new())
-        known.until = now + 1.0
-        return known.queues
+            return route, queues_to_create(topic, route)
+        return route, write_queues(topic, route)
+
+    def _aim(self, topic: str, route: TopicRouteData, queues: list[MessageQueue]) -> Target:
+        until = asyncio.get_running_loop().time() + 1.0
+        target = self._targets[topic] = Target(topic, route, queues, until)
+        self.session.keep_task(self._heartbeats.greet_new())
+        return target
+
+    def _renewed(self, topic: str, target: Target) -> Target:
+        """The target of the newest route there is; a newer one is asked for if that is old."""
+        route = self.session.current_route(topic)
+        if route is None:  # of a topic that is to be made, or was meanwhile
+            self.session.refresh_route(topic)
+            route = self.session.current_route(DEFAULT_TOPIC)
+            if route is None or route is target.route:
+                return target
+            return self._aim(topic, route, queues_to_create(topic, route))
+        if route is target.route:
+            return target
+        return self._aim(topic, route, write_queues(topic, route))
 
     async def address_of(self, queue: MessageQueue) -> str:
         """Where messages for a queue are sent to, "host:port"; also of a topic that is to be made.
@@ -370,11 +407,15 @@ class Producer:
             raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
         return address
 
+    def _deadline(self, timeout: float | None) -> float:
+        """When a send with this time-out is to be over, by the loop's clock."""
+        seconds = self.timeout if timeout is None else timeout
+        return asyncio.get_running_loop().time() + seconds
+
     async def _send(
-        self, outgoing: Draft, queue: MessageQueue | None, timeout: float | None
+        self, outgoing: Draft, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self.timeout if timeout is None else timeout)
         tries = 1 if queue is not None else 1 + self.retries
         failed: str | None = None
         while True:
@@ -395,11 +436,21 @@ class Producer:
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise
                 failed = chosen.broker_name
+            if len(target.addresses) == 1:
+                # Only a newer route has another place to try.
+                await self._look_again(outgoing.topic, min(ROUTE_PATIENCE, deadline - loop.time()))
             await self.prepare(outgoing.topic)
+
+    async def _look_again(self, topic: str, seconds: float) -> None:
+        """Wait for a fresh route of `topic`, but not for long: there may be none to be had."""
+        topic = topic if self._is_routed(topic) else DEFAULT_TOPIC
+        with contextlib.suppress(MQError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.session.fresh_route(topic)
 
     def _outdate(self, topic: str) -> None:
         """A broker has failed: look for a fresh route before the next message."""
-        self.session.outdate_route(topic)
+        self.session.outdate_route(topic if self._is_routed(topic) else DEFAULT_TOPIC)
         target = self._targets.get(topic)
         if target is not None:
             target.until = 0
