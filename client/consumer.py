@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from mq.client.closing import Closing
 from mq.client.consumer_requests import ConsumerRequests
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RESTART_SECONDS = 1.0  # until the place of a worker that has ended is taken
 MAX_RECONSUME_TIMES = 16  # then the broker puts a message among the dead letters
 _BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
 
@@ -55,8 +57,9 @@ class Consumer:
             async for message in consumer:
                 ...
 
-    There a message is finished when the loop asks for the next one. A message is never lost, but it
-    may come again: after a crash, or when a queue passes from one member to another.
+    There a message is finished when the loop asks for the next one; the one at which a loop is left
+    comes in the next loop. A message is never lost, but it may come again: after a crash, or when a
+    queue passes from one member to another.
 
     With `broadcasting` every member gets every message. It keeps its offsets in a file, and what
     its listener fails on does not come again.
@@ -189,7 +192,7 @@ class Consumer:
         self._failure: BaseException | None = None
         self._closing = False
         self._closed = asyncio.Event()
-        self._stopping: asyncio.Task[None] | None = None  # kept, or it could be collected
+        self._close_once = Closing()
 
     async def open(self) -> None:
         """Join the group and begin to read. Raises RouteNotFound for a topic that does not exist.
@@ -209,35 +212,46 @@ class Consumer:
         self.reader.start()
         if self.call is None:
             return
-        work = self._consumption.work
-        self._workers = [self._watched(work(self.call)) for _ in range(self.concurrency)]
+        for _ in range(self.concurrency):
+            self._start_worker()
         if isinstance(self._consumption, ConcurrentConsumption):
-            self._watched(self._consumption.expire())
+            self.session.keep_task(self._consumption.expire())
 
     async def close(self, *, grace: float = 10.0) -> None:
-        """Stop reading, let listeners finish for `grace` seconds, commit, leave the group."""
-        if self._closing:
-            await self._closed.wait()
+        """Stop reading, let listeners finish for `grace` seconds, commit, leave the group.
+
+        It goes on to the end even when whoever waits for it is cancelled. Called by an async
+        listener it begins to close and returns, so that the listener can finish its message.
+        """
+        if asyncio.current_task() in self._workers:
+            self._close_once.begin(lambda: self._close(grace))
+        else:
+            await self._close_once.run(lambda: self._close(grace))
+
+    async def _close(self, grace: float) -> None:
+        if self._closed.is_set():
             return
         self._closing = True
-        await self.reader.stop()
-        self._consumption.close()
-        if self._workers:
-            _, late = await asyncio.wait(self._workers, timeout=grace)
-            for worker in late:
-                worker.cancel()
-            if late:
-                await asyncio.wait(late)
-        if self.call is not None:
-            self.call.close()
-        if self._again is not None:
-            self._again.cancel()
-            await self.reader.release()
-            if self.trace is not None:
-                await self.trace.dispatcher.close()
-            await self._heartbeats.unregister(consumer_group=self.group)
-        await self.session.close()
-        self._closed.set()
+        try:
+            await self.reader.stop()
+            self._consumption.close()
+            if self._workers:
+                _, late = await asyncio.wait(self._workers, timeout=grace)
+                for worker in late:
+                    worker.cancel()
+                if late:
+                    await asyncio.wait(late)
+            if self.call is not None:
+                self.call.close()
+            if self._again is not None:
+                self._again.cancel()
+                await self.reader.release()
+                if self.trace is not None:
+                    await self.trace.dispatcher.close()
+                await self._heartbeats.unregister(consumer_group=self.group)
+        finally:
+            await self.session.close()
+            self._closed.set()
 
     async def wait_closed(self) -> None:
         """Return when the consumer has been closed; raise the error that ended it, if one did."""
@@ -266,10 +280,13 @@ class Consumer:
             try:
                 yield message
                 # Only reached when the loop asks for more; a loop that was left has not finished.
-                held.finish(message)
-                self.reader.figures[held.queue.topic].consumed += 1
+                if held.holds(message):
+                    held.finish(message)
+                    self.reader.figures[held.queue.topic].consumed += 1
             finally:
                 self._in_hand.pop(id(message), None)
+                if held.holds(message):  # the next loop gets it
+                    self._consumption.hand_out(held, [message])
         if self._failure is not None:
             raise self._failure
 
@@ -333,18 +350,32 @@ class Consumer:
         member = (self.session, self.group, self.subscriptions)
         return describe_member(*member, self.consume_type, model, self._consume_from)
 
-    def _watched(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.session.keep_task(coroutine)
-        task.add_done_callback(self._watch)
-        return task
+    def _start_worker(self) -> None:
+        if self._closing or self.call is None:
+            return
+        worker = self.session.keep_task(self._consumption.work(self.call))
+        self._workers.append(worker)
+        worker.add_done_callback(self._worker_ended)
 
-    def _watch(self, worker: asyncio.Task[None]) -> None:
-        if not worker.cancelled() and (error := worker.exception()) is not None:
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        if self._closing:
+            return
+        self._workers.remove(worker)
+        error = None if worker.cancelled() else worker.exception()
+        if error is not None and not isinstance(error, Exception):
             self._fail(error)
+            return
+        log.error(
+            "group %s: a worker has ended, another takes its place: %r",
+            self.group,
+            error or "it was cancelled",
+        )
+        # Not at once: when the loop itself ends, it cancels every task that there is now.
+        asyncio.get_running_loop().call_later(RESTART_SECONDS, self._start_worker)
 
     def _fail(self, error: BaseException) -> None:
-        """Something that must not end has ended: close, and let those who wait know why."""
+        """Something that is to end the program: close, and let those who wait know why."""
         log.error("group %s: the consumer stops: %r", self.group, error)
         if self._failure is None and not self._closing:
             self._failure = error
-            self._stopping = asyncio.get_running_loop().create_task(self.close())
+            self._close_once.begin(lambda: self._close(0.0))

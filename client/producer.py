@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from mq.client.caller import Caller
+from mq.client.closing import Closing
 from mq.client.credentials import AccessKey
 from mq.client.errors import (
     ClientError,
@@ -153,6 +154,7 @@ class Producer:
         self._heartbeats = Heartbeats(self.session, self._describe, replicas=False)
         self._next_id: UniqueIdMaker | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._close_once = Closing()
 
     async def open(self) -> None:
         """Get ready to send. Safe to call again."""
@@ -172,16 +174,24 @@ class Producer:
         await self.trace.dispatcher.open()
 
     async def close(self) -> None:
-        """Say good-bye to the brokers, and close the session if it is this producer's own."""
-        if self._beating is not None:
-            self._beating.cancel()
-            self._beating = None
-            if self.trace is not None:
-                await self.trace.dispatcher.close()
-            self._next_id = None
-            await self._heartbeats.unregister(producer_group=self.group)
-        if self._owns_session:
-            await self.session.close()
+        """Say good-bye to the brokers, and close the session if it is this producer's own.
+
+        It goes on to the end even when whoever waits for it is cancelled.
+        """
+        await self._close_once.run(self._close)
+
+    async def _close(self) -> None:
+        try:
+            if self._beating is not None:
+                self._beating.cancel()
+                self._beating = None
+                if self.trace is not None:
+                    await self.trace.dispatcher.close()
+                self._next_id = None
+                await self._heartbeats.unregister(producer_group=self.group)
+        finally:
+            if self._owns_session:
+                await self.session.close()
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -157,7 +157,7 @@ class Reader:
             ending = [task for held, task in self._leaving.values() if held.is_idle]
             if ending:
                 await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
-            for error in await self.commit():
+            for error in await self.commit() if self._settings.commits else ():
                 log.warning("group %s leaves without an offset: %s", self._group, error)
             for held in self.held.values():
                 held.dropped = True
@@ -345,11 +345,12 @@ class Reader:
             if self._settings.ordered:
                 await held.idle()
             offset = held.commit_offset if commit_offset is None else commit_offset
-            self.offsets.update(queue, offset)
-            for error in await self.offsets.commit([queue], again=commit_offset is not None):
-                log.warning(
-                    "group %s gives up %s without its offset: %s", self._group, queue, error
-                )
+            if self._settings.commits or commit_offset is not None:
+                self.offsets.update(queue, offset)
+                for error in await self.offsets.commit([queue], again=commit_offset is not None):
+                    log.warning(
+                        "group %s gives up %s without its offset: %s", self._group, queue, error
+                    )
             self.offsets.forget(queue)
             if self._settings.locks:
                 await self._locks.release(queue)
