@@ -155,7 +155,7 @@ def test_after_a_close_that_was_cancelled_the_next_one_ends() -> None:
                 await consumer.close()
                 await consumer.wait_closed()
             assert await there.lag() == 0
-            clients = [
+            clients: list[LitePullConsumer | Producer] = [
                 LitePullConsumer(there.address, GROUP, {TOPIC: "*"}),
                 Producer(there.address),
             ]
