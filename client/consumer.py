@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Self
 from mq.client.closing import Closing
 from mq.client.consumer_requests import ConsumerRequests
 from mq.client.credentials import AccessKey
-from mq.client.errors import ClientError
+from mq.client.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
 from mq.client.heartbeat import Heartbeats, describe_member
+from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.client.local_offsets import DEFAULT_DIRECTORY, LocalOffsetStore
 from mq.client.namespace import with_namespace
 from mq.client.offsets import OffsetStore
@@ -20,7 +21,7 @@ from mq.client.pulling import PullSettings
 from mq.client.push.concurrent import ConcurrentConsumption
 from mq.client.push.listener import BatchListener, Listener, make_call
 from mq.client.push.ordered import UNLIMITED, OrderedConsumption
-from mq.client.reader import Reader, ReaderSettings
+from mq.client.reader import AssignmentListener, Offsets, Reader, ReaderSettings
 from mq.client.rebalance import Strategy, allocate_averagely
 from mq.client.send_back import send_back, send_dead_letter
 from mq.client.session import Session
@@ -80,6 +81,9 @@ class Consumer:
         broadcasting: bool = False,
         offset_directory: Path = DEFAULT_DIRECTORY,
         strategy: Strategy = allocate_averagely,
+        on_assigned: AssignmentListener | None = None,
+        offsets: Offsets | None = None,
+        intervals: Intervals = DEFAULT_INTERVALS,
         limits: FlowLimits | None = None,
         expression_type: str = TAG,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -112,6 +116,11 @@ class Consumer:
         seconds per request. `trace` sends what is consumed to the trace topic, or to that of the
         name given. All members must have the same `strategy`.
 
+        `on_assigned(topic, all, mine)` hears which queues of a topic are this member's, each time
+        that a rebalance has changed that. `offsets` is a store of one's own for them (see
+        `reader.Offsets`) instead of the brokers' or the file's. `intervals` says how often routes
+        are refreshed, heartbeats sent and offsets committed.
+
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
         ClientError for addresses that are none, for `ordered` without a listener, for two.
         """
@@ -134,6 +143,7 @@ class Consumer:
             unit_name=unit_name,
             credentials=credentials,
             tls=tls,
+            route_interval=intervals.routes,
         )
         self.started = 0.0  # seconds since 1970
         self.consume_type = ConsumeType.CONSUME_PASSIVELY
@@ -142,27 +152,29 @@ class Consumer:
         if max_reconsume_times is None:
             max_reconsume_times = UNLIMITED if ordered else MAX_RECONSUME_TIMES
         self._max_reconsume_times = max_reconsume_times
-        self._heartbeats = Heartbeats(self.session, self._describe, replicas=True)
+        self._heartbeats = Heartbeats(
+            self.session, self._describe, replicas=True, interval=intervals.heartbeats
+        )
         if start_time is None:
             start_time = int((time.time() - 1800) * 1000)  # DefaultMQPushConsumer.consumeTimestamp
         self.reader = Reader(
             self.session,
             self.group,
             self.subscriptions,
-            LocalOffsetStore(offset_directory, self.session.client_id, self.group)
-            if broadcasting
-            else OffsetStore(self.session, self.group),
+            offsets or self._own_offsets(offset_directory),
             StartingOffset(self.session, consume_from, start_time),
             ReaderSettings(
                 ordered=ordered,
                 broadcasting=broadcasting,
                 strategy=strategy,
+                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
                 limits=limits or FlowLimits(span=None if ordered else FlowLimits.span),
-                pulls=PullSettings(batch=pull_batch, namespace=namespace),
+                pulls=PullSettings(batch=pull_batch, commits=not broadcasting, namespace=namespace),
             ),
             greet=self._heartbeats.greet,
             on_ready=self._hand_out,
             on_failure=self._fail,
+            on_assigned=on_assigned,
         )
         self.trace = make_trace(self.session, self.group, trace, namespace) if trace else None
         self._consumption: ConcurrentConsumption | OrderedConsumption
@@ -194,17 +206,22 @@ class Consumer:
         self._closed = asyncio.Event()
         self._close_once = Closing()
 
+    def _own_offsets(self, directory: Path) -> Offsets:
+        if self.broadcasting:
+            return LocalOffsetStore(directory, self.session.client_id, self.group)
+        return OffsetStore(self.session, self.group)
+
     async def open(self) -> None:
-        """Join the group and begin to read. Raises RouteNotFound for a topic that does not exist.
+        """Join the group and begin to read.
 
         Messages of a queue begin to come once the other members have learnt of this one, which
-        takes them a moment.
+        takes them a moment; those of a topic that does not exist yet, or of which no name server
+        tells at the moment, when it does.
         """
         await self.session.open()
         self.started = time.time()
         ConsumerRequests(self).register()
-        for topic in self.subscriptions.chosen:
-            await self.session.route(topic)
+        await asyncio.gather(*map(self._look_for, self.subscriptions.chosen))
         if self.trace is not None:
             await self.trace.dispatcher.open()
         await self._heartbeats.beat()
@@ -216,6 +233,12 @@ class Consumer:
             self._start_worker()
         if isinstance(self._consumption, ConcurrentConsumption):
             self.session.keep_task(self._consumption.expire())
+
+    async def _look_for(self, topic: str) -> None:
+        try:
+            await self.session.route(topic)
+        except (RouteNotFound, ConnectError, RequestTimeout) as error:
+            log.warning("group %s waits for its topic: %s", self.group, error)
 
     async def close(self, *, grace: float = 10.0) -> None:
         """Stop reading, let listeners finish for `grace` seconds, commit, leave the group.

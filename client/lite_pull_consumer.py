@@ -13,11 +13,12 @@ from mq.client.consumer_requests import MemberRequests
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError, MQError
 from mq.client.heartbeat import Heartbeats, describe_member
+from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.client.namespace import with_namespace
 from mq.client.offsets import OffsetStore
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import PullSettings
-from mq.client.reader import Reader, ReaderSettings
+from mq.client.reader import AssignmentListener, Offsets, Reader, ReaderSettings
 from mq.client.rebalance import Strategy, allocate_averagely
 from mq.client.routes import read_queues
 from mq.client.session import Session
@@ -66,6 +67,9 @@ class LitePullConsumer:
         *,
         auto_commit: bool = True,
         strategy: Strategy = allocate_averagely,
+        on_assigned: AssignmentListener | None = None,
+        offsets: Offsets | None = None,
+        intervals: Intervals = DEFAULT_INTERVALS,
         limits: FlowLimits | None = None,
         expression_type: str = TAG,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -82,7 +86,8 @@ class LitePullConsumer:
 
         `consume_from` and `start_time` (ms since 1970) say where to begin in queues that the group
         has never committed an offset of. `pull_batch` is messages per pull, `timeout` seconds per
-        request. `limits` bounds what is held that `poll` has not returned.
+        request. `limits` bounds what is held that `poll` has not returned. `on_assigned`, `offsets`
+        and `intervals` are as `Consumer` takes them.
 
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
         ClientError for addresses that are none.
@@ -96,6 +101,7 @@ class LitePullConsumer:
             unit_name=unit_name,
             credentials=credentials,
             tls=tls,
+            route_interval=intervals.routes,
         )
         self.subscriptions = Subscriptions(
             self.group, subscriptions or {}, expression_type, namespace=namespace, retries=False
@@ -107,10 +113,12 @@ class LitePullConsumer:
         self._auto_commit = auto_commit
         self._assigns = not self.subscriptions.chosen
         self._consume_from = consume_from
-        self._heartbeats = Heartbeats(self.session, self._describe, replicas=True)
+        self._heartbeats = Heartbeats(
+            self.session, self._describe, replicas=True, interval=intervals.heartbeats
+        )
         if start_time is None:
             start_time = int((time.time() - 1800) * 1000)
-        self.offsets = OffsetStore(self.session, self.group)
+        self.offsets: Offsets = offsets or OffsetStore(self.session, self.group)
         self.reader = Reader(
             self.session,
             self.group,
@@ -120,12 +128,14 @@ class LitePullConsumer:
             ReaderSettings(
                 commits=auto_commit,
                 strategy=strategy,
+                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
                 limits=limits or FlowLimits(),
-                pulls=PullSettings(batch=pull_batch, lite=True, namespace=namespace),
+                pulls=PullSettings(batch=pull_batch, commits=False, lite=True, namespace=namespace),
             ),
             greet=self._heartbeats.greet,
             on_ready=self._hand_out,
             on_failure=self._fail,
+            on_assigned=on_assigned,
         )
         self._admin = OffsetAdmin(self.session)
         self._ready: deque[tuple[ProcessQueue, list[StoredMessage]]] = deque()

@@ -26,9 +26,10 @@ from mq.client.errors import (
     for_code,
 )
 from mq.client.heartbeat import Heartbeats
+from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.client.latency import BrokerFaults, FaultTolerance
 from mq.client.namespace import with_namespace
-from mq.client.outgoing import Draft, draft, draft_batch
+from mq.client.outgoing import MAX_BODY, Draft, draft, draft_batch
 from mq.client.request_reply import make_reply, make_request, replies_of
 from mq.client.routes import write_queues
 from mq.client.session import Session
@@ -102,7 +103,7 @@ class Producer:
 
     `send` raises, besides what each method says: BrokerError (the broker refused), ConnectError,
     RequestTimeout (the message may have been stored), BadAnswer, RouteNotFound, ClientError (a body
-    that is empty or over 4 MiB, a closed producer), IllegalName (of the topic), ValueError
+    that is empty or too long, a closed producer), IllegalName (of the topic), ValueError
     (properties that are too long for a record).
     """
 
@@ -113,8 +114,12 @@ class Producer:
         *,
         timeout: float = 3.0,
         retries: int = 2,
+        retry_not_stored: bool = False,
         compress_over: int = COMPRESS_OVER,
+        max_body: int = MAX_BODY,
         faults: FaultTolerance | None = None,
+        vip_channel: bool = False,
+        intervals: Intervals = DEFAULT_INTERVALS,
         trace: bool | str = False,
         namespace: str | None = None,
         instance: str | None = None,
@@ -127,7 +132,12 @@ class Producer:
         `instance`, `unit_name`, `credentials` and `tls` are for a session of its own, as `Session`
         takes them.
 
-        `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`.
+        `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`;
+        with `retry_not_stored` also a status other than SEND_OK has it tried at another broker
+        (retryAnotherBrokerWhenNotStoreOK), after which both may have the message. Bodies over
+        `max_body` bytes are refused. With `vip_channel` messages go to the port that brokers keep
+        for senders, two below their own. `intervals` says how often routes are refreshed, in a
+        session of its own, and heartbeats sent.
         With `faults` brokers that have been slow are avoided for a while (sendLatencyFaultEnable).
         `trace` sends what is sent to the trace topic, too, or to that of the name given. Topics and
         the group are of `namespace`: queues have their full names, messages the short ones.
@@ -138,20 +148,30 @@ class Producer:
         self.namespace = namespace
         self.timeout = timeout
         self.retries = retries
+        self.retry_not_stored = retry_not_stored
         self.compress_over = compress_over
+        self.max_body = max_body
+        self._vip_channel = vip_channel
         self._owns_session = not isinstance(session, Caller)
         self.session = (
             session
             if isinstance(session, Session)
             else Session(
-                session, instance=instance, unit_name=unit_name, credentials=credentials, tls=tls
+                session,
+                instance=instance,
+                unit_name=unit_name,
+                credentials=credentials,
+                tls=tls,
+                route_interval=intervals.routes,
             )
         )
         self.trace: SendTrace | None = None
         self._trace_topic = trace
         self._faults = None if faults is None else BrokerFaults(faults)
         self._targets: dict[str, Target] = {}
-        self._heartbeats = Heartbeats(self.session, self._describe, replicas=False)
+        self._heartbeats = Heartbeats(
+            self.session, self._describe, replicas=False, interval=intervals.heartbeats
+        )
         self._next_id: UniqueIdMaker | None = None
         self._beating: asyncio.Task[None] | None = None
         self._close_once = Closing()
@@ -234,7 +254,7 @@ class Producer:
         message: the broker would refuse them.
         """
         named = [self._named(message) for message in messages]
-        batch = draft_batch(self.group, named, self._ids(), self._in_unit)
+        batch = draft_batch(self.group, named, self._ids(), self._in_unit, self.max_body)
         deadline = self._deadline(timeout)
         await self.prepare(batch.topic, timeout=self.timeout if timeout is None else timeout)
         return await self._send(batch, queue, deadline)
@@ -373,7 +393,7 @@ class Producer:
 
     def _aim(self, topic: str, route: TopicRouteData, queues: list[MessageQueue]) -> Target:
         until = asyncio.get_running_loop().time() + 1.0
-        target = self._targets[topic] = Target(topic, route, queues, until)
+        target = self._targets[topic] = Target(topic, route, queues, until, vip=self._vip_channel)
         self.session.keep_task(self._heartbeats.greet_new())
         return target
 
@@ -437,7 +457,15 @@ class Producer:
                 result = await self._submit(target, outgoing, chosen, deadline - began)
                 if self._faults is not None:
                     self._faults.record(chosen.broker_name, loop.time() - began)
-                return result
+                if (
+                    result.status is SendStatus.SEND_OK
+                    or not self.retry_not_stored
+                    or not tries
+                    or loop.time() >= deadline
+                ):
+                    return result
+                failed = chosen.broker_name
+                continue
             except MQError as error:
                 if self._faults is not None:
                     self._faults.record(chosen.broker_name, loop.time() - began, isolate=True)
@@ -496,7 +524,9 @@ class Producer:
 
     def _draft(self, message: Message) -> Draft:
         named = message if self.namespace is None else self._named(message)
-        return draft(self.group, named, self._ids(), self.compress_over, self._in_unit)
+        return draft(
+            self.group, named, self._ids(), self.compress_over, self._in_unit, self.max_body
+        )
 
     def _named(self, message: Message) -> Message:
         """The message under the full name of its topic."""

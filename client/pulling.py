@@ -31,6 +31,7 @@ class PullSettings(NamedTuple):
 
     batch: int = 32  # messages per pull
     locked: bool = False  # only while the queue's lock is ours
+    commits: bool = True  # offsets travel with pulls; not where members have their own
     lite: bool = False  # as Java's lite pull consumers: each pull carries its subscription
     namespace: str | None = None
 
@@ -91,7 +92,7 @@ class Pulling:
             self._subscriptions.tags(held.queue.topic),
             max_count=self._settings.batch,
             wait=LONG_POLL_SECONDS,
-            commit_offset=None if self._settings.lite else held.commit_offset,
+            commit_offset=held.commit_offset if self._settings.commits else None,
             subscription=subscription.sub_string if self._settings.lite else None,
             sub_version=self._subscriptions.version,
             expression_type=subscription.expression_type,

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import ClientError, MQError, RouteNotFound
+from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling, PullSettings
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks
@@ -43,19 +44,36 @@ log = logging.getLogger(__name__)
 
 REBALANCE_SECONDS = 20.0  # RebalanceService
 REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
-COMMIT_SECONDS = 5.0  # ClientConfig.persistConsumerOffsetInterval
+COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
+# Between two tries of what cannot be completed: at most, so that what has come up is soon used.
+LONGEST_AGAIN_SECONDS = 5.0
 HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
 
 
 class Offsets(Protocol):
-    """Where offsets are kept: at the brokers or in a file."""
+    """Where offsets are kept: at the brokers, in a file, or in a store of the user's own."""
 
-    async def committed(self, queue: MessageQueue) -> int | None: ...
-    def update(self, queue: MessageQueue, offset: int) -> None: ...
-    def forget(self, queue: MessageQueue) -> None: ...
-    async def commit(
-        self, queues: Iterable[MessageQueue], *, again: bool = False
-    ) -> list[MQError]: ...
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on in `queue`; None if nothing is known of it.
+
+        While it raises, the queue is not read; it is asked again.
+        """
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        """Remember that everything below `offset` is done."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another member's now; what was committed stays."""
+
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
+        """Keep what has changed of these, or with `again` all that is remembered of them.
+
+        Returns what went wrong; it is tried again with the next commit.
+        """
+
+
+#: Hears which queues of a topic are this member's: `(topic, all of them, mine)`.
+AssignmentListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Any]
 
 
 @dataclass(frozen=True)
@@ -64,7 +82,8 @@ class ReaderSettings:
 
     ordered: bool = False
     broadcasting: bool = False
-    commits: bool = True  # every 5 s; else only when it is asked to
+    commits: bool = True  # again and again; else only when it is asked to
+    commit_interval: float | None = None  # seconds
     strategy: Strategy = allocate_averagely
     limits: FlowLimits = field(default_factory=FlowLimits)
     pulls: PullSettings = field(default_factory=PullSettings)
@@ -90,10 +109,12 @@ class Reader:
         greet: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_failure: Callable[[BaseException], None],
+        on_assigned: AssignmentListener | None = None,
     ) -> None:
         """`greet` sends a heartbeat to a broker; `on_ready` gets what is pulled.
 
-        `on_failure` gets what ends the whole program, raised in a task.
+        `on_failure` gets what ends the whole program, raised in a task. `on_assigned` hears when a
+        rebalance has given us other queues of a topic than before.
         """
         self._session = session
         self._group = group
@@ -102,6 +123,8 @@ class Reader:
         self._settings = settings
         self._greet = greet
         self._on_failure = on_failure
+        self._on_assigned = on_assigned
+        self._told: dict[str, set[MessageQueue]] = {}  # what `on_assigned` was told, by topic
         self.held: dict[MessageQueue, ProcessQueue] = {}
         self.figures: dict[str, Figures] = defaultdict(Figures)
         self.offsets = offsets
@@ -157,8 +180,11 @@ class Reader:
             ending = [task for held, task in self._leaving.values() if held.is_idle]
             if ending:
                 await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
-            for error in await self.commit() if self._settings.commits else ():
-                log.warning("group %s leaves without an offset: %s", self._group, error)
+            try:
+                for error in await self.commit() if self._settings.commits else ():
+                    log.warning("group %s leaves without an offset: %s", self._group, error)
+            except Exception:  # offsets may be kept by the user's own store
+                log.exception("group %s leaves without its offsets", self._group)
             for held in self.held.values():
                 held.dropped = True
             if self._settings.locks:
@@ -251,7 +277,7 @@ class Reader:
         queues = read_queues(topic, route)
         had = [queue for queue in self.held if queue.topic == topic]
         if self._settings.broadcasting:
-            return await self._change(set(queues), had)
+            return await self._share(topic, queues, set(queues), had)
         if not route.broker_datas:
             return False
         address, members = await self._members(route)
@@ -259,7 +285,24 @@ class Reader:
         if client_id not in members:
             await self._greet(address)
             return False
-        return await self._change(set(self._settings.strategy(client_id, queues, members)), had)
+        mine = set(self._settings.strategy(client_id, queues, members))
+        return await self._share(topic, queues, mine, had)
+
+    async def _share(
+        self,
+        topic: str,
+        queues: list[MessageQueue],
+        mine: set[MessageQueue],
+        had: list[MessageQueue],
+    ) -> bool:
+        complete = await self._change(mine, had)
+        if self._on_assigned is not None and self._told.get(topic, set()) != mine:
+            self._told[topic] = mine
+            try:
+                self._on_assigned(topic, list(queues), sorted(mine))
+            except Exception:  # it is the user's
+                log.exception("group %s: the listener to assignments", self._group)
+        return complete
 
     async def _members(self, route: TopicRouteData) -> tuple[str, list[str]]:
         """Who belongs to the group, and the broker that says so: the last one, or the next.
@@ -365,15 +408,15 @@ class Reader:
         while True:
             self._due.clear()
             complete = await self.rebalance()
-            pause = REBALANCE_AGAIN_SECONDS if complete else min(pause * 2, REBALANCE_SECONDS)
-            seconds = REBALANCE_SECONDS if complete else pause / 2
+            seconds = REBALANCE_SECONDS if complete else pause
+            pause = REBALANCE_AGAIN_SECONDS if complete else min(pause * 2, LONGEST_AGAIN_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._due.wait()
 
     async def _commit_again(self) -> None:
         while True:
-            await asyncio.sleep(COMMIT_SECONDS)
+            await asyncio.sleep(self._settings.commit_interval or COMMIT_SECONDS)
             try:
                 for error in await self.commit():
                     log.warning("group %s: offset not committed: %s", self._group, error)

@@ -131,10 +131,10 @@ class _Peer(asyncio.Protocol):
     ) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = self._loop.create_future()
         deadline = self._loop.time() + seconds
+        self.write(command)  # first: it raises for what cannot be sent, and nobody would wait
         self._pending[command.opaque] = _Pending(future, deadline, seconds, command.code, convert)
         if self._timer is None or deadline < self._timer.when():
             self._watch(deadline)
-        self.write(command)
         return future
 
     def write(self, command: Command) -> None:

@@ -10,7 +10,7 @@ import pytest
 from mq.client import reader
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
-from mq.client.errors import ClientError, ConnectError, RouteNotFound
+from mq.client.errors import ClientError, ConnectError
 from mq.client.process_queue import FlowLimits
 from mq.client.producer import Producer
 from mq.client.pull_consumer import PullConsumer, PullStatus
@@ -371,14 +371,6 @@ def test_what_cannot_be_subscribed_to_is_refused() -> None:
         Consumer("127.0.0.1:9876", GROUP, {"../x": "*"})
     with pytest.raises(ClientError, match="listener"):
         Consumer("127.0.0.1:9876", GROUP, {TOPIC: "*"}, ordered=True)
-
-    async def scenario() -> None:
-        async with cluster() as there:
-            with pytest.raises(RouteNotFound, match="no name server knows it"):
-                async with Consumer(there.address, GROUP, {"nowhere": "*"}):
-                    raise AssertionError("it was opened")
-
-    asyncio.run(scenario())
 
 
 def test_a_queue_is_read_from_any_offset_and_a_wrong_one_is_corrected() -> None:
