@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mq.client.credentials import read_access_key as read_access_key
     from mq.client.errors import BrokerError as BrokerError
     from mq.client.errors import MQError as MQError
+    from mq.client.intervals import Intervals as Intervals
     from mq.client.latency import FaultTolerance as FaultTolerance
     from mq.client.lite_pull_consumer import LitePullConsumer as LitePullConsumer
     from mq.client.process_queue import FlowLimits as FlowLimits
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mq.client.pull_consumer import PullConsumer as PullConsumer
     from mq.client.push.listener import RetryLater as RetryLater
     from mq.client.push.listener import SuspendQueue as SuspendQueue
+    from mq.client.reader import Offsets as Offsets
     from mq.client.session import Session as Session
     from mq.client.subscription import Sql92 as Sql92
     from mq.client.tls import client_context as client_context
@@ -39,8 +41,10 @@ _MODULE_OF = {
     "Consumer": "consumer",
     "FaultTolerance": "latency",
     "FlowLimits": "process_queue",
+    "Intervals": "intervals",
     "LitePullConsumer": "lite_pull_consumer",
     "MQError": "errors",
+    "Offsets": "reader",
     "Producer": "producer",
     "PullConsumer": "pull_consumer",
     "RetryLater": "push.listener",

@@ -36,6 +36,8 @@ T = TypeVar("T")
 _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
 # Java's clients ask for a route again after this long (ClientConfig.pollNameServerInterval).
 ROUTE_SECONDS = 30.0
+# A route that could not be had is asked for again after this long at the soonest.
+ROUTE_RETRY_SECONDS = 0.5
 
 
 class Endpoint(NamedTuple):
@@ -69,6 +71,11 @@ def parse_name_servers(namesrv: str | Sequence[str]) -> tuple[str, ...]:
     for address in addresses:
         parse_address(address)
     return addresses
+
+
+def route_request(topic: str) -> Command:
+    fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    return Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
 
 
 class Caller(ABC):
@@ -173,36 +180,39 @@ class Caller(ABC):
     async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
         """Return the route of `topic`, asked for again when it is older than `max_age` seconds.
 
-        While no name server answers, a route that is known already stays good.
+        A route that is known already stays good while no name server answers, and when one that has
+        just started does not know the topic (yet); not so with a `max_age` of 0.
 
         Raises:
             RouteNotFound: the name server does not know the topic.
             ConnectError, RequestTimeout: no name server answers and no route is known.
         """
         known = self._routes.get(topic)
-        if known is not None and time.monotonic() < known[1] + max_age:
+        if known is None or max_age <= 0:
+            return await self._fetch_route(topic)
+        if time.monotonic() < known[1] + max_age:
             return known[0]
         try:
             return await self._fetch_route(topic)
-        except (ConnectError, RequestTimeout):
-            if known is None:
-                raise
+        except (ConnectError, RequestTimeout, RouteNotFound):
+            # Not at once again, or each call would wait for a name server that hangs.
+            self._routes[topic] = known[0], time.monotonic() - max_age + ROUTE_RETRY_SECONDS
             return known[0]
 
     async def _fetch_route(self, topic: str) -> "TopicRouteData":
-        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
-        request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-        response = await self.invoke_name_server(request)
-        address = self.name_servers[self._chosen_name_server]
+        response, address = await self._ask_for_route(topic)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
-            # Its brokers may be about to come back: it is asked for again, as Java's clients do.
-            self.outdate_route(topic)
             raise RouteNotFound(topic)
         if response.code != ResponseCode.SUCCESS:
             raise for_code(response.code, response.remark, address)
         route = decode_route(response.body, address)
         self._routes[topic] = (route, time.monotonic())
         return route
+
+    async def _ask_for_route(self, topic: str) -> tuple[Command, str]:
+        """The answer of a name server, and its address."""
+        response = await self.invoke_name_server(route_request(topic))
+        return response, self.name_servers[self._chosen_name_server]
 
     async def share_route(self, topic: str, parent: str) -> None:
         """From now on take the route of `parent` for `topic`: a light topic has none of its own.

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
+from mq.client.closing import Closing
 from mq.client.consumer_requests import ConsumerRequests
 from mq.client.credentials import AccessKey
-from mq.client.errors import ClientError
+from mq.client.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
 from mq.client.heartbeat import Heartbeats, describe_member
+from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.client.local_offsets import DEFAULT_DIRECTORY, LocalOffsetStore
 from mq.client.namespace import with_namespace
 from mq.client.offsets import OffsetStore
@@ -19,7 +21,7 @@ from mq.client.pulling import PullSettings
 from mq.client.push.concurrent import ConcurrentConsumption
 from mq.client.push.listener import BatchListener, Listener, make_call
 from mq.client.push.ordered import UNLIMITED, OrderedConsumption
-from mq.client.reader import Reader, ReaderSettings
+from mq.client.reader import AssignmentListener, Offsets, Reader, ReaderSettings
 from mq.client.rebalance import Strategy, allocate_averagely
 from mq.client.send_back import send_back, send_dead_letter
 from mq.client.session import Session
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RESTART_SECONDS = 1.0  # until the place of a worker that has ended is taken
 MAX_RECONSUME_TIMES = 16  # then the broker puts a message among the dead letters
 _BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
 
@@ -55,8 +58,9 @@ class Consumer:
             async for message in consumer:
                 ...
 
-    There a message is finished when the loop asks for the next one. A message is never lost, but it
-    may come again: after a crash, or when a queue passes from one member to another.
+    There a message is finished when the loop asks for the next one; the one at which a loop is left
+    comes in the next loop. A message is never lost, but it may come again: after a crash, or when a
+    queue passes from one member to another.
 
     With `broadcasting` every member gets every message. It keeps its offsets in a file, and what
     its listener fails on does not come again.
@@ -77,6 +81,9 @@ class Consumer:
         broadcasting: bool = False,
         offset_directory: Path = DEFAULT_DIRECTORY,
         strategy: Strategy = allocate_averagely,
+        on_assigned: AssignmentListener | None = None,
+        offsets: Offsets | None = None,
+        intervals: Intervals = DEFAULT_INTERVALS,
         limits: FlowLimits | None = None,
         expression_type: str = TAG,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -109,6 +116,11 @@ class Consumer:
         seconds per request. `trace` sends what is consumed to the trace topic, or to that of the
         name given. All members must have the same `strategy`.
 
+        `on_assigned(topic, all, mine)` hears which queues of a topic are this member's, each time
+        that a rebalance has changed that. `offsets` is a store of one's own for them (see
+        `reader.Offsets`) instead of the brokers' or the file's. `intervals` says how often routes
+        are refreshed, heartbeats sent and offsets committed.
+
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
         ClientError for addresses that are none, for `ordered` without a listener, for two.
         """
@@ -131,6 +143,7 @@ class Consumer:
             unit_name=unit_name,
             credentials=credentials,
             tls=tls,
+            route_interval=intervals.routes,
         )
         self.started = 0.0  # seconds since 1970
         self.consume_type = ConsumeType.CONSUME_PASSIVELY
@@ -139,27 +152,29 @@ class Consumer:
         if max_reconsume_times is None:
             max_reconsume_times = UNLIMITED if ordered else MAX_RECONSUME_TIMES
         self._max_reconsume_times = max_reconsume_times
-        self._heartbeats = Heartbeats(self.session, self._describe, replicas=True)
+        self._heartbeats = Heartbeats(
+            self.session, self._describe, replicas=True, interval=intervals.heartbeats
+        )
         if start_time is None:
             start_time = int((time.time() - 1800) * 1000)  # DefaultMQPushConsumer.consumeTimestamp
         self.reader = Reader(
             self.session,
             self.group,
             self.subscriptions,
-            LocalOffsetStore(offset_directory, self.session.client_id, self.group)
-            if broadcasting
-            else OffsetStore(self.session, self.group),
+            offsets or self._own_offsets(offset_directory),
             StartingOffset(self.session, consume_from, start_time),
             ReaderSettings(
                 ordered=ordered,
                 broadcasting=broadcasting,
                 strategy=strategy,
+                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
                 limits=limits or FlowLimits(span=None if ordered else FlowLimits.span),
-                pulls=PullSettings(batch=pull_batch, namespace=namespace),
+                pulls=PullSettings(batch=pull_batch, commits=not broadcasting, namespace=namespace),
             ),
-            greet=self._heartbeats.beat,
+            greet=self._heartbeats.greet,
             on_ready=self._hand_out,
             on_failure=self._fail,
+            on_assigned=on_assigned,
         )
         self.trace = make_trace(self.session, self.group, trace, namespace) if trace else None
         self._consumption: ConcurrentConsumption | OrderedConsumption
@@ -189,19 +204,24 @@ class Consumer:
         self._failure: BaseException | None = None
         self._closing = False
         self._closed = asyncio.Event()
-        self._stopping: asyncio.Task[None] | None = None  # kept, or it could be collected
+        self._close_once = Closing()
+
+    def _own_offsets(self, directory: Path) -> Offsets:
+        if self.broadcasting:
+            return LocalOffsetStore(directory, self.session.client_id, self.group)
+        return OffsetStore(self.session, self.group)
 
     async def open(self) -> None:
-        """Join the group and begin to read. Raises RouteNotFound for a topic that does not exist.
+        """Join the group and begin to read.
 
         Messages of a queue begin to come once the other members have learnt of this one, which
-        takes them a moment.
+        takes them a moment; those of a topic that does not exist yet, or of which no name server
+        tells at the moment, when it does.
         """
         await self.session.open()
         self.started = time.time()
         ConsumerRequests(self).register()
-        for topic in self.subscriptions.chosen:
-            await self.session.route(topic)
+        await asyncio.gather(*map(self._look_for, self.subscriptions.chosen))
         if self.trace is not None:
             await self.trace.dispatcher.open()
         await self._heartbeats.beat()
@@ -209,35 +229,52 @@ class Consumer:
         self.reader.start()
         if self.call is None:
             return
-        work = self._consumption.work
-        self._workers = [self._watched(work(self.call)) for _ in range(self.concurrency)]
+        for _ in range(self.concurrency):
+            self._start_worker()
         if isinstance(self._consumption, ConcurrentConsumption):
-            self._watched(self._consumption.expire())
+            self.session.keep_task(self._consumption.expire())
+
+    async def _look_for(self, topic: str) -> None:
+        try:
+            await self.session.route(topic)
+        except (RouteNotFound, ConnectError, RequestTimeout) as error:
+            log.warning("group %s waits for its topic: %s", self.group, error)
 
     async def close(self, *, grace: float = 10.0) -> None:
-        """Stop reading, let listeners finish for `grace` seconds, commit, leave the group."""
-        if self._closing:
-            await self._closed.wait()
+        """Stop reading, let listeners finish for `grace` seconds, commit, leave the group.
+
+        It goes on to the end even when whoever waits for it is cancelled. Called by an async
+        listener it begins to close and returns, so that the listener can finish its message.
+        """
+        if asyncio.current_task() in self._workers:
+            self._close_once.begin(lambda: self._close(grace))
+        else:
+            await self._close_once.run(lambda: self._close(grace))
+
+    async def _close(self, grace: float) -> None:
+        if self._closed.is_set():
             return
         self._closing = True
-        await self.reader.stop()
-        self._consumption.close()
-        if self._workers:
-            _, late = await asyncio.wait(self._workers, timeout=grace)
-            for worker in late:
-                worker.cancel()
-            if late:
-                await asyncio.wait(late)
-        if self.call is not None:
-            self.call.close()
-        if self._again is not None:
-            self._again.cancel()
-            await self.reader.release()
-            if self.trace is not None:
-                await self.trace.dispatcher.close()
-            await self._heartbeats.unregister(consumer_group=self.group)
-        await self.session.close()
-        self._closed.set()
+        try:
+            await self.reader.stop()
+            self._consumption.close()
+            if self._workers:
+                _, late = await asyncio.wait(self._workers, timeout=grace)
+                for worker in late:
+                    worker.cancel()
+                if late:
+                    await asyncio.wait(late)
+            if self.call is not None:
+                self.call.close()
+            if self._again is not None:
+                self._again.cancel()
+                await self.reader.release()
+                if self.trace is not None:
+                    await self.trace.dispatcher.close()
+                await self._heartbeats.unregister(consumer_group=self.group)
+        finally:
+            await self.session.close()
+            self._closed.set()
 
     async def wait_closed(self) -> None:
         """Return when the consumer has been closed; raise the error that ended it, if one did."""
@@ -266,10 +303,13 @@ class Consumer:
             try:
                 yield message
                 # Only reached when the loop asks for more; a loop that was left has not finished.
-                held.finish(message)
-                self.reader.figures[held.queue.topic].consumed += 1
+                if held.holds(message):
+                    held.finish(message)
+                    self.reader.figures[held.queue.topic].consumed += 1
             finally:
                 self._in_hand.pop(id(message), None)
+                if held.holds(message):  # the next loop gets it
+                    self._consumption.hand_out(held, [message])
         if self._failure is not None:
             raise self._failure
 
@@ -304,7 +344,7 @@ class Consumer:
 
     async def commit(self) -> None:
         """Commit now how far each queue is finished. Raises the first error of any broker."""
-        for error in await self.reader.commit():
+        for error in await self.reader.commit(again=True):
             raise error
 
     def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
@@ -333,18 +373,32 @@ class Consumer:
         member = (self.session, self.group, self.subscriptions)
         return describe_member(*member, self.consume_type, model, self._consume_from)
 
-    def _watched(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self.session.keep_task(coroutine)
-        task.add_done_callback(self._watch)
-        return task
+    def _start_worker(self) -> None:
+        if self._closing or self.call is None:
+            return
+        worker = self.session.keep_task(self._consumption.work(self.call))
+        self._workers.append(worker)
+        worker.add_done_callback(self._worker_ended)
 
-    def _watch(self, worker: asyncio.Task[None]) -> None:
-        if not worker.cancelled() and (error := worker.exception()) is not None:
+    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
+        if self._closing:
+            return
+        self._workers.remove(worker)
+        error = None if worker.cancelled() else worker.exception()
+        if error is not None and not isinstance(error, Exception):
             self._fail(error)
+            return
+        log.error(
+            "group %s: a worker has ended, another takes its place: %r",
+            self.group,
+            error or "it was cancelled",
+        )
+        # Not at once: when the loop itself ends, it cancels every task that there is now.
+        asyncio.get_running_loop().call_later(RESTART_SECONDS, self._start_worker)
 
     def _fail(self, error: BaseException) -> None:
-        """Something that must not end has ended: close, and let those who wait know why."""
+        """Something that is to end the program: close, and let those who wait know why."""
         log.error("group %s: the consumer stops: %r", self.group, error)
         if self._failure is None and not self._closing:
             self._failure = error
-            self._stopping = asyncio.get_running_loop().create_task(self.close())
+            self._close_once.begin(lambda: self._close(0.0))

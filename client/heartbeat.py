@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 
 from mq.client.errors import MQError
+from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.session import Session
 from mq.client.subscription import Subscriptions
 from mq.protocol.bodies import (
@@ -18,7 +19,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
 
-HEARTBEAT_SECONDS = 30.0  # as Java's clients; a broker forgets a client after 120 s of silence
+HEARTBEAT_SECONDS = DEFAULT_INTERVALS.heartbeats
 # A broker that was restarted knows nobody: it is told this soon, so that consumers may pull from it
 # and transactions of producers be checked.
 LOOK_SECONDS = 1.0
@@ -55,24 +56,44 @@ class Heartbeats:
     """Tells every broker of the session's routes, again and again, who this client is."""
 
     def __init__(
-        self, session: Session, describe: Callable[[], HeartbeatData], *, replicas: bool
+        self,
+        session: Session,
+        describe: Callable[[], HeartbeatData],
+        *,
+        replicas: bool,
+        interval: float = HEARTBEAT_SECONDS,
     ) -> None:
-        """`describe` makes the body. With `replicas` those of a broker hear it too."""
+        """`describe` makes the body. With `replicas` those of a broker hear it too.
+
+        One is sent every `interval` seconds.
+        """
+        self._interval = interval
         self._session = session
         self._describe = describe
         self._replicas = replicas
         # On which connection each broker was told; none if it did not answer.
         self._greeted: dict[str, object | None] = {}
+        self._greeting: set[str] = set()
 
     async def beat(self) -> None:
         """Send one heartbeat to each broker; one that fails is logged and tried the next time."""
         addresses = self._session.known_brokers(replicas=self._replicas)
-        await asyncio.gather(*(self._greet(address) for address in addresses))
+        await asyncio.gather(*(self.greet(address) for address in addresses))
 
     async def greet_new(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet."""
         addresses = self._session.known_brokers(replicas=self._replicas) - self._greeted.keys()
-        await asyncio.gather(*(self._greet(address) for address in addresses))
+        await asyncio.gather(*(self.greet(address) for address in addresses))
+
+    async def greet(self, address: str) -> None:
+        """Send a heartbeat to one broker, unless one is on its way there."""
+        if address in self._greeting:
+            return
+        self._greeting.add(address)
+        try:
+            await self._greet(address)
+        finally:
+            self._greeting.discard(address)
 
     async def _greet(self, address: str) -> None:
         command = Command(RequestCode.HEART_BEAT, None, self._describe().encode())
@@ -88,27 +109,29 @@ class Heartbeats:
             self._greeted[address] = self._session.connection(address)
 
     async def run(self) -> None:
-        """Beat every 30 seconds, and at once on a connection that is new, until cancelled."""
+        """Beat again and again, and at once on a connection that is new, until cancelled."""
         clock = asyncio.get_running_loop().time
         last = clock()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if clock() - last >= HEARTBEAT_SECONDS:
-                last = clock()
-                await self.beat()
-            else:
-                await self._greet_again()
+            await asyncio.sleep(min(LOOK_SECONDS, self._interval))
+            try:
+                if clock() - last >= self._interval:
+                    last = clock()
+                    await self.beat()
+                else:
+                    await self._greet_again()
+            except Exception:
+                log.exception("heartbeats failed")
 
     async def _greet_again(self) -> None:
-        """Tell the brokers whose connection has gone since they were told."""
-        lost = {
+        """Tell the brokers that are new, and those whose connection has gone since."""
+        lost = [
             address
-            for address, connection in self._greeted.items()
-            if connection is None or self._session.connection(address) is not connection
-        }
-        if lost:
-            lost &= self._session.known_brokers(replicas=self._replicas)
-        await asyncio.gather(*(self._greet(address) for address in lost))
+            for address in self._session.known_brokers(replicas=self._replicas)
+            if (connection := self._greeted.get(address)) is None
+            or self._session.connection(address) is not connection
+        ]
+        await asyncio.gather(*(self.greet(address) for address in lost))
 
     async def unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None

@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from mq.client.admin.offsets import OffsetAdmin
+from mq.client.closing import Closing
 from mq.client.consumer_requests import MemberRequests
 from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError, MQError
 from mq.client.heartbeat import Heartbeats, describe_member
+from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.client.namespace import with_namespace
 from mq.client.offsets import OffsetStore
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import PullSettings
-from mq.client.reader import Reader, ReaderSettings
+from mq.client.reader import AssignmentListener, Offsets, Reader, ReaderSettings
 from mq.client.rebalance import Strategy, allocate_averagely
 from mq.client.routes import read_queues
 from mq.client.session import Session
@@ -52,9 +54,9 @@ class LitePullConsumer:
             for message in await consumer.poll(timeout=5):
                 ...
 
-    Without any it reads the queues that `assign` names. A message counts as consumed once `poll`
-    has returned it; how far one has come is committed every 5 seconds with `auto_commit`, by
-    `commit`, and at the end.
+    Without any it reads the queues that `assign` names. What `poll` has returned counts as consumed
+    when it is called again, at `commit`, and when the block is left without an error. How far one
+    has come is committed every 5 seconds and at the end with `auto_commit`, else by `commit` only.
     """
 
     def __init__(
@@ -65,6 +67,9 @@ class LitePullConsumer:
         *,
         auto_commit: bool = True,
         strategy: Strategy = allocate_averagely,
+        on_assigned: AssignmentListener | None = None,
+        offsets: Offsets | None = None,
+        intervals: Intervals = DEFAULT_INTERVALS,
         limits: FlowLimits | None = None,
         expression_type: str = TAG,
         consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
@@ -81,7 +86,8 @@ class LitePullConsumer:
 
         `consume_from` and `start_time` (ms since 1970) say where to begin in queues that the group
         has never committed an offset of. `pull_batch` is messages per pull, `timeout` seconds per
-        request. `limits` bounds what is held that `poll` has not returned.
+        request. `limits` bounds what is held that `poll` has not returned. `on_assigned`, `offsets`
+        and `intervals` are as `Consumer` takes them.
 
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
         ClientError for addresses that are none.
@@ -95,6 +101,7 @@ class LitePullConsumer:
             unit_name=unit_name,
             credentials=credentials,
             tls=tls,
+            route_interval=intervals.routes,
         )
         self.subscriptions = Subscriptions(
             self.group, subscriptions or {}, expression_type, namespace=namespace, retries=False
@@ -103,12 +110,15 @@ class LitePullConsumer:
         self.consume_type = ConsumeType.CONSUME_ACTIVELY
         self.ordered = False
         self.concurrency = 1
+        self._auto_commit = auto_commit
         self._assigns = not self.subscriptions.chosen
         self._consume_from = consume_from
-        self._heartbeats = Heartbeats(self.session, self._describe, replicas=True)
+        self._heartbeats = Heartbeats(
+            self.session, self._describe, replicas=True, interval=intervals.heartbeats
+        )
         if start_time is None:
             start_time = int((time.time() - 1800) * 1000)
-        self.offsets = OffsetStore(self.session, self.group)
+        self.offsets: Offsets = offsets or OffsetStore(self.session, self.group)
         self.reader = Reader(
             self.session,
             self.group,
@@ -118,12 +128,14 @@ class LitePullConsumer:
             ReaderSettings(
                 commits=auto_commit,
                 strategy=strategy,
+                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
                 limits=limits or FlowLimits(),
-                pulls=PullSettings(batch=pull_batch, lite=True, namespace=namespace),
+                pulls=PullSettings(batch=pull_batch, commits=False, lite=True, namespace=namespace),
             ),
-            greet=self._heartbeats.beat,
+            greet=self._heartbeats.greet,
             on_ready=self._hand_out,
             on_failure=self._fail,
+            on_assigned=on_assigned,
         )
         self._admin = OffsetAdmin(self.session)
         self._ready: deque[tuple[ProcessQueue, list[StoredMessage]]] = deque()
@@ -131,6 +143,9 @@ class LitePullConsumer:
         self._watched: dict[str, tuple[list[MessageQueue], list[TopicListener]]] = {}
         self._failure: BaseException | None = None
         self._open = False
+        self._close_once = Closing()
+        # What `poll` has returned last: the caller works on it until it polls again.
+        self._returned: tuple[ProcessQueue, list[StoredMessage]] | None = None
 
     async def open(self) -> None:
         """Begin to read. Raises RouteNotFound for a topic that does not exist."""
@@ -146,15 +161,22 @@ class LitePullConsumer:
         self.reader.start(rebalance=not self._assigns)
 
     async def close(self) -> None:
-        """Stop reading, commit, leave the group. Safe to call again."""
-        if not self._open:
-            return
-        self._open = False
-        self._news.set()
-        await self.reader.stop()
-        await self.reader.release()
-        await self._heartbeats.unregister(consumer_group=self.group)
-        await self.session.close()
+        """Stop reading, commit with `auto_commit`, leave the group. Safe to call again.
+
+        What `poll` has returned last is not committed by that; `commit` it before, if it is done.
+        """
+        await self._close_once.run(self._close)
+
+    async def _close(self) -> None:
+        try:
+            if self._open:
+                self._open = False
+                self._news.set()
+                await self.reader.stop()
+                await self.reader.release()
+                await self._heartbeats.unregister(consumer_group=self.group)
+        finally:
+            await self.session.close()
 
     async def __aenter__(self) -> Self:
         try:
@@ -164,7 +186,9 @@ class LitePullConsumer:
             raise
         return self
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(self, kind: object, *exc: object) -> None:
+        if kind is None and self._auto_commit:
+            self._finish_returned()
         await self.close()
 
     async def poll(self, timeout: float = 5.0) -> list[StoredMessage]:
@@ -174,6 +198,7 @@ class LitePullConsumer:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
+        self._finish_returned()
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -197,16 +222,23 @@ class LitePullConsumer:
             if held.dropped or held.paused:
                 continue
             del self._ready[index]
-            for message in messages:
-                held.finish(message)
+            self._returned = held, messages
             self.reader.figures[held.queue.topic].consumed += len(messages)
             return messages
         return []
 
+    def _finish_returned(self) -> None:
+        if self._returned is not None:
+            held, messages = self._returned
+            self._returned = None
+            for message in messages:
+                held.finish(message)
+
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues from now on.
 
-        Raises ClientError for a consumer with subscriptions, and what asking for offsets raises.
+        A queue whose offset cannot be had now is read as soon as it can. Raises ClientError for a
+        consumer with subscriptions, RouteNotFound for a topic that does not exist.
         """
         if not self._assigns:
             raise ClientError("the group assigns the queues of a consumer with subscriptions")
@@ -261,8 +293,9 @@ class LitePullConsumer:
         self._news.set()
 
     async def commit(self) -> None:
-        """Commit now how far `poll` has come. Raises the first error of any broker."""
-        for error in await self.reader.commit():
+        """Commit now all that `poll` has returned. Raises the first error of any broker."""
+        self._finish_returned()
+        for error in await self.reader.commit(again=True):
             raise error
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -295,7 +328,10 @@ class LitePullConsumer:
                 if now != before:
                     self._watched[topic] = now, listeners
                     for listener in listeners:
-                        listener(topic, now)
+                        try:
+                            listener(topic, now)
+                        except Exception:  # it is the user's, and others listen, too
+                            log.exception("group %s: a listener to %s", self.group, topic)
 
     async def _min_offset(self, queue: MessageQueue) -> int:
         return await self._admin.min_offset(await self._master(queue), queue.topic, queue.queue_id)

@@ -58,13 +58,13 @@ class LocalOffsetStore:
         """The queue is not read any more; its place in the file stays."""
         self._offsets.pop(queue, None)
 
-    async def commit(self, queues: Iterable[MessageQueue]) -> list[MQError]:
-        """Write what has changed; returns what went wrong, to be tried again later."""
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
+        """Write what has changed, or all `again`; returns what went wrong, to be tried later."""
         try:
             stored = self._read()
             changed = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
             merged = stored | changed
-            if merged != stored:
+            if merged != stored or again:
                 data = OffsetSerializeWrapper(offset_table=merged).encode()
                 await asyncio.to_thread(_replace, self.path, data)
                 self._stored = merged

@@ -1,11 +1,16 @@
 """How far a group has come: kept at the brokers, remembered here between two commits."""
 
+import time
 from collections.abc import Iterable
+from math import inf
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.caller import Caller
-from mq.client.errors import MQError
+from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.routes import broker_address, replicas
 from mq.protocol.bodies import MessageQueue
+
+REPEAT_SECONDS = 60.0  # after so long a broker is told again what it has confirmed already
 
 
 class OffsetStore:
@@ -16,15 +21,34 @@ class OffsetStore:
         self._admin = OffsetAdmin(session)
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
-        self._committed: dict[MessageQueue, int] = {}
+        # What each was told last and when, by the monotonic clock.
+        self._committed: dict[MessageQueue, tuple[int, float]] = {}
         self._begun: set[tuple[str, str]] = set()  # topic and broker with an offset of the group
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """Ask the broker where the group goes on in `queue`; None if it never committed there."""
-        address = await self._session.master_address(queue.topic, queue.broker_name)
-        return await self._admin.query_consumer_offset(
-            address, self._group, queue.topic, queue.queue_id
-        )
+        """Ask the broker where the group goes on in `queue`; None if it never committed there.
+
+        Where its master cannot be reached, a replica is asked, which has offsets of some seconds
+        ago. Raises what asking the last of them raises, and RouteNotFound when only replicas are
+        there and they know none: the master may.
+        """
+        route = await self._session.route(queue.topic)
+        missing: MQError = RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
+        master = broker_address(route, queue.broker_name)
+        for address in replicas(route, queue.broker_name):
+            try:
+                offset = await self._admin.query_consumer_offset(
+                    address, self._group, queue.topic, queue.queue_id
+                )
+            except (ConnectError, RequestTimeout) as error:
+                missing = error
+                continue
+            if offset is not None or address == master:
+                return offset
+            if master is None:
+                text = f"no master {queue.broker_name} in its route, and no offset at its replica"
+                missing = RouteNotFound(queue.topic, text)
+        raise missing
 
     def update(self, queue: MessageQueue, offset: int) -> None:
         """Remember that everything below `offset` is done."""
@@ -39,17 +63,24 @@ class OffsetStore:
         self._offsets.pop(queue, None)
         self._committed.pop(queue, None)
 
-    async def commit(self, queues: Iterable[MessageQueue]) -> list[MQError]:
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
         """Tell the brokers what has changed; returns what went wrong, to be tried again later.
 
-        The first offset of a topic goes to a broker by itself, the others together after it: of
-        several first ones at once a Java broker may keep one and confirm all
+        With `again` also what has not; without it that is told once a minute, because a broker may
+        have lost it. The first offset of a topic goes to a broker by itself, the others together
+        after it: of several first ones at once a Java broker may keep one and confirm all
         (ConsumerOffsetManager.commitOffset puts a new table without a lock).
         """
+        told_before = inf if again else time.monotonic() - REPEAT_SECONDS
         changed = {
-            queue: self._offsets[queue]
+            queue: offset
             for queue in queues
-            if queue in self._offsets and self._committed.get(queue) != self._offsets[queue]
+            if (offset := self._offsets.get(queue)) is not None
+            and (
+                (told := self._committed.get(queue)) is None
+                or told[0] != offset
+                or told[1] <= told_before
+            )
         }
         places = {(queue.topic, queue.broker_name): queue for queue in changed}
         first = {queue for place, queue in places.items() if place not in self._begun}
@@ -61,12 +92,17 @@ class OffsetStore:
 
     async def _commit(self, queue: MessageQueue, offset: int) -> MQError | None:
         try:
-            address = await self._session.master_address(queue.topic, queue.broker_name)
+            route = await self._session.route(queue.topic)
+            master = broker_address(route, queue.broker_name)
+            address = broker_address(route, queue.broker_name, exact=False)
+            if address is None:
+                return RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
             await self._admin.update_consumer_offset(
                 address, self._group, queue.topic, queue.queue_id, offset
             )
         except MQError as error:
             return error
-        self._committed[queue] = offset
-        self._begun.add((queue.topic, queue.broker_name))
+        if master is not None:  # else it is told again when it is back
+            self._committed[queue] = offset, time.monotonic()
+            self._begun.add((queue.topic, queue.broker_name))
         return None

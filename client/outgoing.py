@@ -16,7 +16,8 @@ from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX, check_topic
 from mq.protocol.properties import PropertyKey
 from mq.protocol.properties import encode as encode_properties
 
-# The broker's default limit (maxMessageSize); it refuses more, this says so before sending.
+# The broker's default limit (maxMessageSize); it refuses more, this says so before sending. Raise
+# it where the brokers have a higher one (DefaultMQProducer.maxMessageSize).
 MAX_BODY = 4 * 1024 * 1024
 DEFAULT_QUEUES = 4  # of a topic that a broker creates on the first message to it
 _COMPRESSION_LEVEL = 5  # as Java's producers
@@ -49,17 +50,18 @@ def draft(
     next_id: UniqueIdMaker,
     compress_over: int,
     in_unit: bool = False,
+    max_body: int = MAX_BODY,
 ) -> Draft:
     """Make a message ready to send; it keeps the unique id that it gets here.
 
     `in_unit` says that the client is of a unit (isUnitMode).
 
     Raises:
-        ClientError: the body is empty or over 4 MiB.
+        ClientError: the body is empty or over `max_body` bytes.
         IllegalName: of the topic.
         ValueError: the properties are too long.
     """
-    _check(message)
+    _check(message, max_body)
     unique_id = message.system.get(PropertyKey.UNIQUE_KEY)
     if unique_id is None:
         unique_id = message.system[PropertyKey.UNIQUE_KEY] = next_id()
@@ -99,25 +101,29 @@ def _draft_retry(
 
 
 def draft_batch(
-    group: str, messages: Sequence[Message], next_id: UniqueIdMaker, in_unit: bool = False
+    group: str,
+    messages: Sequence[Message],
+    next_id: UniqueIdMaker,
+    in_unit: bool = False,
+    max_body: int = MAX_BODY,
 ) -> Draft:
     """Make messages ready to be sent as one batch; each keeps the unique id that it gets here.
 
     Raises:
-        ClientError: a body is empty, or all of them together are over 4 MiB.
+        ClientError: a body is empty, or all of them together are over `max_body` bytes.
         IllegalName: of the topic.
         ValueError: they cannot go together, or properties are too long.
     """
     check_batch(messages)
     ids = []
     for message in messages:
-        _check(message)
+        _check(message, max_body)
         if PropertyKey.UNIQUE_KEY not in message.system:
             message.system[PropertyKey.UNIQUE_KEY] = next_id()
         ids.append(message.system[PropertyKey.UNIQUE_KEY])
     body = encode_batch(messages)
-    if len(body) > MAX_BODY:
-        raise ClientError(f"a batch of {len(body)} bytes is over the limit of {MAX_BODY}: split it")
+    if len(body) > max_body:
+        raise ClientError(f"a batch of {len(body)} bytes is over the limit of {max_body}: split it")
     first = messages[0]
     # The broker gives these to each message, after those that the message has itself.
     wait = "true" if first.wait_store_ok else "false"
@@ -129,14 +135,14 @@ def draft_batch(
     return Draft(first.topic, ",".join(ids), RequestCode.SEND_BATCH_MESSAGE, fields, body)
 
 
-def _check(message: Message) -> None:
+def _check(message: Message, max_body: int) -> None:
     check_topic(message.topic)
     if not len(message.body):
         # Java's producers refuse it (Validators.checkMessage), and some of its brokers choke on it.
         raise ClientError("a message needs a body of at least one byte")
-    if len(message.body) > MAX_BODY:
+    if len(message.body) > max_body:
         raise ClientError(
-            f"a message body of {len(message.body)} bytes is over the limit of {MAX_BODY}"
+            f"a message body of {len(message.body)} bytes is over the limit of {max_body}"
         )
 
 

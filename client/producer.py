@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from mq.client.caller import Caller
+from mq.client.closing import Closing
 from mq.client.credentials import AccessKey
 from mq.client.errors import (
     ClientError,
@@ -25,9 +26,10 @@ from mq.client.errors import (
     for_code,
 )
 from mq.client.heartbeat import Heartbeats
+from mq.client.intervals import DEFAULT_INTERVALS, Intervals
 from mq.client.latency import BrokerFaults, FaultTolerance
 from mq.client.namespace import with_namespace
-from mq.client.outgoing import Draft, draft, draft_batch
+from mq.client.outgoing import MAX_BODY, Draft, draft, draft_batch
 from mq.client.request_reply import make_reply, make_request, replies_of
 from mq.client.routes import write_queues
 from mq.client.session import Session
@@ -36,6 +38,7 @@ from mq.protocol.bodies import (
     HeartbeatData,
     MessageQueue,
     ProducerData,
+    TopicRouteData,
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -54,6 +57,8 @@ if TYPE_CHECKING:
 
     from mq.client.trace.hooks import SendTrace
 
+# How long a send whose only broker has failed waits for a fresh route before it tries again.
+ROUTE_PATIENCE = 0.5
 COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
 
 
@@ -98,7 +103,7 @@ class Producer:
 
     `send` raises, besides what each method says: BrokerError (the broker refused), ConnectError,
     RequestTimeout (the message may have been stored), BadAnswer, RouteNotFound, ClientError (a body
-    that is empty or over 4 MiB, a closed producer), IllegalName (of the topic), ValueError
+    that is empty or too long, a closed producer), IllegalName (of the topic), ValueError
     (properties that are too long for a record).
     """
 
@@ -109,8 +114,12 @@ class Producer:
         *,
         timeout: float = 3.0,
         retries: int = 2,
+        retry_not_stored: bool = False,
         compress_over: int = COMPRESS_OVER,
+        max_body: int = MAX_BODY,
         faults: FaultTolerance | None = None,
+        vip_channel: bool = False,
+        intervals: Intervals = DEFAULT_INTERVALS,
         trace: bool | str = False,
         namespace: str | None = None,
         instance: str | None = None,
@@ -123,7 +132,12 @@ class Producer:
         `instance`, `unit_name`, `credentials` and `tls` are for a session of its own, as `Session`
         takes them.
 
-        `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`.
+        `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`;
+        with `retry_not_stored` also a status other than SEND_OK has it tried at another broker
+        (retryAnotherBrokerWhenNotStoreOK), after which both may have the message. Bodies over
+        `max_body` bytes are refused. With `vip_channel` messages go to the port that brokers keep
+        for senders, two below their own. `intervals` says how often routes are refreshed, in a
+        session of its own, and heartbeats sent.
         With `faults` brokers that have been slow are avoided for a while (sendLatencyFaultEnable).
         `trace` sends what is sent to the trace topic, too, or to that of the name given. Topics and
         the group are of `namespace`: queues have their full names, messages the short ones.
@@ -134,22 +148,33 @@ class Producer:
         self.namespace = namespace
         self.timeout = timeout
         self.retries = retries
+        self.retry_not_stored = retry_not_stored
         self.compress_over = compress_over
+        self.max_body = max_body
+        self._vip_channel = vip_channel
         self._owns_session = not isinstance(session, Caller)
         self.session = (
             session
             if isinstance(session, Session)
             else Session(
-                session, instance=instance, unit_name=unit_name, credentials=credentials, tls=tls
+                session,
+                instance=instance,
+                unit_name=unit_name,
+                credentials=credentials,
+                tls=tls,
+                route_interval=intervals.routes,
             )
         )
         self.trace: SendTrace | None = None
         self._trace_topic = trace
         self._faults = None if faults is None else BrokerFaults(faults)
         self._targets: dict[str, Target] = {}
-        self._heartbeats = Heartbeats(self.session, self._describe, replicas=False)
+        self._heartbeats = Heartbeats(
+            self.session, self._describe, replicas=False, interval=intervals.heartbeats
+        )
         self._next_id: UniqueIdMaker | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._close_once = Closing()
 
     async def open(self) -> None:
         """Get ready to send. Safe to call again."""
@@ -169,16 +194,24 @@ class Producer:
         await self.trace.dispatcher.open()
 
     async def close(self) -> None:
-        """Say good-bye to the brokers, and close the session if it is this producer's own."""
-        if self._beating is not None:
-            self._beating.cancel()
-            self._beating = None
-            if self.trace is not None:
-                await self.trace.dispatcher.close()
-            self._next_id = None
-            await self._heartbeats.unregister(producer_group=self.group)
-        if self._owns_session:
-            await self.session.close()
+        """Say good-bye to the brokers, and close the session if it is this producer's own.
+
+        It goes on to the end even when whoever waits for it is cancelled.
+        """
+        await self._close_once.run(self._close)
+
+    async def _close(self) -> None:
+        try:
+            if self._beating is not None:
+                self._beating.cancel()
+                self._beating = None
+                if self.trace is not None:
+                    await self.trace.dispatcher.close()
+                self._next_id = None
+                await self._heartbeats.unregister(producer_group=self.group)
+        finally:
+            if self._owns_session:
+                await self.session.close()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -200,10 +233,13 @@ class Producer:
         It goes to `queue`, or to the one that `selector` chooses, or else to the next in turn; only
         then another broker is tried when one fails. All tries carry the same unique id.
         """
-        target = await self.prepare(message.topic)
+        deadline = self._deadline(timeout)
+        queues = await self.prepare(
+            message.topic, timeout=self.timeout if timeout is None else timeout
+        )
         if selector is not None:
-            queue = selector(target, message)
-        return await self._send(self._draft(message), queue, timeout)
+            queue = selector(queues, message)
+        return await self._send(self._draft(message), queue, deadline)
 
     async def send_batch(
         self,
@@ -218,9 +254,10 @@ class Producer:
         message: the broker would refuse them.
         """
         named = [self._named(message) for message in messages]
-        batch = draft_batch(self.group, named, self._ids(), self._in_unit)
-        await self.prepare(batch.topic)
-        return await self._send(batch, queue, timeout)
+        batch = draft_batch(self.group, named, self._ids(), self._in_unit, self.max_body)
+        deadline = self._deadline(timeout)
+        await self.prepare(batch.topic, timeout=self.timeout if timeout is None else timeout)
+        return await self._send(batch, queue, deadline)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
         """Send a message that no broker answers: it may be lost without an error."""
@@ -316,32 +353,62 @@ class Producer:
         chosen = queue or self._next(target)
         return self._submit(target, self._draft(message), chosen, self.timeout)
 
-    async def prepare(self, topic: str) -> Sequence[MessageQueue]:
+    async def prepare(self, topic: str, *, timeout: float | None = None) -> Sequence[MessageQueue]:
         """Have the route of `topic` ready for `submit`; returns the queues that can be written to.
 
         A topic that no name server knows goes where brokers create topics as they are sent to.
+        It waits only the first time; from then on what is known serves while it is refreshed.
+        Raises RouteNotFound, and RequestTimeout after `timeout` seconds, 3 by default.
         """
         if self.namespace is not None:
             topic = with_namespace(self.namespace, topic)
-        known = self._targets.get(topic)
-        now = asyncio.get_running_loop().time()
-        if known is not None and now < known.until:
-            return known.queues
+        target = self._targets.get(topic)
+        if target is not None:
+            now = asyncio.get_running_loop().time()
+            if now >= target.until:
+                target = self._renewed(topic, target)
+                target.until = now + 1.0
+            return target.queues
         check_topic(topic)
+        seconds = self.session.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                route, queues = await self._find(topic)
+        except TimeoutError:
+            address = self.session.name_servers[0]
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            raise RequestTimeout(address, seconds, code) from None
+        return self._aim(topic, route, queues).queues
+
+    async def _find(self, topic: str) -> tuple[TopicRouteData, list[MessageQueue]]:
         try:
             route = await self.session.route(topic)
-            queues = write_queues(topic, route)
         except RouteNotFound:
             try:
                 route = await self.session.route(DEFAULT_TOPIC)
             except RouteNotFound:
                 raise RouteNotFound(topic) from None
-            queues = queues_to_create(topic, route)
-        if known is None or known.route is not route:
-            self._targets[topic] = known = Target(topic, route, queues, 0)
-            self.session.keep_task(self._heartbeats.greet_new())
-        known.until = now + 1.0
-        return known.queues
+            return route, queues_to_create(topic, route)
+        return route, write_queues(topic, route)
+
+    def _aim(self, topic: str, route: TopicRouteData, queues: list[MessageQueue]) -> Target:
+        until = asyncio.get_running_loop().time() + 1.0
+        target = self._targets[topic] = Target(topic, route, queues, until, vip=self._vip_channel)
+        self.session.keep_task(self._heartbeats.greet_new())
+        return target
+
+    def _renewed(self, topic: str, target: Target) -> Target:
+        """The target of the newest route there is; a newer one is asked for if that is old."""
+        route = self.session.current_route(topic)
+        if route is None:  # of a topic that is to be made, or was meanwhile
+            self.session.refresh_route(topic)
+            route = self.session.current_route(DEFAULT_TOPIC)
+            if route is None or route is target.route:
+                return target
+            return self._aim(topic, route, queues_to_create(topic, route))
+        if route is target.route:
+            return target
+        return self._aim(topic, route, write_queues(topic, route))
 
     async def address_of(self, queue: MessageQueue) -> str:
         """Where messages for a queue are sent to, "host:port"; also of a topic that is to be made.
@@ -370,11 +437,15 @@ class Producer:
             raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
         return address
 
+    def _deadline(self, timeout: float | None) -> float:
+        """When a send with this time-out is to be over, by the loop's clock."""
+        seconds = self.timeout if timeout is None else timeout
+        return asyncio.get_running_loop().time() + seconds
+
     async def _send(
-        self, outgoing: Draft, queue: MessageQueue | None, timeout: float | None
+        self, outgoing: Draft, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self.timeout if timeout is None else timeout)
         tries = 1 if queue is not None else 1 + self.retries
         failed: str | None = None
         while True:
@@ -386,7 +457,15 @@ class Producer:
                 result = await self._submit(target, outgoing, chosen, deadline - began)
                 if self._faults is not None:
                     self._faults.record(chosen.broker_name, loop.time() - began)
-                return result
+                if (
+                    result.status is SendStatus.SEND_OK
+                    or not self.retry_not_stored
+                    or not tries
+                    or loop.time() >= deadline
+                ):
+                    return result
+                failed = chosen.broker_name
+                continue
             except MQError as error:
                 if self._faults is not None:
                     self._faults.record(chosen.broker_name, loop.time() - began, isolate=True)
@@ -395,11 +474,21 @@ class Producer:
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise
                 failed = chosen.broker_name
+            if len(target.addresses) == 1:
+                # Only a newer route has another place to try.
+                await self._look_again(outgoing.topic, min(ROUTE_PATIENCE, deadline - loop.time()))
             await self.prepare(outgoing.topic)
+
+    async def _look_again(self, topic: str, seconds: float) -> None:
+        """Wait for a fresh route of `topic`, but not for long: there may be none to be had."""
+        topic = topic if self._is_routed(topic) else DEFAULT_TOPIC
+        with contextlib.suppress(MQError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.session.fresh_route(topic)
 
     def _outdate(self, topic: str) -> None:
         """A broker has failed: look for a fresh route before the next message."""
-        self.session.outdate_route(topic)
+        self.session.outdate_route(topic if self._is_routed(topic) else DEFAULT_TOPIC)
         target = self._targets.get(topic)
         if target is not None:
             target.until = 0
@@ -435,7 +524,9 @@ class Producer:
 
     def _draft(self, message: Message) -> Draft:
         named = message if self.namespace is None else self._named(message)
-        return draft(self.group, named, self._ids(), self.compress_over, self._in_unit)
+        return draft(
+            self.group, named, self._ids(), self.compress_over, self._in_unit, self.max_body
+        )
 
     def _named(self, message: Message) -> Message:
         """The message under the full name of its topic."""

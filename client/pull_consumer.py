@@ -279,7 +279,7 @@ class PullConsumer:
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Let the group go on at `offset` of `queue`. Raises what went wrong at the broker."""
         self._offsets.update(queue, offset)
-        for error in await self._offsets.commit([queue]):
+        for error in await self._offsets.commit([queue], again=True):
             raise error
 
     async def _master(self, queue: MessageQueue) -> str:

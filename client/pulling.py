@@ -31,6 +31,7 @@ class PullSettings(NamedTuple):
 
     batch: int = 32  # messages per pull
     locked: bool = False  # only while the queue's lock is ours
+    commits: bool = True  # offsets travel with pulls; not where members have their own
     lite: bool = False  # as Java's lite pull consumers: each pull carries its subscription
     namespace: str | None = None
 
@@ -45,20 +46,25 @@ class Pulling:
         subscriptions: Subscriptions,
         settings: PullSettings,
         *,
-        greet: Callable[[], Awaitable[None]],
+        greet: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
+        on_moved: Callable[[ProcessQueue, int], None],
     ) -> None:
-        """`greet` sends heartbeats, for brokers that have forgotten us."""
+        """`greet` sends a heartbeat to a broker that has forgotten us.
+
+        `on_moved` hears that a queue has new messages at lower offsets, from which to go on.
+        """
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
         self._settings = settings
         self._greet = greet
         self._on_ready = on_ready
+        self._on_moved = on_moved
         self._puller = Puller(session, group, lite=settings.lite)
 
     async def run(self, held: ProcessQueue, figures: Figures) -> None:
-        """Pull until cancelled."""
+        """Pull until cancelled, or until the queue turns out to have been made anew."""
         while True:
             await held.wait_for_room()
             if self._settings.locked and not is_locked(held):
@@ -67,13 +73,16 @@ class Pulling:
             started = time.monotonic()
             try:
                 result = await self._pull(held)
+                figures.pulls += 1
+                figures.pull_seconds += time.monotonic() - started
+                figures.pulled += len(result.messages)
+                if not self._accept(held, result):
+                    return
             except MQError as error:
                 await self._recover(held, error)
-                continue
-            figures.pulls += 1
-            figures.pull_seconds += time.monotonic() - started
-            figures.pulled += len(result.messages)
-            self._accept(held, result)
+            except Exception:  # whatever it is, the queue is ours and nobody else pulls it
+                log.exception("group %s, %s: pull failed", self._group, held.queue)
+                await asyncio.sleep(PULL_RETRY_SECONDS)
 
     async def _pull(self, held: ProcessQueue) -> PullResult:
         subscription = self._subscriptions.of(held.queue.topic)
@@ -83,19 +92,24 @@ class Pulling:
             self._subscriptions.tags(held.queue.topic),
             max_count=self._settings.batch,
             wait=LONG_POLL_SECONDS,
-            commit_offset=None if self._settings.lite else held.commit_offset,
+            commit_offset=held.commit_offset if self._settings.commits else None,
             subscription=subscription.sub_string if self._settings.lite else None,
             sub_version=self._subscriptions.version,
             expression_type=subscription.expression_type,
         )
 
-    def _accept(self, held: ProcessQueue, result: PullResult) -> None:
+    def _accept(self, held: ProcessQueue, result: PullResult) -> bool:
+        """Take what was pulled; False when the queue is to be taken anew."""
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning(
                 "group %s, %s: offset %d is not in the queue (%d to %d), going on at %d",
                 *(self._group, held.queue, held.next_offset),
                 *(result.min_offset, result.max_offset, result.next_offset),
             )
+            if result.next_offset < held.next_offset:
+                # What is in hand has offsets that new messages will have, too.
+                self._on_moved(held, result.next_offset)
+                return False
         held.next_offset = result.next_offset
         held.last_pull = time.time()
         if result.messages:
@@ -108,6 +122,7 @@ class Pulling:
                     message.topic = without_namespace(namespace, message.topic)
             held.add(result.messages)
             self._on_ready(held, result.messages)
+        return True
 
     async def _recover(self, held: ProcessQueue, error: MQError) -> None:
         log.warning("group %s, %s: pull failed: %s", self._group, held.queue, error)
@@ -115,6 +130,6 @@ class Pulling:
             if isinstance(error, ConnectError):
                 self._session.outdate_route(held.queue.topic)
             await asyncio.sleep(RECONNECT_SECONDS)
-            await self._greet()  # a broker that was restarted does not know us
+            await self._greet(error.address)  # a broker that was restarted does not know us
         else:
             await asyncio.sleep(PULL_RETRY_SECONDS)

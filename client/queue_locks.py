@@ -1,6 +1,5 @@
 """Locks on queues at their brokers: how the members of a group keep a queue in order."""
 
-import contextlib
 import logging
 import time
 from collections import defaultdict
@@ -35,34 +34,50 @@ class QueueLocks:
 
     async def acquire(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues, or renew their locks; returns those that are ours now."""
+        answers = await self._acquire_all(queues)
+        return {queue for queue, locked in answers.items() if locked}
+
+    async def _acquire_all(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
+        """Whether each queue is ours; without those whose broker did not answer."""
+        asked = list(queues)
+        addresses = await self._session.all([self._master(queue) for queue in asked])
         by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
-            with contextlib.suppress(MQError):
-                address = await self._session.master_address(queue.topic, queue.broker_name)
+        for queue, address in zip(asked, addresses, strict=True):
+            if address is not None:
                 by_broker[address].append(queue)
         parts = await self._session.all(
             [self._acquire(address, part) for address, part in by_broker.items()]
         )
-        return set[MessageQueue]().union(*parts)
+        return {queue: locked for part in parts for queue, locked in part.items()}
 
-    async def _acquire(self, address: str, queues: list[MessageQueue]) -> set[MessageQueue]:
+    async def _master(self, queue: MessageQueue) -> str | None:
         try:
-            return await self._groups.lock_queues(
+            return await self._session.master_address(queue.topic, queue.broker_name)
+        except MQError:
+            return None
+
+    async def _acquire(self, address: str, queues: list[MessageQueue]) -> dict[MessageQueue, bool]:
+        try:
+            ours = await self._groups.lock_queues(
                 address, self._group, self._session.client_id, queues
             )
         except MQError as error:
             log.warning("group %s: no locks: %s", self._group, error)
-            return set()
+            return {}
+        return {queue: queue in ours for queue in queues}
 
     async def renew(self, all_held: Iterable[ProcessQueue]) -> None:
-        """Renew the locks of queues that are held, and note which are lost."""
+        """Renew the locks of queues that are held, and note which are lost.
+
+        Where a broker does not answer, its locks stay ours until they are too old to be trusted
+        (RebalanceImpl.lockAll).
+        """
         held_of = {held.queue: held for held in all_held}
         asked = time.time()
-        locked = await self.acquire(held_of)
-        for queue, held in held_of.items():
-            held.locked = queue in locked
-            if held.locked:
-                held.last_lock = asked
+        for queue, locked in (await self._acquire_all(held_of)).items():
+            held_of[queue].locked = locked
+            if locked:
+                held_of[queue].last_lock = asked
 
     async def release(self, queue: MessageQueue) -> None:
         """Unlock a queue; if that fails, the broker lets go of it after 60 s."""

@@ -27,33 +27,53 @@ from typing import Any, Protocol
 
 from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import ClientError, MQError, RouteNotFound
+from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling, PullSettings
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks
 from mq.client.rebalance import Strategy, allocate_averagely
-from mq.client.routes import any_broker, read_queues
+from mq.client.routes import all_brokers, read_queues
 from mq.client.running_info import Figures
 from mq.client.session import Session
 from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import Subscriptions
-from mq.protocol.bodies import MessageQueue
+from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
 
 REBALANCE_SECONDS = 20.0  # RebalanceService
 REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
-COMMIT_SECONDS = 5.0  # ClientConfig.persistConsumerOffsetInterval
+COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
+# Between two tries of what cannot be completed: at most, so that what has come up is soon used.
+LONGEST_AGAIN_SECONDS = 5.0
 HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
 
 
 class Offsets(Protocol):
-    """Where offsets are kept: at the brokers or in a file."""
+    """Where offsets are kept: at the brokers, in a file, or in a store of the user's own."""
 
-    async def committed(self, queue: MessageQueue) -> int | None: ...
-    def update(self, queue: MessageQueue, offset: int) -> None: ...
-    def forget(self, queue: MessageQueue) -> None: ...
-    async def commit(self, queues: Iterable[MessageQueue]) -> list[MQError]: ...
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on in `queue`; None if nothing is known of it.
+
+        While it raises, the queue is not read; it is asked again.
+        """
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        """Remember that everything below `offset` is done."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another member's now; what was committed stays."""
+
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
+        """Keep what has changed of these, or with `again` all that is remembered of them.
+
+        Returns what went wrong; it is tried again with the next commit.
+        """
+
+
+#: Hears which queues of a topic are this member's: `(topic, all of them, mine)`.
+AssignmentListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Any]
 
 
 @dataclass(frozen=True)
@@ -62,7 +82,8 @@ class ReaderSettings:
 
     ordered: bool = False
     broadcasting: bool = False
-    commits: bool = True  # every 5 s; else only when it is asked to
+    commits: bool = True  # again and again; else only when it is asked to
+    commit_interval: float | None = None  # seconds
     strategy: Strategy = allocate_averagely
     limits: FlowLimits = field(default_factory=FlowLimits)
     pulls: PullSettings = field(default_factory=PullSettings)
@@ -85,11 +106,16 @@ class Reader:
         start: StartingOffset,
         settings: ReaderSettings,
         *,
-        greet: Callable[[], Awaitable[None]],
+        greet: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_failure: Callable[[BaseException], None],
+        on_assigned: AssignmentListener | None = None,
     ) -> None:
-        """`greet` sends heartbeats; `on_ready` gets what is pulled, `on_failure` a task's error."""
+        """`greet` sends a heartbeat to a broker; `on_ready` gets what is pulled.
+
+        `on_failure` gets what ends the whole program, raised in a task. `on_assigned` hears when a
+        rebalance has given us other queues of a topic than before.
+        """
         self._session = session
         self._group = group
         self._subscriptions = subscriptions
@@ -97,6 +123,8 @@ class Reader:
         self._settings = settings
         self._greet = greet
         self._on_failure = on_failure
+        self._on_assigned = on_assigned
+        self._told: dict[str, set[MessageQueue]] = {}  # what `on_assigned` was told, by topic
         self.held: dict[MessageQueue, ProcessQueue] = {}
         self.figures: dict[str, Figures] = defaultdict(Figures)
         self.offsets = offsets
@@ -104,7 +132,13 @@ class Reader:
         self._locks = QueueLocks(session, group)
         pulls = settings.pulls._replace(locked=settings.locks)
         self._pulling = Pulling(
-            session, group, subscriptions, pulls, greet=greet, on_ready=on_ready
+            session,
+            group,
+            subscriptions,
+            pulls,
+            greet=greet,
+            on_ready=on_ready,
+            on_moved=self._moved,
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
@@ -114,13 +148,14 @@ class Reader:
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
         self._rebalances = True
+        self._wanted: set[MessageQueue] = set()  # what is assigned by hand
+        self._informant: str | None = None  # the broker that has named the members last
 
     def start(self, *, rebalance: bool = True) -> None:
-        """Begin to commit, and to rebalance unless queues are assigned by hand."""
+        """Begin to commit, and to take queues: our share, or those that are assigned by hand."""
         self._background = []
         self._rebalances = rebalance
-        if rebalance:
-            self._background.append(self._keep(self._rebalance_again()))
+        self._background.append(self._keep(self._rebalance_again()))
         if self._settings.commits:
             self._background.append(self._keep(self._commit_again()))
         if self._settings.locks:
@@ -145,8 +180,11 @@ class Reader:
             ending = [task for held, task in self._leaving.values() if held.is_idle]
             if ending:
                 await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
-            for error in await self.commit():
-                log.warning("group %s leaves without an offset: %s", self._group, error)
+            try:
+                for error in await self.commit() if self._settings.commits else ():
+                    log.warning("group %s leaves without an offset: %s", self._group, error)
+            except Exception:  # offsets may be kept by the user's own store
+                log.exception("group %s leaves without its offsets", self._group)
             for held in self.held.values():
                 held.dropped = True
             if self._settings.locks:
@@ -164,22 +202,28 @@ class Reader:
         for held in self.held.values():
             held.paused = paused
 
-    async def commit(self) -> list[MQError]:
-        """Tell the brokers how far each queue is finished; returns what went wrong."""
+    async def commit(self, *, again: bool = False) -> list[MQError]:
+        """Tell the brokers how far each queue is finished; returns what went wrong.
+
+        With `again` also what they have confirmed before.
+        """
         for queue, held in self.held.items():
             self.offsets.update(queue, held.commit_offset)
-        return await self.offsets.commit(list(self.held))
+        return await self.offsets.commit(list(self.held), again=again)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on elsewhere: what is held of these queues is dropped, `offsets` are committed."""
         async with self._changing:
             queues = offsets.keys() & self.held.keys()
-            for queue in queues:
-                await self._drop(queue, commit_offset=offsets[queue])
+            await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
             if not self._rebalances:
-                for queue in queues:
-                    await self._take(queue)
+                await self._take_all(queues & self._wanted)
         self.wake()
+
+    def _moved(self, held: ProcessQueue, offset: int) -> None:
+        """Begin anew with a queue that was made anew."""
+        if self.held.get(held.queue) is held:
+            self._keep(self.reset({held.queue: offset}))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` of a queue that is ours; what is held of it is dropped.
@@ -195,9 +239,15 @@ class Reader:
             self._read(queue, offset).paused = former.paused
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Have exactly these queues: take those that are new and give up the others."""
+        """Have exactly these queues: take those that are new and give up the others.
+
+        One whose offset cannot be asked for is taken as soon as it can.
+        """
         async with self._changing:
-            await self._change(set(queues), list(self.held))
+            self._wanted = set(queues)
+            complete = await self._change(self._wanted, list(self.held))
+        if not complete:
+            self.wake()
 
     async def rebalance(self) -> bool:
         """Work out which queues are ours, take them and give up others.
@@ -206,6 +256,8 @@ class Reader:
         """
         complete = True
         async with self._changing:
+            if not self._rebalances:
+                return await self._change(self._wanted, list(self.held))
             for topic in list(self._subscriptions.data):
                 try:
                     complete &= await self._rebalance_topic(topic)
@@ -215,6 +267,9 @@ class Reader:
                 except MQError as error:
                     log.warning("group %s, topic %s: no rebalance: %s", self._group, topic, error)
                     complete = False
+                except Exception:  # the strategy is the user's
+                    log.exception("group %s, topic %s: no rebalance", self._group, topic)
+                    complete = False
         return complete
 
     async def _rebalance_topic(self, topic: str) -> bool:
@@ -222,30 +277,75 @@ class Reader:
         queues = read_queues(topic, route)
         had = [queue for queue in self.held if queue.topic == topic]
         if self._settings.broadcasting:
-            return await self._change(set(queues), had)
-        address = any_broker(route)
-        if address is None:
+            return await self._share(topic, queues, set(queues), had)
+        if not route.broker_datas:
             return False
-        members = await self._groups.consumer_ids(address, self._group)
+        address, members = await self._members(route)
         client_id = self._session.client_id
         if client_id not in members:
-            await self._greet()
+            await self._greet(address)
             return False
-        return await self._change(set(self._settings.strategy(client_id, queues, members)), had)
+        mine = set(self._settings.strategy(client_id, queues, members))
+        return await self._share(topic, queues, mine, had)
+
+    async def _share(
+        self,
+        topic: str,
+        queues: list[MessageQueue],
+        mine: set[MessageQueue],
+        had: list[MessageQueue],
+    ) -> bool:
+        complete = await self._change(mine, had)
+        if self._on_assigned is not None and self._told.get(topic, set()) != mine:
+            self._told[topic] = mine
+            try:
+                self._on_assigned(topic, list(queues), sorted(mine))
+            except Exception:  # it is the user's
+                log.exception("group %s: the listener to assignments", self._group)
+        return complete
+
+    async def _members(self, route: TopicRouteData) -> tuple[str, list[str]]:
+        """Who belongs to the group, and the broker that says so: the last one, or the next.
+
+        Raises what the last of them raises if none answers.
+        """
+        addresses = all_brokers(route)
+        if self._informant in addresses:
+            addresses.remove(self._informant)
+            addresses.insert(0, self._informant)
+        failure: MQError | None = None
+        for address in addresses:
+            try:
+                members = await self._groups.consumer_ids(address, self._group)
+            except MQError as error:
+                failure = error
+                continue
+            self._informant = address
+            return address, members
+        assert failure is not None
+        raise failure
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         counts = Counter(queue.topic for queue in mine)
         self._shares.update(counts)
-        for queue in had:
-            if queue not in mine:
-                await self._drop(queue)
+        await self._session.all([self._drop(queue) for queue in had if queue not in mine])
         for queue, held in self.held.items():
             if queue.topic in counts:
                 held.limit(self._limits(queue))
-        complete = True
-        for queue in sorted(mine - self.held.keys()):
-            complete &= await self._take(queue)
-        return complete
+        return await self._take_all(mine - self.held.keys())
+
+    async def _take_all(self, queues: Iterable[MessageQueue]) -> bool:
+        """Take queues side by side; False when one of them could not be taken (yet)."""
+        return all(await self._session.all([self._try_to_take(queue) for queue in sorted(queues)]))
+
+    async def _try_to_take(self, queue: MessageQueue) -> bool:
+        try:
+            return await self._take(queue)
+        except MQError as error:
+            log.warning("group %s cannot take %s yet: %s", self._group, queue, error)
+        except Exception:  # offsets may be kept by the user's own store
+            log.exception("group %s cannot take %s yet", self._group, queue)
+        return False
 
     def _limits(self, queue: MessageQueue) -> FlowLimits:
         """The queue's part of its topic's limits (RebalancePushImpl.messageQueueChanged)."""
@@ -288,15 +388,18 @@ class Reader:
             if self._settings.ordered:
                 await held.idle()
             offset = held.commit_offset if commit_offset is None else commit_offset
-            self.offsets.update(queue, offset)
-            for error in await self.offsets.commit([queue]):
-                log.warning(
-                    "group %s gives up %s without its offset: %s", self._group, queue, error
-                )
+            if self._settings.commits or commit_offset is not None:
+                self.offsets.update(queue, offset)
+                for error in await self.offsets.commit([queue], again=commit_offset is not None):
+                    log.warning(
+                        "group %s gives up %s without its offset: %s", self._group, queue, error
+                    )
             self.offsets.forget(queue)
             if self._settings.locks:
                 await self._locks.release(queue)
             log.info("group %s gives up %s at offset %d", self._group, queue, offset)
+        except Exception:
+            log.exception("group %s: %s is given up", self._group, queue)
         finally:
             self._leaving.pop(queue, None)
 
@@ -305,23 +408,29 @@ class Reader:
         while True:
             self._due.clear()
             complete = await self.rebalance()
-            pause = REBALANCE_AGAIN_SECONDS if complete else min(pause * 2, REBALANCE_SECONDS)
-            seconds = REBALANCE_SECONDS if complete else pause / 2
+            seconds = REBALANCE_SECONDS if complete else pause
+            pause = REBALANCE_AGAIN_SECONDS if complete else min(pause * 2, LONGEST_AGAIN_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._due.wait()
 
     async def _commit_again(self) -> None:
         while True:
-            await asyncio.sleep(COMMIT_SECONDS)
-            for error in await self.commit():
-                log.warning("group %s: offset not committed: %s", self._group, error)
+            await asyncio.sleep(self._settings.commit_interval or COMMIT_SECONDS)
+            try:
+                for error in await self.commit():
+                    log.warning("group %s: offset not committed: %s", self._group, error)
+            except Exception:
+                log.exception("group %s: offsets not committed", self._group)
 
     async def _lock_again(self) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             leaving = [held for held, _ in self._leaving.values()]
-            await self._locks.renew([*self.held.values(), *leaving])
+            try:
+                await self._locks.renew([*self.held.values(), *leaving])
+            except Exception:
+                log.exception("group %s: locks not renewed", self._group)
 
     def _keep(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._session.keep_task(coroutine)
@@ -329,7 +438,9 @@ class Reader:
         return task
 
     def _watch(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            error = task.exception()
-            assert error is not None
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, Exception):
+            log.error("group %s: a task failed", self._group, exc_info=error)
+        else:
             self._on_failure(error)

@@ -79,11 +79,21 @@ def broker_address(
     return None
 
 
+def replicas(route: bodies.TopicRouteData, broker_name: str) -> list[str]:
+    """The addresses of a broker, that of the master first if there is one."""
+    for broker in route.broker_datas:
+        if broker.broker_name == broker_name:
+            return [broker.broker_addrs[number] for number in sorted(broker.broker_addrs)]
+    return []
+
+
 def any_broker(route: bodies.TopicRouteData) -> str | None:
     """The address of some broker of the route, a master if there is one."""
-    fallback = None
-    for broker in route.broker_datas:
-        if MASTER_ID in broker.broker_addrs:
-            return broker.broker_addrs[MASTER_ID]
-        fallback = fallback or next(iter(broker.broker_addrs.values()), None)
-    return fallback
+    return next(iter(all_brokers(route)), None)
+
+
+def all_brokers(route: bodies.TopicRouteData) -> list[str]:
+    """The address of every broker of the route, those of masters first."""
+    numbered = [place for broker in route.broker_datas for place in broker.broker_addrs.items()]
+    masters = [address for number, address in numbered if number == MASTER_ID]
+    return masters + [address for number, address in numbered if number != MASTER_ID]

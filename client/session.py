@@ -9,16 +9,22 @@ per connection, because a timer per request costs more than the request.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 
-from mq.client.caller import ROUTE_SECONDS, Caller, parse_address
+from mq.client.caller import (
+    ROUTE_RETRY_SECONDS,
+    ROUTE_SECONDS,
+    Caller,
+    parse_address,
+    route_request,
+)
 from mq.client.errors import (
     BadAnswer,
     ClientError,
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     import ssl
 
     from mq.client.credentials import AccessKey
+    from mq.protocol.bodies import TopicRouteData
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +52,11 @@ T = TypeVar("T")
 #: Answers a request that a peer has pushed: `(request, address) -> response or None`.
 RequestHandler = Callable[[Command, str], Command | Awaitable[Command | None] | None]
 
+# A time-out ends a connection on which nothing has come for so long, answers to others included:
+# a peer's machine that went away without a word would else be sent to for ever.
+SILENCE_SECONDS = 3.0
+# A name server that has not answered for so long is not waited for: the next one is asked, too.
+HEDGE_SECONDS = 0.3
 _MAX_OPAQUE = 0x7FFFFFFF  # the wire has a signed 32-bit number
 _instances = count()  # tells the clients of one process apart
 
@@ -82,6 +94,7 @@ class _Peer(asyncio.Protocol):
         self._batch: list[bytes] = []
         self._flush_is_due = False
         self._timer: asyncio.TimerHandle | None = None
+        self._heard = loop.time()  # when the peer's last bytes came, or the connection stood
         self._writable: asyncio.Future[None] | None = None  # set while the socket is full
         self._error: MQError | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -108,6 +121,7 @@ class _Peer(asyncio.Protocol):
         if self._error is not None:
             transport.abort()
             return
+        self._heard = self._loop.time()
         if self._session.dead_after is not None:
             _end_when_dead(transport.get_extra_info("socket"), self._session.dead_after)
         self._flush()
@@ -117,10 +131,10 @@ class _Peer(asyncio.Protocol):
     ) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = self._loop.create_future()
         deadline = self._loop.time() + seconds
+        self.write(command)  # first: it raises for what cannot be sent, and nobody would wait
         self._pending[command.opaque] = _Pending(future, deadline, seconds, command.code, convert)
         if self._timer is None or deadline < self._timer.when():
             self._watch(deadline)
-        self.write(command)
         return future
 
     def write(self, command: Command) -> None:
@@ -153,6 +167,7 @@ class _Peer(asyncio.Protocol):
             self._writable = None
 
     def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
         try:
             for command in self._connection.receive(data):
                 if command.flag & RESPONSE:
@@ -186,16 +201,26 @@ class _Peer(asyncio.Protocol):
         self._timer = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
-        """Fail what is overdue; look again when the next one may be."""
+        """Fail what is overdue; look again when the next one may be.
+
+        When nothing at all has come meanwhile, the connection may lead nowhere: it ends, so that
+        the next request makes another one.
+        """
         self._timer = None
         now = self._loop.time()
+        leads_nowhere = False
         overdue = [opaque for opaque, entry in self._pending.items() if entry.deadline <= now]
         for opaque in overdue:
             entry = self._pending.pop(opaque)
             if not entry.future.done():
                 error = RequestTimeout(self.address, entry.seconds, entry.code)
                 entry.future.set_exception(error)
-        if self._pending:
+                leads_nowhere = leads_nowhere or self._heard <= now - SILENCE_SECONDS
+        if leads_nowhere:
+            reason = f"nothing was heard for {now - self._heard:.1f} s"
+            # What is written will never be taken: a transport that is closed would wait for it.
+            self._end(ConnectError(self.address, reason), flushes=False)
+        elif self._pending:
             self._watch(min(entry.deadline for entry in self._pending.values()))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -204,7 +229,7 @@ class _Peer(asyncio.Protocol):
             reason = reason_of(exc) if isinstance(exc, OSError) else str(exc)
         self._end(ConnectError(self.address, reason))
 
-    def _end(self, error: MQError) -> None:
+    def _end(self, error: MQError, *, flushes: bool = True) -> None:
         """The connection is over: every request that waits fails with `error`."""
         if self._error is not None:
             return
@@ -213,7 +238,10 @@ class _Peer(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:
-            self._transport.close()
+            if flushes:
+                self._transport.close()
+            else:
+                self._transport.abort()
         self.resume_writing()
         self._batch.clear()
         for pending in self._pending.values():
@@ -240,7 +268,8 @@ class Session(Caller):
     """A client's connections, one per address, and what it knows of routes.
 
     An async context manager. A connection that breaks fails what waits on it; the next request
-    connects again. Routes that were asked for are refreshed every 30 seconds.
+    connects again. Routes that were asked for are refreshed every 30 seconds, and when a broker
+    fails.
     """
 
     def __init__(
@@ -254,17 +283,19 @@ class Session(Caller):
         credentials: "AccessKey | None" = None,
         tls: "ssl.SSLContext | None" = None,
         dead_after: float | None = None,
+        route_interval: float = ROUTE_SECONDS,
     ) -> None:
         """`instance` sets this client's part of the client id; by default it is unique.
 
         `unit_name` is the unit of a cluster that spans several; messages say then that they are
         of a unit. Both timeouts are in seconds. Raises ClientError for addresses that are none.
         A connection ends when the peer's machine has acknowledged nothing for `dead_after` seconds,
-        where the system can tell.
+        where the system can tell. Routes are refreshed every `route_interval` seconds.
         """
         super().__init__(namesrv, timeout=timeout, credentials=credentials, tls=tls)
         self.connect_timeout = connect_timeout
         self.dead_after = dead_after
+        self.route_interval = route_interval
         self.unit_name = unit_name if unit_name and unit_name.strip() else None
         self._instance = instance or f"{os.getpid()}#{next(_instances)}#{time.time_ns():x}"
         self._client_id: str | None = None
@@ -272,6 +303,9 @@ class Session(Caller):
         self._handlers: dict[int, RequestHandler] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opaques = count(1)
+        self._fetching: dict[str, asyncio.Task[TopicRouteData]] = {}
+        self._asked: dict[str, float] = {}  # when each route was asked for last
+        self._due: dict[str, asyncio.TimerHandle] = {}  # routes that will be asked for in a moment
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -292,6 +326,9 @@ class Session(Caller):
     async def close(self) -> None:
         """Close every connection and stop what runs in the background. Safe to call again."""
         self._loop = None
+        for due in self._due.values():
+            due.cancel()
+        self._due.clear()
         peers = list(self._peers.values())
         for peer in peers:
             peer.close()
@@ -443,13 +480,129 @@ class Session(Caller):
     def _next_opaque(self) -> int:
         return next(self._opaques) & _MAX_OPAQUE
 
+    # routes ---------------------------------------------------------------------------------
+
+    async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
+        """Return the route of `topic`: what is known at once, however old, while it is refreshed.
+
+        So no call waits for a name server that hangs, but the first one for a topic. With a
+        `max_age` of 0 it is asked for and waited for.
+
+        Raises:
+            RouteNotFound: the name server does not know the topic.
+            ConnectError, RequestTimeout: no name server answers and no route is known.
+            ClientError: the session was closed meanwhile.
+        """
+        known = self.current_route(topic, max_age=max_age) if max_age > 0 else None
+        return await self.fresh_route(topic) if known is None else known
+
+    def current_route(
+        self, topic: str, *, max_age: float = ROUTE_SECONDS
+    ) -> "TopicRouteData | None":
+        """The route of `topic` if it is known; when it is older than that it is refreshed."""
+        known = self._routes.get(topic)
+        if known is None:
+            return None
+        if time.monotonic() >= known[1] + max_age:
+            self.refresh_route(topic)
+        return known[0]
+
+    def refresh_route(self, topic: str) -> None:
+        """Ask for a route in the background; in a moment if it was asked for just now."""
+        loop = self._loop
+        if loop is None or topic in self._fetching or topic in self._due:
+            return
+        pause = self._asked.get(topic, -inf) + ROUTE_RETRY_SECONDS - time.monotonic()
+        if pause <= 0:
+            self._fetch(topic)
+        else:
+            self._due[topic] = loop.call_later(pause, self._fetch, topic)
+
+    async def fresh_route(self, topic: str) -> "TopicRouteData":
+        """Ask a name server for the route of `topic`, with all others who want it now.
+
+        Raises as `route`.
+        """
+        fetching = self._fetch(topic)
+        await asyncio.wait([fetching])  # of many who wait, one may give up
+        if fetching.cancelled():
+            raise ClientError("the session was closed")
+        return fetching.result()
+
+    def _fetch(self, topic: str) -> "asyncio.Task[TopicRouteData]":
+        fetching = self._fetching.get(topic)
+        if fetching is None:
+            due = self._due.pop(topic, None)
+            if due is not None:
+                due.cancel()
+            self._asked[topic] = time.monotonic()
+            fetching = self._fetching[topic] = self.keep_task(self._fetch_route(topic))
+            fetching.add_done_callback(lambda task: self._fetched(topic, task))
+        return fetching
+
+    def _fetched(self, topic: str, task: "asyncio.Task[TopicRouteData]") -> None:
+        self._fetching.pop(topic, None)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if topic not in self._routes:
+            self._asked.pop(topic, None)  # one that is not there is not kept account of
+        elif isinstance(error, MQError):
+            log.debug("the route of %s stays as it was: %s", topic, error)
+        else:
+            log.error("the route of %s cannot be refreshed", topic, exc_info=error)
+
+    def outdate_route(self, topic: str) -> None:
+        super().outdate_route(topic)
+        if topic in self._routes:
+            self.refresh_route(topic)
+
+    async def _ask_for_route(self, topic: str) -> tuple[Command, str]:
+        """The first answer: a name server that hangs is soon not the only one that is asked."""
+        count = len(self.name_servers)
+        start = self._chosen_name_server
+        untried = [self.name_servers[(start + step) % count] for step in range(count)]
+        asked: dict[asyncio.Future[Command], str] = {}
+        last: MQError = ClientError("no name server given")
+        try:
+            while untried or asked:
+                if untried:
+                    address = untried.pop(0)
+                    asked[self.request(address, route_request(topic))] = address
+                done, _ = await asyncio.wait(
+                    asked,
+                    timeout=HEDGE_SECONDS if untried else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for answer in done:
+                    address = asked.pop(answer)
+                    try:
+                        response = answer.result()
+                    except (ConnectError, RequestTimeout) as error:
+                        last = error
+                        continue
+                    if address in self.name_servers:
+                        self._chosen_name_server = self.name_servers.index(address)
+                    return response, address
+        finally:
+            for answer in asked:
+                answer.cancel()
+        raise last
+
     async def _refresh_routes(self) -> None:
         while True:
-            await asyncio.sleep(ROUTE_SECONDS)
-            for topic in list(self._routes):
+            await asyncio.sleep(self.route_interval)
+            for topic, (_, fetched) in list(self._routes.items()):
+                if fetched == inf:  # another topic's, which it shares
+                    continue
                 # A route that cannot be had now stays as it is; who needs it will see the error.
-                with contextlib.suppress(MQError):
-                    await self._fetch_route(topic)
+                try:
+                    await self.fresh_route(topic)
+                except (ConnectError, RequestTimeout):
+                    break  # nor can the others be had
+                except MQError:
+                    continue
+                except Exception:
+                    log.exception("the route of %s cannot be refreshed", topic)
 
 
 def _end_when_dead(sock: socket.socket, seconds: float) -> None:

@@ -11,19 +11,34 @@ from mq.protocol.bodies import MessageQueue, TopicRouteData
 from mq.protocol.flags import Permission
 
 
+def _vip_address(address: str) -> str:
+    """The port of a broker that is for senders and administrators (MixAll.brokerVIPChannel)."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - 2}"
+
+
 class Target:
     """Where the messages of one topic go, worked out once per route."""
 
     __slots__ = ("_turns", "addresses", "queues", "route", "until")
 
     def __init__(
-        self, topic: str, route: TopicRouteData, queues: list[MessageQueue], until: float
+        self,
+        topic: str,
+        route: TopicRouteData,
+        queues: list[MessageQueue],
+        until: float,
+        *,
+        vip: bool = False,
     ) -> None:
-        """Raises RouteNotFound if no queue of the topic can be written to."""
+        """With `vip` messages go to the port that brokers keep for senders.
+
+        Raises RouteNotFound if no queue of the topic can be written to.
+        """
         self.route = route
         self.until = until  # when to look for a better route; of the loop's clock
         self.addresses = {
-            name: address
+            name: _vip_address(address) if vip else address
             for name in {queue.broker_name for queue in queues}
             if (address := broker_address(route, name)) is not None
         }

@@ -82,14 +82,19 @@ class ConcurrentConsumption:
             self._running[number] = time.monotonic(), held, messages
             try:
                 consumed, delay_level = await self._consume(call, held, messages)
+                for message in messages[:consumed]:
+                    held.finish(message)
+                if consumed < len(messages):
+                    # What took too long was sent back meanwhile, and is held no more.
+                    failed = [message for message in messages[consumed:] if held.holds(message)]
+                    await self._return(held, failed, delay_level)
+            except BaseException as error:  # nothing that is the listener's: see `Call`
+                self._redeliver(held, [message for message in messages if held.holds(message)])
+                if not isinstance(error, Exception):
+                    raise
+                log.exception("group %s: a message comes again", self._group)
             finally:
-                del self._running[number]
-            for message in messages[:consumed]:
-                held.finish(message)
-            if consumed < len(messages):
-                # What took too long was sent back meanwhile, and is held no more.
-                failed = [message for message in messages[consumed:] if held.holds(message)]
-                await self._return(held, failed, delay_level)
+                self._running.pop(number, None)
 
     async def _consume(
         self, call: Call, held: ProcessQueue, messages: list[StoredMessage]
@@ -127,8 +132,12 @@ class ConcurrentConsumption:
         for message in messages:
             if not await self._give_back(held, message, delay_level):
                 again.append(message)
-        if again:
-            asyncio.get_running_loop().call_later(REDELIVER_SECONDS, self.hand_out, held, again)
+        self._redeliver(held, again)
+
+    def _redeliver(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        if messages:
+            loop = asyncio.get_running_loop()
+            loop.call_later(REDELIVER_SECONDS, self.hand_out, held, messages)
 
     async def _give_back(
         self, held: ProcessQueue, message: StoredMessage, delay_level: int
@@ -150,12 +159,18 @@ class ConcurrentConsumption:
         """Send back, again and again, what a listener has had for too long."""
         while True:
             await asyncio.sleep(min(self._timeout / 4, 60.0))
-            late = time.monotonic() - self._timeout
-            for started, held, messages in list(self._running.values()):
-                for message in messages if started <= late else ():
-                    if held.holds(message) and not held.dropped:
-                        log.warning(
-                            "group %s: the listener has had %s for over %.0f s",
-                            *(self._group, message.message_id, self._timeout),
-                        )
-                        await self._give_back(held, message, _TIMED_OUT_LEVEL)
+            try:
+                await self._expire_late()
+            except Exception:
+                log.exception("group %s: what takes too long is not sent back", self._group)
+
+    async def _expire_late(self) -> None:
+        late = time.monotonic() - self._timeout
+        for started, held, messages in list(self._running.values()):
+            for message in messages if started <= late else ():
+                if held.holds(message) and not held.dropped:
+                    log.warning(
+                        "group %s: the listener has had %s for over %.0f s",
+                        *(self._group, message.message_id, self._timeout),
+                    )
+                    await self._give_back(held, message, _TIMED_OUT_LEVEL)

@@ -52,6 +52,30 @@ class SuspendQueue(Exception):
         self.seconds = seconds
 
 
+class ListenerFailed(Exception):
+    """A listener has raised what is no ordinary exception; its cause is what it was."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"the listener raised {type(error).__name__}: {error}")
+
+
+def _outcome(listener: Callable[..., Any], argument: object) -> tuple[Any, BaseException | None]:
+    """What a listener returns or raises; a future cannot carry all that may be raised."""
+    try:
+        return listener(argument), None
+    except BaseException as error:
+        return None, error
+
+
+def _ordinary(error: BaseException) -> Exception:
+    """The error itself if a coroutine can raise it as an Exception."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    failed = ListenerFailed(error)
+    failed.__cause__ = error
+    return failed
+
+
 def make_call(
     listener: Listener | None,
     batch_listener: BatchListener | None,
@@ -102,15 +126,32 @@ class Call:
         return self._pool is not None
 
     async def __call__(self, messages: list[StoredMessage]) -> None:
-        """Raises what the listener raises."""
+        """Raises what the listener raises, as an Exception in any case.
+
+        ListenerFailed stands for what is none: a CancelledError of something that the listener
+        has awaited, say. Only KeyboardInterrupt and SystemExit of an async listener, which are
+        meant for the program, and a cancellation of the caller go through.
+        """
         argument = messages if self._batch else messages[0]
-        if self._pool is None:
-            await self._listener(argument)
-            return
-        loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(self._pool, self._listener, argument)
-        if inspect.isawaitable(result):  # of a plain function around an async one
-            await result
+        try:
+            if self._pool is None:
+                await self._listener(argument)
+                return
+            loop = asyncio.get_running_loop()
+            result, error = await loop.run_in_executor(
+                self._pool, _outcome, self._listener, argument
+            )
+            if error is not None:
+                raise _ordinary(error)
+            if inspect.isawaitable(result):  # of a plain function around an async one
+                await result
+        except (Exception, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            raise ListenerFailed(error) from error
 
     def close(self) -> None:
         """Let the threads end when they have done what they are at."""

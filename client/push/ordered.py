@@ -72,12 +72,17 @@ class OrderedConsumption:
         """Work off lines until it is closed."""
         while (held := await self._turns.get()) is not None and not self._closing:
             held.begin_consuming()
+            pause: float | None
             try:
                 pause = await self._turn(call, held)
-            except asyncio.CancelledError:
+            except Exception:  # nothing that is the listener's: see `Call`
+                log.exception("group %s: the first message comes again", self._group)
+                pause = self._suspension
+            except BaseException:
                 # A thread cannot be stopped: it still has the message, so the queue stays busy.
                 if not call.in_threads:
-                    held.end_consuming(turn=True)
+                    held.end_consuming(turn=False)
+                    self._turns.put_nowait(held)
                 raise
             held.end_consuming(turn=pause is None)
             if pause is not None:

@@ -54,6 +54,7 @@ def test_members_share_the_queues_and_a_successor_goes_on_after_what_was_polled(
             await until(lambda: len(first.assigned) == 4)
             await there.send(b"later")
             assert await take(first, 1) == [b"later"]
+            await first.commit()
             await first.close()
             assert await there.lag() == 0
 
@@ -133,6 +134,7 @@ def test_offsets_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch) ->
             await there.send(b"1", b"2")
             await consumer.assign([QUEUE])
             await take(consumer, 2)
+            assert await consumer.poll(0.01) == []
             async with asyncio.timeout(15):
                 while await consumer.committed(QUEUE) != 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)

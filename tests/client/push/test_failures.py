@@ -1,0 +1,312 @@
+"""Whatever a listener raises is the failure of its message; and however one closes, it ends."""
+
+import asyncio
+import concurrent.futures
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from mq.client.consumer import Consumer
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.producer import Producer
+from mq.client.push import concurrent as concurrent_push
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import StoredMessage
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.scripted import until
+
+
+class Odd(BaseException):
+    """Neither an Exception nor what ends a program."""
+
+
+async def cancelled_inside() -> None:
+    task = asyncio.create_task(asyncio.sleep(60))
+    await asyncio.sleep(0)
+    task.cancel()
+    await task
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+IN_THREADS = [
+    StopIteration(),
+    concurrent.futures.CancelledError(),
+    asyncio.CancelledError(),
+    KeyError("x"),
+    SystemExit(3),
+    Odd(),
+]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("error", IN_THREADS, ids=lambda error: type(error).__name__)
+def test_whatever_a_threaded_listener_raises_fails_its_message_only(
+    error: BaseException, ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: Counter[bytes] = Counter()
+
+    def listen(message: StoredMessage) -> None:
+        tries[message.body] += 1
+        if message.body == b"bad" and tries[b"bad"] == 1:
+            raise error
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"bad", b"good")
+            options = {"ordered": ordered, "suspension": 0.01, "concurrency": 1}
+            async with there.consumer(listener=listen, **options) as consumer:
+                await until(lambda: tries[b"good"] == 1)
+                if ordered:
+                    assert tries[b"bad"] == 2
+                else:
+                    assert consumer.reader.figures[TOPIC].failed == 1
+            assert await there.lag() == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("fail", [cancelled_inside, raising(Odd())], ids=["cancelled", "odd"])
+def test_whatever_an_async_listener_raises_fails_its_message_only(
+    fail: Callable[[], object], ordered: bool
+) -> None:
+    tries: Counter[bytes] = Counter()
+
+    async def listen(message: StoredMessage) -> None:
+        tries[message.body] += 1
+        if message.body == b"bad" and tries[b"bad"] == 1:
+            result = fail()
+            if asyncio.iscoroutine(result):
+                await result
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"bad", b"good")
+            options = {"ordered": ordered, "suspension": 0.01, "concurrency": 1}
+            async with there.consumer(listener=listen, **options) as consumer:
+                await until(lambda: tries[b"good"] == 1)
+                if not ordered:
+                    assert consumer.reader.figures[TOPIC].failed == 1
+            assert await there.lag() == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_worker_that_ends_is_replaced_and_its_message_comes_again(
+    ordered: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(concurrent_push, "REDELIVER_SECONDS", 0.01)
+    tries: Counter[bytes] = Counter()
+
+    async def listen(message: StoredMessage) -> None:
+        tries[message.body] += 1
+        if message.body == b"bad" and tries[b"bad"] == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()  # of the worker itself
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"bad", b"good")
+            options = {"ordered": ordered, "suspension": 0.01, "concurrency": 1}
+            async with there.consumer(listener=listen, **options):
+                await until(lambda: tries == {b"bad": 2, b"good": 1})
+            assert await there.lag() == 0
+
+    asyncio.run(scenario())
+    assert "a worker has ended" in caplog.text
+
+
+async def cancel_soon(task: "asyncio.Task[None]") -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_after_a_close_that_was_cancelled_the_next_one_ends() -> None:
+    async def scenario() -> None:
+        release = asyncio.Event()
+        inside = asyncio.Event()
+
+        async def listen(message: StoredMessage) -> None:
+            inside.set()
+            await release.wait()
+
+        async with cluster(queues=1) as there:
+            await there.send(b"1")
+            consumer = there.consumer(listener=listen)
+            await consumer.open()
+            await inside.wait()
+            await cancel_soon(asyncio.create_task(consumer.close()))
+            release.set()
+            async with asyncio.timeout(5):
+                await consumer.close()
+                await consumer.wait_closed()
+            assert await there.lag() == 0
+            clients: list[LitePullConsumer | Producer] = [
+                LitePullConsumer(there.address, GROUP, {TOPIC: "*"}),
+                Producer(there.address),
+            ]
+            for client in clients:
+                await client.open()
+                await cancel_soon(asyncio.create_task(client.close()))
+                async with asyncio.timeout(5):
+                    await client.close()
+                assert not client.session._peers
+                assert not client.session._tasks
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_listener_may_close_its_consumer_and_its_message_counts(ordered: bool) -> None:
+    async def scenario() -> None:
+        consumers: list[Consumer] = []
+
+        async def listen(message: StoredMessage) -> None:
+            await consumers[0].close()
+
+        async with cluster(queues=1) as there:
+            await there.send(b"last")
+            consumers.append(there.consumer(listener=listen, ordered=ordered))
+            began = time.monotonic()
+            async with consumers[0]:
+                async with asyncio.timeout(8):
+                    await consumers[0].wait_closed()
+            assert time.monotonic() - began < 8
+            assert await there.lag() == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_message_whose_loop_was_left_by_an_exception_comes_in_the_next_loop() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3))
+            async with there.consumer() as consumer:
+                with pytest.raises(ZeroDivisionError):
+                    async for message in consumer:
+                        if message.body == b"1":
+                            1 / 0  # noqa: B018
+                got: list[bytes] = []
+                async with asyncio.timeout(5):
+                    async for message in consumer:
+                        got.append(message.body)
+                        if len(got) == 2:
+                            await consumer.retry_later(message, 1)
+                            break
+                assert sorted(got) == [b"1", b"2"]
+                async with asyncio.timeout(10):
+                    async for message in consumer:
+                        assert message.reconsume_times == (message.body == got[-1])
+                        if message.reconsume_times:
+                            break
+
+    asyncio.run(scenario())
+
+
+def test_what_lite_polls_have_returned_is_committed_with_the_next_poll() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3))
+
+            def member() -> LitePullConsumer:
+                return LitePullConsumer(
+                    there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST, pull_batch=1
+                )
+
+            with pytest.raises(ZeroDivisionError):
+                async with member() as consumer:
+                    assert [message.body for message in await consumer.poll(5)] == [b"0"]
+                    assert [message.body for message in await consumer.poll(5)] == [b"1"]
+                    for error in await consumer.reader.commit():
+                        raise error
+                    assert await there.lag() == 2  # the caller works on the second one
+                    1 / 0  # noqa: B018
+            assert await there.lag() == 2
+            async with member() as consumer:
+                assert [message.body for message in await consumer.poll(5)] == [b"1"]
+                await consumer.commit()
+                assert await there.lag() == 1
+                assert [message.body for message in await consumer.poll(5)] == [b"2"]
+            assert await there.lag() == 0  # the block was left without an error
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_listener_that_raises_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.client.lite_pull_consumer.TOPIC_CHECK_SECONDS", 0.05)
+    heard: list[int] = []
+
+    def broken(topic: str, queues: list[MessageQueue]) -> None:
+        raise KeyError("a bug of the user's")
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            async with LitePullConsumer(there.address, GROUP) as lite:
+                await lite.on_queues_changed(TOPIC, broken)
+                await lite.on_queues_changed(TOPIC, lambda topic, queues: heard.append(len(queues)))
+                for count in (2, 3):
+                    config = there.pair.broker.topics.get(TOPIC)
+                    assert config is not None
+                    config.read_queue_nums = config.write_queue_nums = count
+                    await there.admin.create_topic(there.pair.broker.address, config)
+                    lite.session.outdate_route(TOPIC)
+                    await until(lambda: heard[-1:] == [count])  # noqa: B023
+
+    asyncio.run(scenario())
+
+
+def test_an_explicit_commit_is_told_though_nothing_has_changed() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3))
+            done = asyncio.Event()
+
+            async def listen(message: StoredMessage) -> None:
+                if message.body == b"2":
+                    done.set()
+
+            async with there.consumer(listener=listen, concurrency=1) as consumer:
+                await done.wait()
+                await until(lambda: not any(h.count for h in consumer.reader.held.values()))
+                await consumer.commit()
+                assert await there.lag() == 0
+                broker = there.pair.broker.address
+                await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 1)
+                assert await there.lag() == 2
+                await consumer.commit()
+                assert await there.lag() == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.reader.COMMIT_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"1")
+            broker = there.pair.broker.address
+            async with there.consumer(listener=lambda message: None) as consumer:
+                await until(lambda: consumer.reader.figures[TOPIC].consumed == 1)
+                await consumer.commit()
+                await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 0)
+                async with asyncio.timeout(5):
+                    while await there.lag():  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+
+    asyncio.run(scenario())

@@ -1,0 +1,320 @@
+"""Daemons that stand still, lead nowhere or have just started: nobody waits for them."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.client import session as session_module
+from mq.client.admin import Admin
+from mq.client.errors import ConnectError, RequestTimeout, RouteNotFound
+from mq.client.process_queue import ProcessQueue
+from mq.client.producer import Producer
+from mq.client.queue_locks import QueueLocks, is_locked
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import Message
+from tests.client.clusters import GROUP, TOPIC, cluster
+from tests.client.gate import gate
+from tests.client.scripted import accept_heartbeats, name_server, routes, scripted
+from tests.client.test_producer_faults import refuses, stores
+from tests.interop.peers import free_port
+
+AT_ONCE = 0.9  # seconds: less than any time-out here
+
+
+@contextmanager
+def name_server_process(root: Path) -> Iterator[tuple[str, int]]:
+    """`mq namesrv` on a free port: its address and the id of its process."""
+    port = free_port()
+    command = [sys.executable, "-m", "mq", "namesrv", "--set", f"listenPort={port}"]
+    command += ["--set", f"kvConfigPath={root / 'kv.json'}"]
+    with open(root / "namesrv.log", "ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 20
+        while not re.search("boot success", (root / "namesrv.log").read_text()):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.01)  # its log is a file, which nobody can wait for
+        yield f"127.0.0.1:{port}", process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_send_to_a_healthy_broker_does_not_wait_for_a_name_server_that_stands_still(
+    tmp_path: Path,
+) -> None:
+    async def scenario(where: str, pid: int) -> None:
+        settings = {
+            "listenPort": "0",
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": where,
+            "storePathRootDir": str(tmp_path / "store"),
+        }
+        async with (
+            Broker(BrokerSettings.load(None, settings)) as broker,
+            Producer(where) as producer,
+        ):
+            await Admin(producer.session).create_topic(
+                broker.address, TopicConfig(topic_name=TOPIC)
+            )
+            await producer.send(Message(TOPIC, b"before"))
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                producer._outdate(TOPIC)  # as any failed send does
+                for _ in range(3):
+                    began = time.monotonic()
+                    await producer.send(Message(TOPIC, b"meanwhile"), timeout=1)
+                    assert time.monotonic() - began < AT_ONCE
+                    producer._outdate(TOPIC)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+
+    with name_server_process(tmp_path) as (where, pid):
+        asyncio.run(scenario(where, pid))
+
+
+def test_of_two_name_servers_one_that_hangs_costs_the_first_send_no_time_out() -> None:
+    async def scenario() -> None:
+        async with cluster() as there, gate(there.address) as hanging:
+            hanging.blocked = True
+            async with Producer([hanging.address, there.address]) as producer:
+                began = time.monotonic()
+                await producer.send(Message(TOPIC, b"1"), timeout=1)
+                assert time.monotonic() - began < AT_ONCE
+
+    asyncio.run(scenario())
+
+
+def test_a_send_that_has_no_route_waits_no_longer_than_its_time_out() -> None:
+    async def scenario() -> None:
+        async with cluster() as there, gate(there.address) as hanging:
+            hanging.blocked = True
+            async with Producer(hanging.address) as producer:
+                began = time.monotonic()
+                with pytest.raises(RequestTimeout, match=r"0\.2 s"):
+                    await producer.send(Message(TOPIC, b"1"), timeout=0.2)
+                with pytest.raises(RequestTimeout, match=r"0\.2 s"):
+                    await producer.send_batch([Message(TOPIC, b"1")], timeout=0.2)
+                assert time.monotonic() - began < AT_ONCE
+
+    asyncio.run(scenario())
+
+
+def test_a_send_goes_to_the_broker_that_lives_though_no_name_server_answers() -> None:
+    asked: Counter[str] = Counter()
+
+    async def scenario() -> None:
+        async with (
+            scripted(stores("good", asked)) as good,
+            scripted(refuses("bad", asked)) as bad,
+            scripted(name_server({"bad": bad, "good": good})) as namesrv,
+            gate(namesrv) as way,
+            Producer(way.address) as producer,
+        ):
+            await producer.prepare(TOPIC)
+            way.blocked = True
+            began = time.monotonic()
+            for _ in range(8):
+                await producer.send(Message(TOPIC, b"1"), timeout=1)
+            assert time.monotonic() - began < AT_ONCE
+            assert asked["bad"] > 1
+
+    asyncio.run(scenario())
+
+
+def test_the_only_broker_is_found_at_its_new_address_within_one_send() -> None:
+    asked: Counter[str] = Counter()
+    places = {"a": f"127.0.0.1:{free_port()}"}
+
+    def answer(request: Command, channel: Channel) -> Command:
+        return routes(places)(request, channel)  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        async with (
+            scripted(stores("new", asked)) as new,
+            scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}) as namesrv,
+            Producer(namesrv) as producer,
+        ):
+            await producer.prepare(TOPIC)
+            places["a"] = new
+            await producer.send(Message(TOPIC, b"1"))
+
+    asyncio.run(scenario())
+    assert asked == {"new": 1}
+
+
+def test_a_route_is_fetched_once_for_all_who_want_it() -> None:
+    asked: Counter[str] = Counter()
+
+    def count(request: Command, channel: Channel) -> Command:
+        asked[request.fields["topic"]] += 1
+        return routes({"a": "127.0.0.1:1"})(request, channel)  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: count}) as namesrv:
+            async with Session(namesrv) as session:
+                await asyncio.gather(*(session.route("one") for _ in range(20)))
+                assert asked == {"one": 1}
+                impatient = [asyncio.create_task(session.route("two")) for _ in range(3)]
+                await asyncio.sleep(0)
+                impatient[0].cancel()  # whoever gives up takes it from nobody else
+                await asyncio.gather(*impatient[1:])
+                assert asked == {"one": 1, "two": 1}
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_for_a_route_when_the_session_closes_gets_an_error() -> None:
+    async def scenario() -> None:
+        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: lambda r, c: None}) as namesrv:
+            async with Session(namesrv) as session:
+                waiting = asyncio.create_task(session.route("one"))
+                await asyncio.sleep(0.05)
+            with pytest.raises(Exception, match="closed"):
+                await waiting
+
+    asyncio.run(scenario())
+
+
+def test_locks_are_renewed_in_no_time_while_the_name_server_hangs() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=9) as there, gate(there.address) as way:
+            async with Session(way.address) as session:
+                locks = QueueLocks(session, GROUP)
+                held = [ProcessQueue(MessageQueue(TOPIC, "broker-a", n), 0) for n in range(9)]
+                await locks.renew(held)
+                assert all(map(is_locked, held))
+                way.blocked = True
+                session.outdate_route(TOPIC)
+                began = time.monotonic()
+                await locks.renew(held)
+                assert time.monotonic() - began < AT_ONCE
+                assert all(map(is_locked, held))
+
+    asyncio.run(scenario())
+
+
+def test_a_renewal_that_fails_unlocks_nothing_that_is_still_ours() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=2) as there, gate(there.pair.broker.address) as way:
+            broker_name = there.pair.broker.settings.broker.broker_name
+            async with scripted(name_server({broker_name: way.address})) as namesrv:
+                async with Session(namesrv, timeout=0.2) as session:
+                    locks = QueueLocks(session, GROUP)
+                    held = [ProcessQueue(MessageQueue(TOPIC, broker_name, n), 0) for n in (0, 1)]
+                    await locks.renew(held)
+                    way.blocked = True
+                    await locks.renew(held)
+                    assert all(map(is_locked, held))  # a broker keeps them for a minute
+
+    asyncio.run(scenario())
+
+
+class Forgetful:
+    """A name server that knows one topic, and forgets it as one does that is restarted."""
+
+    def __init__(self, brokers: dict[str, str], creators: dict[str, str]) -> None:
+        self.forgot = False
+        self._topic = routes(brokers)
+        self._default = routes(creators)
+
+    def answer(self, request: Command, channel: Channel) -> Command:
+        if request.fields["topic"] == "TBW102":
+            return self._default(request, channel)  # type: ignore[return-value]
+        if self.forgot:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, remark="No topic route info")
+        return self._topic(request, channel)  # type: ignore[return-value]
+
+
+def test_a_name_server_that_was_restarted_takes_no_route_away() -> None:
+    asked: Counter[str] = Counter()
+
+    async def scenario() -> None:
+        async with (
+            scripted(stores("known", asked)) as known,
+            scripted(stores("other", asked)) as other,
+        ):
+            names = Forgetful({"known": known}, {"other": other})
+            async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: names.answer}) as namesrv:
+                async with Producer(namesrv) as producer:
+                    await producer.send(Message(TOPIC, b"1"))
+                    names.forgot = True
+                    for _ in range(3):
+                        producer._outdate(TOPIC)
+                        with pytest.raises(RouteNotFound):
+                            await producer.session.fresh_route(TOPIC)
+                        result = await producer.send(Message(TOPIC, b"2"))
+                        assert result.queue.broker_name == "known"
+                    master = await producer.session.master_address(TOPIC, "known")
+                    assert master == known
+                    with pytest.raises(RouteNotFound):  # who asks what is so now, hears it
+                        await Admin(producer.session).topic_route(TOPIC)
+                    assert (await producer.session.route(TOPIC)).broker_datas
+                    blocking = producer.session.blocking()
+        assert blocking.name_servers
+        assert asked == {"known": 4}
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_module, "SILENCE_SECONDS", 0.3)
+
+    async def scenario() -> None:
+        async with scripted(accept_heartbeats()) as broker, gate(broker) as way:
+            async with Session(way.address) as session:
+                beat = RequestCode.HEART_BEAT
+                await session.invoke(way.address, Command(beat))
+                way.blocked = True
+                pull = session.request(way.address, Command(beat), timeout=30)
+                with pytest.raises(RequestTimeout):
+                    await session.invoke(way.address, Command(beat), timeout=0.2)
+                assert session.is_connected(way.address)  # it may be slow
+                with pytest.raises(RequestTimeout):
+                    await session.invoke(way.address, Command(beat), timeout=0.2)
+                with pytest.raises(ConnectError, match="nothing was heard"):
+                    await pull
+                way.blocked = False  # for new ones; the old one stays a black hole
+                assert (await session.invoke(way.address, Command(beat), timeout=5)).code == 0
+                assert way.connections == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_answer_ends_no_connection_on_which_others_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session_module, "SILENCE_SECONDS", 0.1)
+
+    def silent(request: Command, channel: Channel) -> None:
+        return None
+
+    async def scenario() -> None:
+        async with scripted({**accept_heartbeats(), 901: silent}) as broker:
+            async with Session(broker) as session:
+                slow = session.request(broker, Command(901), timeout=0.4)
+                while not slow.done():
+                    await session.invoke(broker, Command(RequestCode.HEART_BEAT))
+                    await asyncio.sleep(0.02)
+                assert isinstance(slow.exception(), RequestTimeout)
+                assert session.is_connected(broker)
+
+    asyncio.run(scenario())

@@ -1,0 +1,270 @@
+"""What clients can be told, as Java's can, against our own daemons or scripted ones."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from mq.client import heartbeat
+from mq.client.consumer import Consumer
+from mq.client.errors import ClientError, MQError
+from mq.client.intervals import Intervals
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.producer import Producer, SendStatus
+from mq.client.session import Session
+from mq.daemons.dispatch import Handler
+from mq.daemons.listener import Channel
+from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import Message, StoredMessage
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.scripted import accept_heartbeats, name_server, routes, scripted, until
+from tests.client.test_producer_faults import stores
+from tests.interop.peers import free_port
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+
+    async def __call__(self, message: StoredMessage) -> None:
+        self.got.append(message.body)
+
+
+def test_a_consumer_whose_topic_is_made_later_starts_with_a_warning_and_consumes_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mq.client.reader.LONGEST_AGAIN_SECONDS", 0.2)
+    listener = Listener()
+
+    async def scenario() -> None:
+        async with cluster() as there:
+            async with Consumer(
+                there.address, GROUP, {"later": "*"}, listener=listener, consume_from=FIRST
+            ):
+                await there.producer.send(Message("later", b"1"))
+                await until(lambda: listener.got == [b"1"])
+
+    asyncio.run(scenario())
+    assert "waits for its topic: topic later: no name server knows it" in caplog.text
+
+
+def test_a_consumer_starts_while_the_name_server_is_away_and_goes_on_when_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mq.client.reader.LONGEST_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.1)
+    listener = Listener()
+
+    async def scenario() -> None:
+        port = free_port()
+        where = f"127.0.0.1:{port}"
+        async with Consumer(where, GROUP, {TOPIC: "*"}, listener=listener, consume_from=FIRST):
+            async with (
+                Standalone(tmp_path, name_server_port=port, broker_port=0),
+                Producer(where) as producer,
+            ):
+                await producer.send(Message(TOPIC, b"1"))
+                await until(lambda: listener.got == [b"1"])
+
+    asyncio.run(scenario())
+    assert "Connection refused" in caplog.text
+
+
+def test_a_consumer_hears_of_all_queues_and_its_own_when_they_change() -> None:
+    heard: dict[str, list[tuple[str, int, int]]] = {"a": [], "b": []}
+
+    def note(name: str) -> object:
+        def hear(topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
+            if topic == TOPIC:
+                heard[name].append((topic, len(everything), len(mine)))
+                raise KeyError("a bug of the user's")
+
+        return hear
+
+    async def scenario() -> None:
+        async with cluster(queues=4) as there:
+            options = {"listener": Listener(), "on_assigned": note("a")}
+            async with there.consumer(**options) as first:
+                await until(lambda: len(heard["a"]) == 1)
+                second = LitePullConsumer(
+                    there.address,
+                    GROUP,
+                    {TOPIC: "*"},
+                    on_assigned=note("b"),  # type: ignore[arg-type]
+                )
+                async with second:
+                    await until(lambda: len(heard["a"]) == 2 and len(heard["b"]) == 1)
+                    await first.reader.rebalance()
+                await until(lambda: len(heard["a"]) == 3)
+
+    asyncio.run(scenario())
+    assert heard == {"a": [(TOPIC, 4, 4), (TOPIC, 4, 2), (TOPIC, 4, 4)], "b": [(TOPIC, 4, 2)]}
+
+
+class Shelf:
+    """A user's own store of offsets, which fails now and then."""
+
+    def __init__(self) -> None:
+        self.kept: dict[MessageQueue, int] = {}
+        self.remembered: dict[MessageQueue, int] = {}
+        self.calls: Counter[str] = Counter()
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        self.calls["committed"] += 1
+        if self.calls["committed"] == 1:
+            raise OSError("the database is away")
+        return self.kept.get(queue)
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        self.remembered[queue] = offset
+
+    def forget(self, queue: MessageQueue) -> None:
+        self.remembered.pop(queue, None)
+
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
+        self.calls["commit"] += 1
+        if self.calls["commit"] == 1:
+            raise OSError("the database is away")
+        for queue in queues:
+            self.kept[queue] = self.remembered[queue]
+        return []
+
+
+def test_offsets_can_be_kept_by_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.02)
+    shelf = Shelf()
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(5))
+            shelf.kept[queue] = 3
+            listener = Listener()
+            options = {"offsets": shelf, "intervals": Intervals(offsets=0.05)}
+            async with there.consumer(listener=listener, concurrency=1, **options):
+                await until(lambda: shelf.kept[queue] == 5)
+            assert listener.got == [b"3", b"4"]
+
+    asyncio.run(scenario())
+
+
+def test_broadcasting_tells_the_broker_no_offsets(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            listener = Listener()
+            await there.send(*numbers(3))
+            options = {"broadcasting": True, "offset_directory": tmp_path}
+            async with there.consumer(listener=listener, **options):
+                await until(lambda: len(listener.got) == 3)
+                await there.send(b"3")
+                await until(lambda: len(listener.got) == 4)
+            offsets = await there.admin.all_consumer_offsets(there.pair.broker.address)
+            assert f"{TOPIC}@{GROUP}" not in offsets
+
+    asyncio.run(scenario())
+
+
+def test_routes_and_heartbeats_come_as_often_as_is_wished() -> None:
+    asked: Counter[int] = Counter()
+
+    def counted(handler: Handler) -> Handler:
+        def count(request: Command, channel: Channel) -> object:
+            asked[request.code] += 1
+            return handler(request, channel)
+
+        return count  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        beat = RequestCode.HEART_BEAT
+        broker_handlers: dict[int, Handler] = {
+            **stores("a", Counter()),
+            beat: counted(accept_heartbeats()[beat]),
+        }
+        async with scripted(broker_handlers) as broker:
+            names: dict[int, Handler] = {
+                RequestCode.GET_ROUTEINFO_BY_TOPIC: counted(routes({"a": broker}))
+            }
+            async with scripted(names) as namesrv:
+                intervals = Intervals(routes=0.05, heartbeats=0.05)
+                async with Producer(namesrv, intervals=intervals) as producer:
+                    await producer.send(Message(TOPIC, b"1"))
+                    await until(lambda: min(asked.values()) >= 5 and len(asked) == 2)
+
+    asyncio.run(scenario())
+    with pytest.raises(ClientError, match="the interval of routes must be above 0 s, not 0"):
+        Intervals(routes=0)
+
+
+def test_a_producer_has_its_own_limit_for_bodies() -> None:
+    async def scenario() -> None:
+        async with cluster() as there, Producer(there.address, max_body=10) as producer:
+            await producer.send(Message(TOPIC, b"x" * 10))
+            with pytest.raises(ClientError, match="11 bytes is over the limit of 10"):
+                await producer.send(Message(TOPIC, b"x" * 11))
+            with pytest.raises(ClientError, match="over the limit of 10: split it"):
+                await producer.send_batch([Message(TOPIC, b"x" * 9), Message(TOPIC, b"x" * 9)])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_was_not_stored_safely_is_tried_at_another_broker_if_that_is_wished(
+    again: bool,
+) -> None:
+    asked: Counter[str] = Counter()
+
+    def unsafe(request: Command, channel: Channel) -> Command:
+        asked["unsafe"] += 1
+        place = {"msgId": "0" * 32, "queueId": request.fields["e"], "queueOffset": "0"}
+        return request.reply(ResponseCode.FLUSH_DISK_TIMEOUT, place)
+
+    async def scenario() -> None:
+        unsafe_broker = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: unsafe}
+        async with (
+            scripted(stores("safe", asked)) as safe,
+            scripted(unsafe_broker) as slow,
+            scripted(name_server({"safe": safe, "unsafe": slow})) as namesrv,
+            Producer(namesrv, retry_not_stored=again) as producer,
+        ):
+            results = [await producer.send(Message(TOPIC, b"1")) for _ in range(8)]
+            statuses = {result.status for result in results}
+            expected = {SendStatus.SEND_OK} if again else {*statuses}
+            assert statuses == expected
+            assert len(statuses) == (1 if again else 2)
+        async with (
+            scripted(unsafe_broker) as slow,
+            scripted(name_server({"unsafe": slow})) as namesrv,
+            Producer(namesrv, retry_not_stored=again) as producer,
+        ):
+            before = asked["unsafe"]
+            result = await producer.send(Message(TOPIC, b"1"))
+            assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
+            assert asked["unsafe"] - before == (3 if again else 1)
+
+    asyncio.run(scenario())
+
+
+def test_the_port_for_senders_takes_messages(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Standalone(tmp_path, name_server_port=0, broker_port=free_port()) as pair:
+            async with Producer(pair.name_server_address, vip_channel=True) as producer:
+                await producer.send(Message(TOPIC, b"1"))
+                host, _, port = pair.broker.address.rpartition(":")
+                assert producer.session.is_connected(f"{host}:{int(port) - 2}")
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
+    async def scenario() -> None:
+        async with scripted(accept_heartbeats()) as broker, Session(broker) as session:
+            with pytest.raises(Exception, match="is over the limit"):
+                session.request(broker, Command(RequestCode.HEART_BEAT, None, bytes(17 << 20)))
+            assert not session._peers[broker]._pending
+
+    asyncio.run(scenario())

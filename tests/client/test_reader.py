@@ -1,0 +1,304 @@
+"""Which queues a member takes when some of its brokers are gone, with scripted brokers."""
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+from mq.client import reader
+from mq.client.consumer import Consumer
+from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.daemons.dispatch import Handler
+from mq.daemons.listener import Channel
+from mq.protocol.bodies import (
+    BrokerData,
+    GetConsumerListByGroupResponseBody,
+    MessageQueue,
+    QueueData,
+    TopicConfig,
+    TopicRouteData,
+)
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.message import Message, StoredMessage
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.gate import gate
+from tests.client.scripted import accept_heartbeats, scripted, until
+from tests.interop.peers import free_port
+
+
+class ScriptedBroker:
+    """Knows one consumer and one offset of every queue; holds every pull."""
+
+    def __init__(self, committed: int | None = 5) -> None:
+        self.consumers: list[Consumer | LitePullConsumer] = []
+        self.committed = committed
+        self.pulled: dict[tuple[str, int], int] = {}
+        self.asked: Counter[int] = Counter()
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            **{code: self._counted(handler) for code, handler in accept_heartbeats().items()},
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._members,
+            RequestCode.QUERY_CONSUMER_OFFSET: self._offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: lambda request, channel: request.reply(0),
+            RequestCode.GET_MAX_OFFSET: lambda request, channel: request.reply(0, {"offset": "9"}),
+            RequestCode.PULL_MESSAGE: self._pull,
+        }
+
+    def _counted(self, handler: Handler) -> Handler:
+        def counted(request: Command, channel: Channel) -> object:
+            self.asked[request.code] += 1
+            return handler(request, channel)
+
+        return counted  # type: ignore[return-value]
+
+    def _members(self, request: Command, channel: Channel) -> Command:
+        self.asked[request.code] += 1
+        ids = [consumer.session.client_id for consumer in self.consumers]
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=ids)
+        return request.reply(0, None, body.encode())
+
+    def _offset(self, request: Command, channel: Channel) -> Command:
+        if self.committed is None:
+            return request.reply(ResponseCode.QUERY_NOT_FOUND, remark="none")
+        return request.reply(0, {"offset": str(self.committed)})
+
+    def _pull(self, request: Command, channel: Channel) -> None:
+        fields = request.fields
+        self.pulled[fields["topic"], int(fields["queueId"])] = int(fields["queueOffset"])
+
+
+def routes_of(brokers: dict[str, dict[int, str]], queues: int = 2) -> dict[int, Handler]:
+    """A name server that has these brokers, by name and id, for the topic and no other."""
+
+    def answer(request: Command, channel: Channel) -> Command:
+        if request.fields["topic"] != TOPIC:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, remark="not here")
+        route = TopicRouteData(
+            queue_datas=[
+                QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
+                for name in brokers
+            ],
+            broker_datas=[
+                BrokerData(cluster="c", broker_name=name, broker_addrs=addresses)
+                for name, addresses in brokers.items()
+            ],
+        )
+        return request.reply(0, None, route.encode())
+
+    return {RequestCode.GET_ROUTEINFO_BY_TOPIC: answer}
+
+
+def nowhere() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+async def nothing(message: StoredMessage) -> None:
+    return None
+
+
+def test_a_queue_whose_offset_cannot_be_had_keeps_no_other_from_being_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    live = ScriptedBroker()
+
+    async def scenario() -> None:
+        async with scripted(live.handlers()) as there:
+            places = {"a": {0: nowhere()}, "b": {0: there}, "c": {0: nowhere()}}
+            async with scripted(routes_of(places)) as namesrv:
+                consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing)
+                live.consumers.append(consumer)
+                async with consumer:
+                    await until(lambda: len(live.pulled) == 2)
+                    assert {queue.broker_name for queue in consumer.assigned} == {"b"}
+
+    asyncio.run(scenario())
+    assert live.pulled == {(TOPIC, 0): 5, (TOPIC, 1): 5}
+    assert "MessageQueue(topic='topic', broker_name='a', queue_id=0)" in caplog.text
+
+
+def test_a_queue_without_a_master_goes_on_where_its_replica_says() -> None:
+    live, replica = ScriptedBroker(), ScriptedBroker(committed=3)
+
+    async def scenario() -> None:
+        async with scripted(live.handlers()) as there, scripted(replica.handlers()) as second:
+            for places in ({1: second}, {0: nowhere(), 1: second}):
+                replica.pulled.clear()
+                brokers = {"a": places, "b": {0: there}}
+                async with scripted(routes_of(brokers)) as namesrv:
+                    consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing)
+                    live.consumers = replica.consumers = [consumer]
+                    async with consumer:
+                        await until(lambda c=consumer: len(c.assigned) == 4)  # type: ignore[misc]
+                        places_held = {q: h.next_offset for q, h in consumer.reader.held.items()}
+                        assert places_held == {
+                            MessageQueue(TOPIC, name, number): offset
+                            for name, offset in (("a", 3), ("b", 5))
+                            for number in (0, 1)
+                        }
+
+    asyncio.run(scenario())
+
+
+def test_a_replica_that_knows_no_offset_does_not_make_a_group_begin_at_the_end() -> None:
+    live, replica = ScriptedBroker(), ScriptedBroker(committed=None)
+
+    async def scenario() -> None:
+        async with scripted(live.handlers()) as there, scripted(replica.handlers()) as second:
+            brokers = {"a": {1: second}, "b": {0: there}}
+            async with scripted(routes_of(brokers)) as namesrv:
+                consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing)
+                live.consumers = replica.consumers = [consumer]
+                async with consumer:
+                    await until(lambda: len(live.pulled) == 2)
+                    assert not await consumer.reader.rebalance()
+                    assert not replica.pulled
+
+    asyncio.run(scenario())
+
+
+def test_the_members_of_a_group_are_asked_of_another_broker_when_the_first_is_dead() -> None:
+    live = ScriptedBroker()
+
+    async def scenario() -> None:
+        async with scripted(live.handlers()) as there, gate(there) as dead:
+            dead.blocked = True
+            brokers = {"a": {0: dead.address}, "b": {0: there}}
+            async with scripted(routes_of(brokers)) as namesrv:
+                consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing, timeout=0.5)
+                live.consumers.append(consumer)
+                async with consumer:
+                    await until(lambda: len(live.pulled) == 2)
+                    began = time.monotonic()
+                    await consumer.reader._members(await consumer.session.route(TOPIC))
+                    assert time.monotonic() - began < 0.4  # it asks the one that has answered
+
+    asyncio.run(scenario())
+
+
+def test_a_dead_broker_costs_the_living_ones_no_heartbeats(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.02)
+    live = ScriptedBroker()
+
+    async def scenario() -> None:
+        async with scripted(live.handlers()) as there:
+            places = {"a": {0: nowhere(), 1: there}, "b": {0: there}}
+            async with scripted(routes_of(places, queues=16)) as namesrv:
+                consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing)
+                live.consumers.append(consumer)
+                async with consumer:
+                    await until(lambda: len(consumer.assigned) == 32)
+                    before = live.asked[RequestCode.HEART_BEAT]
+                    await asyncio.sleep(0.5)  # nothing is to happen, which no event tells
+                    assert live.asked[RequestCode.HEART_BEAT] - before <= 1
+
+    asyncio.run(scenario())
+
+
+def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "HAND_OVER_SECONDS", 0.3)
+    inside: set[int] = set()
+
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def listen(message: StoredMessage) -> None:
+            inside.add(message.queue_id)
+            await release.wait()
+
+        async with cluster(queues=4) as there:
+            for number in range(4):
+                queue = MessageQueue(TOPIC, "broker-a", number)
+                await there.producer.send(Message(TOPIC, b"x"), queue)
+            async with there.consumer(listener=listen, ordered=True) as consumer:
+                await until(lambda: len(inside) == 4)
+                began = time.monotonic()
+                await consumer.reader.assign([])
+                assert time.monotonic() - began < 0.8
+                release.set()
+
+    asyncio.run(scenario())
+
+
+def test_a_reset_whose_taking_fails_is_taken_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there, gate(there.pair.broker.address) as way:
+            name = there.pair.broker.settings.broker.broker_name
+            async with scripted(routes_of({name: {0: way.address}}, 1)) as namesrv:
+                queue = MessageQueue(TOPIC, name, 0)
+                await there.send(*numbers(4))
+                lite = LitePullConsumer(namesrv, GROUP, consume_from=FIRST, timeout=0.3)
+                async with lite:
+                    await lite.assign([queue])
+                    assert await lite.poll(5)
+                    way.blocked = True
+                    await lite.reader.reset({queue: 2})
+                    assert lite.assigned == []
+                    way.blocked = False
+                    await until(lambda: lite.assigned == [queue])
+
+    asyncio.run(scenario())
+
+
+def test_a_strategy_that_raises_stops_neither_consumer_nor_its_later_rebalances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.02)
+    calls: list[int] = []
+
+    def strategy(client_id: str, queues: object, members: object) -> list[MessageQueue]:
+        calls.append(1)
+        if len(calls) < 3:
+            raise KeyError("a bug of the user's")
+        return list(queues)  # type: ignore[call-overload, no-any-return]
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            async with there.consumer(listener=nothing, strategy=strategy) as consumer:
+                await until(lambda: len(consumer.assigned) == 2)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_topic_that_is_made_anew_is_read_though_messages_of_the_old_one_are_in_hand(
+    ordered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.pulling.LONG_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(reader, "HAND_OVER_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.05)
+    got: list[bytes] = []
+
+    async def scenario() -> None:
+        release = asyncio.Event()
+
+        async def listen(message: StoredMessage) -> None:
+            if message.body == b"held":
+                await release.wait()
+            got.append(message.body)
+
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3), b"held")
+            queue = MessageQueue(TOPIC, "broker-a", 0)
+            broker = there.pair.broker.address
+            async with there.consumer(listener=listen, ordered=ordered) as consumer:
+                await until(lambda: len(got) == 3)
+                former = consumer.reader.held[queue]
+                await there.admin.delete_topic_in_broker(broker, TOPIC)
+                config = TopicConfig(topic_name=TOPIC, read_queue_nums=1, write_queue_nums=1)
+                await there.admin.create_topic(broker, config)
+                await until(lambda: former.dropped)
+                release.set()
+                await until(lambda: queue in consumer.reader.held)
+                await there.send(b"new")
+                await until(lambda: got[-1] == b"new")
+                await until(lambda: consumer.reader.held[queue].commit_offset == 1)
+
+    asyncio.run(scenario())
