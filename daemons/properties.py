@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _BLANK = " \t\f"
+# Of a request that changes settings: all of them together are a tenth of it.
+MOST_BYTES = 256 * 1024
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -28,6 +30,14 @@ def read_properties(text: str) -> dict[str, str]:
         except ValueError as error:
             raise ValueError(f"line {number + 1}: {error}") from None
     return properties
+
+
+def read_update(body: bytes | memoryview) -> dict[str, str]:
+    """The properties in the body of a request. Raises ValueError, also for one of too many bytes:
+    reading takes seconds for some millions."""
+    if len(body) > MOST_BYTES:
+        raise ValueError(f"settings of {len(body)} bytes, over {MOST_BYTES}")
+    return read_properties(bytes(body).decode())
 
 
 def write_properties(properties: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ on waiting when none fits. A timer ends the wait.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
@@ -25,6 +25,11 @@ MOST_HELD = 20_000
 
 # Bytes of memory that each costs while it waits, beside the texts of its request.
 COST = 2048
+
+# A text of more characters is an expression that nobody else shares; what is read of it, a list of
+# tags with their hashes mostly, takes so many bytes for each.
+_LONG_TEXT = 1000
+_BYTES_OF_LONG = 20
 
 # Longer waits are cut: whoever asks for more learns after an hour that nothing has come.
 LONGEST_HOLD = 3600.0
@@ -71,7 +76,9 @@ class HeldPull:
         self._answer = answer
         self._held = held_pulls(channel)
         self._held[self] = None
-        self._cost = COST + _text_size(request)
+        fields = request["extFields"]
+        assert isinstance(fields, dict)
+        self._cost = COST + size_of_texts(map(str, fields.values()))
         channel.keep(_KEPT, channel.kept.get(_KEPT, 0) + self._cost)
         queue.waiting[self] = None
         loop = asyncio.get_running_loop()
@@ -126,10 +133,9 @@ class HeldPull:
             self._answer(self)
 
 
-def _text_size(request: dict[str, object]) -> int:
-    fields = request["extFields"]
-    assert isinstance(fields, dict)
-    return sum(map(len, map(str, fields.values())))
+def size_of_texts(texts: Iterable[str]) -> int:
+    """About the bytes that the fields of a request take, and what is read of them."""
+    return sum(len(text) * (_BYTES_OF_LONG if len(text) > _LONG_TEXT else 1) for text in texts)
 
 
 def held_pulls(channel: Channel) -> dict[HeldPull, None]:

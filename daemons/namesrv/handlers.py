@@ -10,7 +10,7 @@ from mq.daemons.listener import Channel
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from mq.daemons.namesrv.routes import OutOfOrder, Registration, Routes
-from mq.daemons.properties import read_properties
+from mq.daemons.properties import read_update
 from mq.daemons.registration_body import body_crc32, decompress
 from mq.daemons.registration_order import RegistrationOrder
 from mq.protocol.bodies import (
@@ -314,7 +314,7 @@ class ConfigHandlers:
     def update(self, command: Command, channel: Channel) -> Command:
         """Change settings of the allow list, all or none."""
         try:
-            properties = read_properties(bytes(command.body).decode())
+            properties = read_update(command.body)
             changed = self._settings.update(properties)
         except NotUpdatable as error:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None

@@ -96,6 +96,28 @@ async def _write(peer: Peer, data: bytes) -> None:
         await peer.writer.drain()
 
 
+def test_a_held_pull_counts_with_what_is_read_of_its_expression(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        async with Peer(broker.port) as other:
+            tags = "||".join(map(str, range(9000)))
+            other.writer.write(pulls({**HOLD, "subscription": tags}, 1))
+            await until(lambda: any("held pulls" in c.kept for c in broker.listener.channels))
+            channel = channel_of(broker.listener, other)
+            assert channel.kept["held pulls"] > 20 * len(tags)  # texts, hashes, their tables
+        fields = {**PULL, "subscription": "||".join(map(str, range(20_000)))}
+        refused = await peer.ask(RequestCode.PULL_MESSAGE, fields)
+        assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert "65536 are allowed" in (refused.remark or "")
+        for number in range(2000):
+            tags = f"{number:04}" * 249
+            fields = {**PULL, "subscription": tags, "queueId": "1"}
+            assert (await peer.ask(RequestCode.PULL_MESSAGE, fields)).code != refused.code
+        remembered = broker.pulls.subscriptions._expressions
+        assert 0 < sum(map(len, remembered)) <= MIB
+
+    with_broker(tmp_path, script)
+
+
 def test_held_pulls_of_a_peer_that_does_not_read_are_answered_when_it_does(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         async with Peer(broker.port) as greedy:

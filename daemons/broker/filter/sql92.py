@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 16 * 1024
 # Expressions remembered, those that are none among them: a client that was refused asks again.
 _MOST_REMEMBERED = 1000
+# Of those with more characters only so many: what is read of one takes a hundred bytes for each.
+_LONG = 1000
+_MOST_LONG_REMEMBERED = 32
 
 # What terminals of the grammar are called in errors, where their own name does not do.
 _NAMES = {
@@ -84,13 +87,12 @@ def read_filter(text: str) -> Sql92Filter:
         raise FilterSyntaxError(
             f"the filter has {len(text)} characters, and {MOST_CHARACTERS} are allowed"
         )
-    known = _read(text)
+    known = _read_short(text) if len(text) <= _LONG else _read_long(text)
     if isinstance(known, str):
         raise FilterSyntaxError(known)
     return known
 
 
-@lru_cache(_MOST_REMEMBERED)
 def _read(text: str) -> Sql92Filter | str:
     """The filter, or what is wrong with it."""
     from lark.exceptions import UnexpectedInput
@@ -102,6 +104,10 @@ def _read(text: str) -> Sql92Filter | str:
     except UnexpectedInput as error:
         return _explain(text, error)
     return Sql92Filter(text, root.evaluate, root.names)
+
+
+_read_short = lru_cache(_MOST_REMEMBERED)(_read)
+_read_long = lru_cache(_MOST_LONG_REMEMBERED)(_read)
 
 
 @cache

@@ -24,10 +24,13 @@ _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 # Of an expression of blanks: its consumer keeps every message, but Java's broker finds none for it
 # (ExpressionMessageFilter.isMatchedByConsumeQueue). A tags code has 32 bits: this is none.
 _NO_CODES = frozenset((1 << 62,))
-# Expressions remembered; beyond it all are forgotten and read again.
-_MOST_REMEMBERED = 10_000
+# Characters of the expressions remembered, which take some twenty times as many bytes; beyond it
+# all are forgotten and read again.
+_MOST_REMEMBERED = 1024 * 1024
 # Longer ones are read again each time: peers can make up as many as they like.
 _LONGEST_REMEMBERED = 1000  # characters
+#: Of an expression over tags: some ten thousand of them.
+MOST_CHARACTERS = 64 * 1024
 
 
 def check_supported(config: BrokerConfig, kind: str | None) -> None:
@@ -68,6 +71,7 @@ class Subscriptions:
         self._store = store
         self._warm_bytes = warm_bytes
         self._expressions: dict[str, TagExpression] = {}
+        self._remembered = 0  # characters
         self._all = TagExpression.parse("*")
 
     def expression(
@@ -107,6 +111,11 @@ class Subscriptions:
         expression = self._expressions.get(text)
         if expression is None:
             try:
+                if len(text) > MOST_CHARACTERS:
+                    raise ValueError(
+                        f"the tag expression has {len(text)} characters, and {MOST_CHARACTERS} are "
+                        "allowed"
+                    )
                 expression = TagExpression.parse(text)
             except ValueError as error:
                 code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
@@ -114,8 +123,10 @@ class Subscriptions:
             if not expression.tags:
                 expression.codes = _NO_CODES
             if len(text) <= _LONGEST_REMEMBERED:
-                if len(self._expressions) >= _MOST_REMEMBERED:
+                self._remembered += len(text)
+                if self._remembered > _MOST_REMEMBERED:
                     self._expressions.clear()
+                    self._remembered = len(text)
                 self._expressions[text] = expression
         return expression
 

@@ -14,7 +14,7 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.config import ConfigError, NotUpdatable
 from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
-from mq.daemons.properties import read_properties
+from mq.daemons.properties import read_update
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -47,7 +47,7 @@ def handlers(
     def update(command: Command, channel: Channel) -> Command:
         """Change settings of the allow list, all or none."""
         try:
-            changed = settings.update(read_properties(bytes(command.body).decode()))
+            changed = settings.update(read_update(command.body))
         except NotUpdatable as error:
             raise Refused(ResponseCode.NO_PERMISSION, str(error)) from None
         except (ConfigError, ValueError) as error:

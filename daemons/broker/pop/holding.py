@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from mq.daemons.broker.long_polling import COST, LONGEST_HOLD
+from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.taking import Pops, Want
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -37,7 +37,7 @@ class Held:
         serve: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
-        self.cost = COST + sum(map(len, command.fields.values()))
+        self.cost = COST + size_of_texts(command.fields.values())
         command.fields, command.body = {}, b""  # what is needed of them is in ``want``
         self.command = command
         self.channel = channel

@@ -587,6 +587,7 @@ def test_settings_are_shown_and_changed_by_the_allow_list(tmp_path: Path) -> Non
             (b"storePathRootDir=/", ResponseCode.NO_PERMISSION, "storePathRootDir cannot be"),
             (b"nonsense=1", ResponseCode.SYSTEM_ERROR, "nonsense is not a setting"),
             (b"fileReservedTime=x", ResponseCode.SYSTEM_ERROR, "expected a whole number"),
+            (b"a=b\n" * 70_000, ResponseCode.SYSTEM_ERROR, "280000 bytes, over 262144"),
         ):
             reply = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, None, body)
             assert reply.code == code and remark in (reply.remark or "")

@@ -740,6 +740,7 @@ def test_settings_are_shown_and_changed_by_the_allow_list(tmp_path: Path) -> Non
             (b"nonsense=1", ResponseCode.SYSTEM_ERROR, "nonsense is not a setting"),
             (b"brokerExpiredTimeout=0", ResponseCode.SYSTEM_ERROR, "must be at least 1"),
             (b"orderMessageEnable=\xff", ResponseCode.SYSTEM_ERROR, "utf-8"),
+            (b"a=b\n" * 70_000, ResponseCode.SYSTEM_ERROR, "280000 bytes, over 262144"),
         ):
             reply = await peer.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
             assert reply.code == code

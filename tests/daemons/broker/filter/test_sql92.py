@@ -158,3 +158,11 @@ def test_lark_is_not_imported_before_the_first_filter() -> None:
         "assert 'lark' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_few_long_expressions_are_remembered() -> None:
+    for number in range(40):
+        text = " OR ".join(f"a{number} > {limit}" for limit in range(100))
+        assert len(text) > 1000
+        assert sql92.read_filter(text) is sql92.read_filter(text)
+    assert sql92._read_long.cache_info().currsize == 32
