@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.errors import CommandError, NotFound, UsageError
@@ -26,7 +26,8 @@ PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they 
 class Choice:
     """What to read of a topic. Times are of storing, ms since 1970: from `begin` to before `end`.
 
-    `brokers` and `queue_ids` are empty for all. At most one of `tags` and `sql` is given.
+    `given` is how the two were written. `brokers` and `queue_ids` are empty for all. At most one of
+    `tags` and `sql` is given.
     """
 
     topic: str
@@ -37,6 +38,7 @@ class Choice:
     tags: str | None = None
     sql: str | None = None
     key: str | None = None
+    given: tuple[str | None, str | None] = (None, None)
 
     def __post_init__(self) -> None:
         if self.tags is not None and self.sql is not None:
@@ -74,8 +76,33 @@ class Choice:
         return takes
 
     def document(self) -> dict[str, Any]:
-        """For a state file, to see that the same is asked for again."""
-        return {name: value for name, value in vars(self).items() if value not in (None, ())}
+        """For a state file, to see that the same is asked for again: see `is_same`."""
+        found = {
+            name: value
+            for name, value in vars(self).items()
+            if value not in (None, ()) and name not in ("begin", "end", "given")
+        }
+        if any(self.given):
+            found |= {"given": list(self.given), "times": [self.begin, self.end]}
+        return found
+
+    def at_times_of(self, asked: Mapping[str, Any]) -> "Choice":
+        """The same from and to the times that a state has."""
+        begin, end = asked.get("times") or (self.begin, self.end)
+        return replace(self, begin=begin, end=end)
+
+
+def is_same(asked: dict[str, Any], stored: Any) -> bool:
+    """Whether a state is of what is asked for now; then `asked` gets the times of the state.
+
+    `--begin 24h` is another time whenever it is read, and means the time of the first run.
+    """
+    times = stored.get("times") if isinstance(stored, dict) else None
+    if not isinstance(stored, dict) or stored | {"times": None} != asked | {"times": None}:
+        return False
+    if "times" in asked and times is not None:
+        asked["times"] = times
+    return True
 
 
 def _check_sql(expression: str) -> None:
@@ -98,13 +125,15 @@ def _check_sql(expression: str) -> None:
 class Span:
     """The part of a queue that is still to be read: from `next` to before `end`.
 
-    `maximum` is the queue's own end, when it was asked.
+    `maximum` is the queue's own end, when it was asked; `seen` the offset and the store time of a
+    message that was read, by which a later run knows that it is the same queue.
     """
 
     queue: MessageQueue
     next: int
     end: int
     maximum: int
+    seen: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -198,6 +227,34 @@ class Reader:
             high = min(high, await self._consumer.offset_at(queue, end) + 1)
         return Span(queue, low, max(low, high), maximum)
 
+    async def go_on(self, span: Span, begin: int, seen: tuple[int, int] | None) -> str | None:
+        """Have a span begin where a cut run has come to, with what it had `seen`.
+
+        Returns why it cannot go on there. What has been removed from there on since then is a gap,
+        which the first pull tells of.
+        """
+        if begin > span.maximum:
+            return (
+                f"{span.name}: it was read up to offset {begin}, but ends at {span.maximum}: was "
+                "the topic made anew? (to read it from its begin remove the state)"
+            )
+        if seen is not None and not await self._is_there(span.queue, *seen):
+            return (
+                f"{span.name}: the message at offset {seen[0]} is another one than before: was the "
+                "topic made anew? (to read it from its begin remove the state)"
+            )
+        span.next, span.seen = begin, seen
+        return None
+
+    async def _is_there(self, queue: MessageQueue, offset: int, stored: int) -> bool:
+        """Whether the message at an offset was stored then, or is gone meanwhile."""
+        result = await self._consumer.pull(queue, offset, max_count=1)
+        return all(
+            message.store_timestamp == stored
+            for message in result.messages
+            if message.queue_offset == offset
+        )
+
     async def batches(self, span: Span) -> "AsyncIterator[tuple[list[StoredMessage], int]]":
         """The messages of a span, pull by pull; the next pull is on its way meanwhile.
 
@@ -220,6 +277,8 @@ class Reader:
                 if not over:
                     pending = asyncio.ensure_future(self._pull_on(span, after))
                 messages = result.messages
+                if messages:
+                    span.seen = (messages[-1].queue_offset, messages[-1].store_timestamp)
                 if after > end:
                     messages = [item for item in messages if item.queue_offset < end]
                 if test is not None:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from mq.cli import local_files
 from mq.cli.errors import CommandError
-from mq.cli.message_choice import Rate, Reader, Span, unreadable
+from mq.cli.message_choice import Rate, Reader, Span, is_same, unreadable
 from mq.client.errors import MQError
 from mq.protocol.message import StoredMessage
 
@@ -27,7 +27,9 @@ CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
 MOST_JOBS = 3  # chunks that may wait for the disk
 SYNC_BYTES = 64 * 1024 * 1024  # written at most between two fsyncs
 
-Positions = dict[str, list[int]]  # next offset and end, by queue; none of one yet to be asked
+# By queue the next offset and the end, and the offset and store time of a message that was read;
+# the latter two, or all four, are missing of a queue of which nothing was read, or asked, yet.
+Positions = dict[str, list[int]]
 
 
 class Sink(Protocol):
@@ -85,7 +87,7 @@ class FileSink:
         self._thread = ThreadPoolExecutor(1, "mq-export")
         self._jobs: deque[Future[None]] = deque()
         self._failed: CommandError | None = None
-        self.positions: Positions = {}  # next offset and end by queue, of a cut export
+        self.positions: Positions = {}  # of a cut export
         self.incomplete = False  # some queue could not be read: keep the state
 
     def __enter__(self) -> "FileSink":
@@ -113,13 +115,14 @@ class FileSink:
         try:
             state = orjson.loads(self._state.read_bytes())
             asked = state["asked"]
-            if asked != self._asked:
+            if not is_same(self._asked, asked):
                 raise unreadable(f"{self._state} is of another export: {asked}")
             good, self._count = int(state["bytes"]), int(state["messages"])
             self.positions = {
-                str(name): [int(ends[0]), int(ends[1])] if ends else []
-                for name, ends in state["queues"].items()
+                str(name): [int(item) for item in ends] for name, ends in state["queues"].items()
             }
+            if not {len(ends) for ends in self.positions.values()} <= {0, 2, 4}:
+                raise ValueError("positions of 0, 2 or 4 numbers")
         except FileNotFoundError:
             return 0
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -159,7 +162,10 @@ class FileSink:
         self._buffered = 0
         if saving:
             self._due = time.monotonic() + SAVE_SECONDS
-        positions = {**self.positions, **{s.name: [s.next, s.end] for s in self._spans}}
+        positions = {
+            **self.positions,
+            **{s.name: [s.next, s.end, *(s.seen or ())] for s in self._spans},
+        }
         good = (self._count, positions)
         self._jobs.append(self._thread.submit(self._work, chunk, good, saving))
 

@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 
 from mq.cli import local_files
-from mq.cli.message_choice import unreadable
+from mq.cli.message_choice import is_same, unreadable
 
 
-def load(path: Path, asked: Mapping[str, Any], what: str) -> dict[str, dict[str, Any]]:
+def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, Any]]:
     """What was saved of each queue; empty where there is no file.
 
     `what` names the work in messages ("an import"). Raises CommandError for a file that is not the
@@ -24,7 +24,7 @@ def load(path: Path, asked: Mapping[str, Any], what: str) -> dict[str, dict[str,
     try:
         state = orjson.loads(path.read_bytes())
         queues = {str(name): dict(values) for name, values in state["queues"].items()}
-        same = state["asked"] == asked
+        same = is_same(asked, state["asked"])
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

@@ -234,6 +234,8 @@ class _Copier:
         from mq.cli.message_choice import Reader
 
         self._call = call
+        self._source = source
+        self._choice = choice
         self._reader = Reader(source, choice)
         self._targets = targets
         self._topic = topic
@@ -248,7 +250,7 @@ class _Copier:
 
         found, failures = await self._reader.spans(self._done)
         for span in found:
-            failure = self._go_on(span)
+            failure = await self._go_on(span)
             if failure is None:
                 self._spans.append(span)
             else:
@@ -258,22 +260,20 @@ class _Copier:
             ended = await asyncio.gather(*(self._one(span, step) for span in self._spans))
         return failures + [failure for failure in ended if failure is not None]
 
-    def _go_on(self, span: "Span") -> str | None:
+    async def _go_on(self, span: "Span") -> str | None:
         """Begin where the cut copy has come to; says why that cannot be. Raises CommandError."""
         from mq.cli.message_sending import check_same
+        from mq.client.errors import MQError
 
         done = self._done.get(span.name, {})
         check_same(self._target(span), done.get("to"), span.name)
         begin = done.get("next")
         if begin is None:
             return None
-        if begin > span.maximum:
-            return (
-                f"{span.name}: copied up to offset {begin}, but it ends at {span.maximum}: was the "
-                "topic made anew? (To copy it from its begin remove the state)"
-            )
-        span.next = begin  # what has been removed from there on is a gap, which the pull tells of
-        return None
+        try:
+            return await self._reader.go_on(span, begin, done.get("seen"))
+        except MQError as error:
+            return f"{span.name}: {error}"
 
     def _target(self, span: "Span") -> "Target":
         return self._targets.of(span.queue.broker_name, span.queue.queue_id)
@@ -312,13 +312,15 @@ class _Copier:
     async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
         """`run` that keeps in a file how far it is, and goes on from there."""
         from mq.cli import local_files, resumable
+        from mq.cli.message_choice import Reader
         from mq.cli.message_import import SAVE_SECONDS
 
         def save() -> None:
             queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}
             queues |= self._done
             for span in self._spans:
-                queues[span.name] = {"next": span.next, "to": self._target(span).name}
+                to = self._target(span).name
+                queues[span.name] = {"next": span.next, "to": to, "seen": span.seen}
             resumable.save(path, asked, queues)
 
         async def save_again() -> None:
@@ -328,6 +330,7 @@ class _Copier:
 
         with local_files.locked(path):
             self._done = _positions(path, resumable.load(path, asked, "a copy"))
+            self._reader = Reader(self._source, self._choice.at_times_of(asked))
             save()  # now, while nothing would be lost if it cannot be
             saving = asyncio.ensure_future(save_again())
             try:
@@ -351,7 +354,12 @@ def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[
     from mq.cli.message_choice import unreadable
 
     for name, values in queues.items():
-        if type(values.get("next", 0)) is not int or type(values.get("to", "")) is not str:
+        seen = values.get("seen") or (0, 0)
+        if (
+            type(values.get("next", 0)) is not int
+            or type(values.get("to", "")) is not str
+            or [type(item) for item in seen] != [int, int]
+        ):
             raise unreadable(f"{path} is not the state of a copy: {name} has {values}")
     return queues
 

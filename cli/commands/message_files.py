@@ -15,7 +15,7 @@ from mq.cli.result import Result, Row, number, text
 from mq.cli.runner import in_bulk
 
 if TYPE_CHECKING:
-    from mq.cli.message_choice import Choice, Rate, Span
+    from mq.cli.message_choice import Choice, Rate, Reader, Span
     from mq.cli.message_export import Sink
 
 Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
@@ -87,6 +87,7 @@ def choice_of(
         tags,
         sql,
         key,
+        (begin, end),
     )
 
 
@@ -155,7 +156,7 @@ async def export(
         return Result()
     asked = {**choice.document(), "body": body.value, "nameServers": call.name_servers}
     with local_files.locked(path), FileSink(path, asked, resume=resume) as sink:
-        return await _export(call, choice, sink, body, limit, limiter)
+        return await _export(call, choice.at_times_of(asked), sink, body, limit, limiter)
 
 
 async def _export(
@@ -178,7 +179,7 @@ async def _export(
             known = [name for name, ends in sink.positions.items() if not ends or ends[0] < ends[1]]
         spans, failures = await reader.spans(known)
         if isinstance(sink, FileSink):
-            _go_on(spans, sink.positions)
+            spans = await _go_on(reader, spans, sink.positions, failures)
             sink.begin(spans, reader.unread)
             if limit is not None:
                 limit = max(0, limit - sink.written)
@@ -196,12 +197,30 @@ async def _export(
     return result
 
 
-def _go_on(spans: list["Span"], positions: dict[str, list[int]]) -> None:
-    """Begin and end where the cut export would have."""
+async def _go_on(
+    reader: "Reader", spans: list["Span"], positions: dict[str, list[int]], failures: list[str]
+) -> list["Span"]:
+    """Begin and end where the cut export would have; the spans that can go on."""
+    from mq.client.errors import MQError
+
+    able = []
     for span in spans:
-        found = positions.get(span.name)
-        if found:
-            span.next, span.end = found[0], found[1]
+        ends = positions.get(span.name)
+        if ends:
+            begin, end, *seen = ends
+            failure = None
+            if begin < end:  # what was read to its end is had, whatever the queue is now
+                try:
+                    failure = await reader.go_on(span, begin, (seen[0], seen[1]) if seen else None)
+                except MQError as error:
+                    failure = f"{span.name}: {error}"
+            if failure is not None:
+                failures.append(failure)
+                continue
+            span.next, span.end = begin, end
+            span.seen = (seen[0], seen[1]) if seen else None
+        able.append(span)
+    return able
 
 
 def _exported(spans: list["Span"], counts: dict[str, int], failures: list[str]) -> Result:

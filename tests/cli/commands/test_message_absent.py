@@ -251,10 +251,41 @@ def test_a_copy_from_a_topic_made_anew_says_so_and_copies_nothing(
     put(standalone, numbered("AnewFrom", 100, 104), 0)
     again = cluster(*command)
     assert again.status == 1
-    assert "broker-a:0: copied up to offset 9, but it ends at 4" in again.err
+    assert "broker-a:0: it was read up to offset 9, but ends at 4" in again.err
     assert "made anew" in again.err
     assert len(bodies(cluster, "AnewTo")) == 9
     assert state.exists()
+
+
+@pytest.mark.parametrize("act", ["export", "copy"])
+def test_a_topic_made_anew_is_known_by_its_messages_when_it_has_as_many_again(
+    cluster: Mq, standalone: Standalone, tmp_path: Path, act: str
+) -> None:
+    topic = f"Regrown{act}"
+    make_topic(standalone, topic, 1)
+    make_topic(standalone, f"{topic}To", 1)
+    put(standalone, numbered(topic, 0, 9), 0)
+    file = tmp_path / "messages.jsonl"
+    if act == "export":
+        command = ["message", "export", str(file), "-t", topic, "--limit", "4"]
+    else:
+        command = ["message", "copy", "-t", topic, "--to-topic", f"{topic}To"]
+        command += ["--resume", str(tmp_path / "copy.json")]
+    with dead_broker(standalone.name_server_address, topic):
+        assert cluster(*command).status == 1  # so that there is a state
+    assert cluster("deleteTopic", "-c", "DefaultCluster", "-t", topic).status == 0
+    make_topic(standalone, topic, 1)
+    put(standalone, numbered(topic, 100, 120), 0)
+    if act == "export":
+        command = [*command[:-2], "--resume"]
+    again = cluster(*command)
+    assert again.status == 1
+    assert "broker-a:0: the message at offset" in again.err
+    assert "made anew" in again.err
+    if act == "export":
+        assert file_bodies(file) == [0, 1, 2, 3]
+    else:
+        assert len(bodies(cluster, f"{topic}To")) == 9
 
 
 @pytest.mark.parametrize("act", ["export", "copy"])
@@ -290,3 +321,30 @@ def test_what_retention_has_removed_since_the_cut_is_reported(
     finished = cluster(*command)
     assert finished.status == 1
     assert "broker-a:0: 4 messages from offset 2 on are not there any more" in finished.err
+
+
+@pytest.mark.parametrize("act", ["export", "copy"])
+def test_a_time_that_counts_from_now_is_that_of_the_first_run(
+    cluster: Mq, standalone: Standalone, tmp_path: Path, act: str
+) -> None:
+    topic = f"Since{act}"
+    make_topic(standalone, topic, 1)
+    make_topic(standalone, f"{topic}To", 1)
+    put(standalone, numbered(topic, 0, 3), 0)
+    file = tmp_path / "messages.jsonl"
+    if act == "export":
+        command = ["message", "export", str(file), "-t", topic, "--resume", "--begin", "1m"]
+    else:
+        command = ["message", "copy", "-t", topic, "--to-topic", f"{topic}To", "--begin", "1m"]
+        command += ["--resume", str(tmp_path / "copy.json")]
+    with dead_broker(standalone.name_server_address, topic, name="broker-b"):
+        assert cluster(*command).status == 1
+    with another_broker(standalone, "broker-b", tmp_path / "store-b") as broker:
+        make_topic(standalone, topic, 2, at=broker)
+        put(standalone, numbered(topic, 3, 5), 0, broker="broker-b")
+        done = cluster(*command)
+        assert done.status == 0, done.err
+    found = (
+        file_bodies(file) if act == "export" else sorted(map(int, bodies(cluster, f"{topic}To")))
+    )
+    assert found == [0, 1, 2, 3, 4]
