@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 FILE ?=
 ARGS ?=
+SPARKS ?= 4.0 4.1
 
-.PHONY: install run test test-long check fuzz bench bench-spark build types docs manual clean
+.PHONY: install run test test-long test-spark check fuzz bench bench-spark build types docs manual clean
 
 install: $(VENV)/.installed ## a virtual environment with mq and the tools of its developers
 
@@ -22,6 +23,16 @@ test: install ## the whole suite, in parallel
 
 test-long: install ## tests that take minutes of a quiet machine: a thousand hostile clients
 	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s tests/system/test_hostile_load.py
+
+test-spark: install ## tables, writes and jobs on earlier releases of Spark: make test-spark [SPARKS=4.1]
+	for release in $(SPARKS); do \
+	  test -x $(VENV)/spark-$$release/bin/mq && continue; \
+	  $(PYTHON) -m venv $(VENV)/spark-$$release && \
+	  $(VENV)/spark-$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	    "pyspark==$$release.*" pyarrow numpy pandas pytest pytest-timeout pytest-xdist || exit 1; \
+	done
+	MQ_SPARK_PYTHONS=$$(echo $(foreach release,$(SPARKS),$(CURDIR)/$(VENV)/spark-$(release)/bin/python) | tr ' ' ':') \
+	  $(BIN)/python -m pytest --quiet tests/pipeline/test_earlier_releases.py
 
 check: install types ## lint, format and types
 	$(BIN)/ruff check

@@ -10,7 +10,7 @@ try:
 except ImportError as error:
     warnings.warn(
         f'format("rocketmq-store") is not there: {error}; '
-        "install mq[spark], with Spark 4.2 or later",
+        "install mq[spark], with Spark 4.0 or later",
         ImportWarning,
         stacklevel=1,
     )

@@ -22,11 +22,18 @@ def register(spark: "SparkSession") -> None:
 
     Raises ImportError without mq[spark].
     """
+    from pyspark.errors import AnalysisException
+
     from mq.pipeline.source import RocketMQDataSource
     from mq.pipeline.store_source import RocketMQStoreDataSource
 
-    spark.dataSource.register(RocketMQDataSource)
-    spark.dataSource.register(RocketMQStoreDataSource)
+    for source in (RocketMQDataSource, RocketMQStoreDataSource):
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            # Spark 4.0 refuses one that it has found by itself, through pyspark_rocketmq.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
 
 
 def damage(*paths: str) -> "list[Damage]":

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mq.pipeline.cluster import Cluster
@@ -15,6 +16,9 @@ from mq.pipeline.planning import ending_offsets, ranges, split, starting_offsets
 from mq.pipeline.pushdown import Wanted
 from mq.pipeline.reading import Partition, read
 from mq.protocol.tags import ALL_TAGS
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # since Spark 4.1
 
 
 class _PushFilters:
@@ -29,7 +33,7 @@ class _PushFilters:
         self._reader = reader
         self.__func__ = DataSourceReader.pushFilters
 
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+    def __call__(self, filters: "list[Filter]") -> "Iterable[Filter]":
         return self._reader.push(filters)
 
 
@@ -42,9 +46,10 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._wanted = Wanted()
-        self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
+        if hasattr(DataSourceReader, "pushFilters"):  # since Spark 4.1
+            self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
-    def push(self, filters: list[Filter]) -> Iterable[Filter]:
+    def push(self, filters: "list[Filter]") -> "Iterable[Filter]":
         """Have filters narrow what is pulled. Returns all of them: Spark applies them, too."""
         for each in filters:
             self._wanted.add(each)

@@ -1,6 +1,7 @@
 """From replies to Arrow record batches of the columns that a query wants."""
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,9 @@ class Decoder:
         Raises SchemaError for what messages do not have.
         """
         self._makers = makers_of(schema)
-        self._schema = to_arrow_schema(schema, timezone="UTC")
+        # Spark 4.0 and 4.1 have no such argument: times are UTC there unless told otherwise.
+        zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+        self._schema = to_arrow_schema(schema, **zone)  # type: ignore[arg-type]
         self._wants_body = any(name.lower() == "body" for name in schema.names)
         self._tags = pa.array(tags, pa.string())
 

@@ -2,6 +2,7 @@
 
 PipelineError
 ├── OptionError        an option is missing, unknown or malformed; names it and shows a right one
+├── OldSpark           what a query wants is in later releases of Spark only
 ├── SchemaError        a column that is not there, or of a type that it cannot have
 ├── BrokerDown         a broker does not answer while a query is planned
 ├── BrokerAway         a broker stays away whose messages a stream has to read
@@ -31,6 +32,15 @@ class OptionError(PipelineError):
         self.name = name
         self.reason = reason
         self.example = example
+
+
+class OldSpark(PipelineError):
+    """This release of Spark has not what a query wants."""
+
+    def __init__(self, what: str, why: str) -> None:
+        from pyspark import __version__
+
+        super().__init__(f"{what} needs Spark 4.2 or later, and this is {__version__}: {why}")
 
 
 class SchemaError(PipelineError):

@@ -9,24 +9,16 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
-
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
+from typing import TYPE_CHECKING, Any
 
 from mq.pipeline.cluster import Bounds, Cluster
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.parsing import Position
 from mq.pipeline.puller import QueueRange
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # since Spark 4.1, and imported by who gets any
 
 # Milliseconds: a broker's clock that is set back makes later messages look older than earlier ones.
 _CLOCK_SLIP = 60_000
@@ -43,8 +35,18 @@ class Wanted:
     least: dict[str, int] = field(default_factory=dict)
     most: dict[str, int] = field(default_factory=dict)
 
-    def add(self, each: Filter) -> None:
+    def add(self, each: "Filter") -> None:
         """Take note of a filter, if it is one of those that help."""
+        from pyspark.sql.datasource import (
+            EqualNullSafe,
+            EqualTo,
+            GreaterThan,
+            GreaterThanOrEqual,
+            In,
+            LessThan,
+            LessThanOrEqual,
+        )
+
         if isinstance(each, EqualTo | EqualNullSafe):
             self._among(each.attribute, [each.value])
         elif isinstance(each, In):

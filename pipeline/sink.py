@@ -11,11 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
@@ -30,6 +26,7 @@ from mq.pipeline.prepared import Halves, Prepared
 from mq.pipeline.sending import Sender
 from mq.pipeline.sink_columns import SinkColumns
 from mq.pipeline.sink_queues import QueueChoice, target_of
+from mq.pipeline.stream_writes import ArrowStreamWriter
 from mq.pipeline.write_options import WriteOptions
 from mq.protocol.bodies import HeartbeatData, ProducerData
 from mq.protocol.codes import RequestCode
@@ -101,7 +98,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 transactions.roll_back(self._prepared(messages))
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, ArrowStreamWriter):
     """Writes the micro-batches of a stream."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

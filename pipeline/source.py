@@ -1,7 +1,7 @@
 """The data source `rocketmq`: what Spark makes of `format("rocketmq")` and its options.
 
 Spark imports this in a new process for each query that it plans. What only writes need takes a
-tenth of a second, and is imported by them.
+tenth of a second, and is imported by them; what Spark 4.0 and 4.1 have not by who uses it.
 """
 
 from pyspark.sql.datasource import (
@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from mq.pipeline.batch import BatchReader
 from mq.pipeline.columns import default_schema
+from mq.pipeline.errors import OldSpark
 from mq.pipeline.options import ReadOptions, parse_options
-from mq.pipeline.stream import StreamReader
 
 
 class RocketMQDataSource(DataSource):
@@ -33,6 +33,14 @@ class RocketMQDataSource(DataSource):
         return BatchReader(self._options(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            from mq.pipeline.stream import StreamReader
+        except ImportError:
+            raise OldSpark(
+                "readStream",
+                "earlier ones do not tell a source where a micro-batch begins, and messages of a "
+                "broker that was away would be read twice. Tables, writes and jobs work",
+            ) from None
         return StreamReader(self._options(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -46,7 +46,7 @@ def find_spark(given: str | None, variables: Mapping[str, str]) -> Spark:
     raise CommandError(
         "no Spark found: neither --spark-home nor SPARK_HOME, nor pyspark, nor spark-submit on the "
         "PATH",
-        hint="pip install 'mq[spark]', or export SPARK_HOME=DIRECTORY of Spark 4.2 or later",
+        hint="pip install 'mq[spark]', or export SPARK_HOME=DIRECTORY of Spark 4.0 or later",
         status=Status.UNAVAILABLE,
     )
 

@@ -72,7 +72,7 @@ _CAUSES = (
     (
         re.compile(r"No module named '(pyspark|mq)"),
         "the Python of the driver does not find Spark's or mq's modules",
-        "is SPARK_HOME a whole installation of Spark 4.2 or later?",
+        "is SPARK_HOME a whole installation of Spark 4.0 or later?",
     ),
     (
         re.compile(r"HADOOP_CONF_DIR or YARN_CONF_DIR must be set"),

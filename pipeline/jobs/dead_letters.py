@@ -97,12 +97,13 @@ def letters(messages: "DataFrame", limits: Mapping[str, int]) -> "DataFrame":
     from pyspark.sql import functions as f
 
     properties = f.col("properties")
-    group = f.substring("topic", len(DEAD_LETTER_PREFIX) + 1, 1000)
+    # In a step of its own: Spark 4.0 would take `topic` for the new column of that name.
+    messages = messages.withColumn("group", f.substring("topic", len(DEAD_LETTER_PREFIX) + 1, 1000))
     own = f.try_to_number(properties[PropertyKey.MAX_RECONSUME_TIMES], f.lit("999999999"))
     known = [f.lit(part) for each in limits.items() for part in each]
-    limit = f.create_map(*known)[group] if known else f.lit(None)
+    limit = f.create_map(*known)[f.col("group")] if known else f.lit(None)
     return messages.select(
-        group.alias("group"),
+        "group",
         f.coalesce(
             properties[PropertyKey.RETRY_TOPIC],
             properties[PropertyKey.DLQ_ORIGIN_TOPIC],

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,29 +28,24 @@ class Pace:
         return max(0.0, self._due - now)
 
 
-def paced(frame: "DataFrame", column: str, rate: float) -> "DataFrame":
+def paced(frame: "DataFrame", rate: float) -> "DataFrame":
     """The frame, of which no task gives more than `rate` rows in a second, in the same order.
 
-    `column` is any of its columns; the values pass through Python. Read the frame inside
-    `small_batches`: rows come in batches, and wait in them.
+    Read it inside `small_batches`: rows come in batches, and wait in them.
     """
-    from pyspark.sql.pandas.functions import arrow_udf
 
-    def pass_on(batches: Any) -> Any:
+    def pass_on(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
         from mq.pipeline.jobs.pacing import Pace, pass_slowly
 
         return pass_slowly(batches, Pace(rate))
 
-    pass_on.__annotations__ = _annotations()
-    kind = frame.schema[column].dataType
-    slow = arrow_udf(pass_on, kind).asNondeterministic()  # type: ignore[call-overload]
-    return frame.withColumn(column, slow(column))
+    return frame.mapInArrow(pass_on, frame.schema)
 
 
-def pass_slowly(batches: "Iterator[pa.Array]", pace: Pace) -> "Iterator[pa.Array]":
+def pass_slowly(batches: "Iterator[pa.RecordBatch]", pace: Pace) -> "Iterator[pa.RecordBatch]":
     """What a task does."""
     for batch in batches:
-        time.sleep(pace.wait_for(len(batch)))
+        time.sleep(pace.wait_for(batch.num_rows))
         yield batch
 
 
@@ -66,10 +61,3 @@ def small_batches(spark: "SparkSession", rate: float | None) -> Iterator[None]:
         yield
     finally:
         spark.conf.set(_BATCH_SETTING, before)
-
-
-def _annotations() -> dict[str, Any]:
-    """By its types Spark knows a function that gets all batches of a task."""
-    import pyarrow as pa
-
-    return {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}

@@ -238,17 +238,16 @@ def prepared(frame: "DataFrame", to: Mapping[Queue, "MessageQueue"]) -> "DataFra
     )
     mapping = f.broadcast(frame.sparkSession.createDataFrame(rows, schema))
     kept = [name for name in _SENT if name in frame.columns]
-    return (
-        frame.where(f.length("body") > 0)
-        .join(mapping, list(_QUEUE))
-        .repartitionById(len(order), "task")
-        .sortWithinPartitions(*_QUEUE, "queueOffset")
-        .select(
-            *kept,
-            f.col("toTopic").alias("topic"),
-            f.col("toBroker").alias("brokerName"),
-            f.col("toQueue").alias("queueId"),
-        )
+    joined = frame.where(f.length("body") > 0).join(mapping, list(_QUEUE))
+    if hasattr(joined, "repartitionById"):  # since Spark 4.1: no task has two queues
+        parted = joined.repartitionById(len(order), "task")
+    else:
+        parted = joined.repartition(len(order), "task")
+    return parted.sortWithinPartitions(*_QUEUE, "queueOffset").select(
+        *kept,
+        f.col("toTopic").alias("topic"),
+        f.col("toBroker").alias("brokerName"),
+        f.col("toQueue").alias("queueId"),
     )
 
 
@@ -276,7 +275,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
         return Outcome([QUEUES.of(rows)], failures, ["nothing was sent: --count-only"])
     messages = prepared(frame, to)
     if options.rate is not None:
-        messages = paced(messages, "queueId", options.rate)
+        messages = paced(messages, options.rate)
     once = str(options.exactly_once).lower()
     with small_batches(spark, options.rate):
         writer = messages.write.format("rocketmq").options(**cluster.options(exactlyOnce=once))

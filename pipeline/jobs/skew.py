@@ -10,6 +10,7 @@ keys counts for each one of them.
 
 Up to --exact messages the values are counted exactly. Above that they are counted by a sketch, in
 little memory: then bytes are not known, and counts may be off by 0.003 % of all values of a kind.
+Spark 4.0 has no such sketch: there they are always counted exactly.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -170,11 +171,15 @@ def _named(kind: str) -> "Callable[[Column], Column]":
 
 
 def top_values(values: "DataFrame", top: int, *, exact: bool) -> "DataFrame":
-    """Of `valued` the values with most messages of each topic and kind: the columns of `VALUES`."""
+    """Of `valued` the values with most messages of each topic and kind: the columns of `VALUES`.
+
+    Where Spark has no sketch for it, before 4.1, they are counted exactly.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     key = ["topic", "of"]
+    exact = exact or not values.sparkSession.catalog.functionExists("approx_top_k")
     if exact:
         counted = values.groupBy(*key, "value").agg(
             f.count("*").alias("messages"), f.sum("size").alias("bytes")

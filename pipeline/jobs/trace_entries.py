@@ -1,11 +1,11 @@
 """The entries of message traces as rows. Needs Spark and pyarrow when it is imported."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.functions import arrow_udf
 
 from mq.client.trace.records import EndTransaction, MalformedTrace, Pub, Record, SubAfter, decode
 
@@ -37,8 +37,13 @@ _ARROW = pa.list_(
 def entries(traces: DataFrame) -> DataFrame:
     """A row for each entry in the column `body` of trace messages, with the columns of `SCHEMA`."""
     structure = ", ".join(part.replace(" ", ": ", 1) for part in SCHEMA.split(", "))
-    decoded = arrow_udf(decode_bodies, f"array<struct<{structure}>>")  # type: ignore[call-overload]
-    return traces.select(f.explode(decoded("body")).alias("entry")).select("entry.*")
+    decoded = traces.select("body").mapInArrow(_decoded, f"entries array<struct<{structure}>>")
+    return decoded.select(f.explode("entries").alias("entry")).select("entry.*")
+
+
+def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([decode_bodies(batch.column(0))], ["entries"])
 
 
 def decode_bodies(bodies: pa.Array) -> pa.Array:

@@ -38,6 +38,22 @@ def require_spark() -> None:
     pytest.skip(reason)
 
 
+def require_streams() -> None:
+    """Skip the test with a Spark whose sources cannot be read as streams: one before 4.2."""
+    require_spark()
+    try:
+        import_module("pyspark.sql.streaming.datasource")
+    except ImportError:
+        pytest.skip("readStream needs Spark 4.2", allow_module_level=True)
+
+
+def require_filters() -> None:
+    """Skip the test with a Spark that hands no filters to sources: one before 4.1."""
+    require_spark()
+    if not hasattr(import_module("pyspark.sql.datasource"), "Filter"):
+        pytest.skip("filters need Spark 4.1", allow_module_level=True)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """local[2], with the data source registered."""

@@ -10,11 +10,11 @@ from mq.client.blocking import BlockingSession, run
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.testing import RunningBroker
 from tests.interop.peers import free_port
-from tests.pipeline.conftest import require_spark
+from tests.pipeline.conftest import require_streams
 from tests.pipeline.filling import fill
 from tests.system.daemon import BrokerProcess
 
-require_spark()
+require_streams()
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 from pyspark.sql.types import BinaryType, StructType  # noqa: E402

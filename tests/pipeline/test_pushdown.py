@@ -8,11 +8,11 @@ import pytest
 
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
-from tests.pipeline.conftest import PATIENCE, require_spark
+from tests.pipeline.conftest import PATIENCE, require_filters
 from tests.pipeline.filling import fill
 from tests.pipeline.test_source import load
 
-require_spark()
+require_filters()
 
 from pyspark.sql.datasource import (  # noqa: E402
     EqualTo,

@@ -1,12 +1,13 @@
 """Writes of tables and streams, in a real Spark, to a real broker."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mq.testing import RunningBroker
-from tests.pipeline.conftest import PATIENCE
+from tests.pipeline.conftest import PATIENCE, require_streams
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +44,7 @@ def test_a_stream_is_copied_to_another_topic(
     checkpoint: str,
     exactly_once: str,
 ) -> None:
+    require_streams()
     options = {"nameServer": mq_session_broker.name_server, "topic": mq_topic}
     table(spark, 500).write.format("rocketmq").mode("append").options(**options).save()
     copy = f"{mq_topic}-copy"
@@ -61,6 +63,37 @@ def test_a_stream_is_copied_to_another_topic(
         decisions = [json.loads(each.body) for each in log if (each.tags or "").startswith("D")]
         writers = [each["writer"] for each in decisions if each["query"] == query.id]
         assert writers == [{"topic": copy, "checkpoint": checkpoint}] * 2
+
+
+@pytest.mark.parametrize("exactly_once", ["false", "true"])
+def test_a_stream_of_files_is_written_to_a_topic(
+    spark: "SparkSession",
+    mq_session_broker: RunningBroker,
+    mq_topic: str,
+    checkpoint: str,
+    tmp_path: Path,
+    exactly_once: str,
+) -> None:
+    """Of every type that a message is made of: Spark 4.0 hands rows to writers of streams."""
+    kinds = "body binary, keys array<string>, properties map<string,string>, deliverAt timestamp"
+    kinds = kinds.removesuffix(", deliverAt timestamp") if exactly_once == "true" else kinds
+    files = tmp_path / "files"
+    frame = table(spark, 500).selectExpr(
+        "cast(body as binary) body",
+        "array(keys, 'all') keys",
+        "map('n', body) properties",
+        *(["timestamp'2020-01-01 00:00:00' deliverAt"] if exactly_once == "false" else []),
+    )
+    frame.write.parquet(str(files))
+    stream = spark.readStream.schema(kinds).option("maxFilesPerTrigger", "1").parquet(str(files))
+    writer = stream.writeStream.format("rocketmq").option("checkpointLocation", checkpoint)
+    writer = writer.option("nameServer", mq_session_broker.name_server).option("topic", mq_topic)
+    query = writer.option("exactlyOnce", exactly_once).trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENCE)
+    mq_session_broker.wait_for_messages(mq_topic, 500)
+    assert numbers(mq_session_broker, mq_topic) == list(range(500))
+    found = {int(each.body): each for each in mq_session_broker.messages(mq_topic)}
+    assert found[10].keys == ("k3", "all") and found[10].properties["n"] == "10"
 
 
 def test_a_job_that_fails_leaves_nothing_where_it_writes_exactly_once(

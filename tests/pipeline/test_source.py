@@ -1,6 +1,7 @@
 """Batch reads, in a real Spark, of a real broker."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
+
+
+def importable(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
 
 
 def load(spark: "SparkSession", broker: RunningBroker, **options: str) -> "DataFrame":
@@ -139,3 +147,16 @@ def test_a_mistake_is_told_before_any_task_starts(
         load(spark, mq_session_broker, **options).collect()
     assert message in str(raised.value)
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(group) == []
+
+
+@pytest.mark.skipif(importable("pyspark.sql.streaming.datasource"), reason="it reads streams")
+def test_a_stream_is_refused_in_one_line_by_a_spark_that_cannot_read_it(
+    spark: "SparkSession", mq_session_broker: RunningBroker, checkpoint: str
+) -> None:
+    stream = spark.readStream.format("rocketmq").option("topic", "T")
+    frame = stream.option("nameServer", mq_session_broker.name_server).load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    with pytest.raises(
+        Exception, match=r"readStream needs Spark 4.2 or later, and this is 4\.[01]"
+    ):
+        query.awaitTermination(PATIENCE)

@@ -14,7 +14,7 @@ from mq.client.blocking import BlockingSession, run
 from mq.pipeline.progress import lag_by_queue
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
-from tests.pipeline.conftest import PATIENCE, require_spark
+from tests.pipeline.conftest import PATIENCE, require_streams
 from tests.pipeline.filling import fill
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(
     mq_session_broker: RunningBroker, mq_topic: str
 ) -> None:
     """As Spark asks, without one: it tells nobody of triggers that have found too little."""
-    require_spark()
+    require_streams()
     from pyspark.sql.streaming.datasource import ReadMinRows
     from pyspark.sql.types import StructType
 

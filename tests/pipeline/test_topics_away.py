@@ -9,11 +9,11 @@ import pytest
 
 from mq.testing import RunningBroker
 from tests.interop.peers import free_port
-from tests.pipeline.conftest import require_spark
+from tests.pipeline.conftest import require_streams
 from tests.pipeline.test_brokers_away import BODY, TOPIC, Pair, read
 from tests.system.daemon import BrokerProcess
 
-require_spark()
+require_streams()
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 

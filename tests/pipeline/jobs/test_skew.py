@@ -54,8 +54,9 @@ def test_values_with_most_messages_come_first(spark: "SparkSession") -> None:
 def test_a_sketch_finds_the_same_of_few_values(spark: "SparkSession") -> None:
     values = skew.valued(frame(spark))
     table = skew.VALUES.collect(skew.top_values(values, 1, exact=False))
-    assert table.rows == [
-        ("T", of, value, 2, None, 66.67, False)
+    exact = not spark.catalog.functionExists("approx_top_k")  # of Spark 4.1
+    assert [row[:4] + row[5:] for row in table.rows] == [
+        ("T", of, value, 2, 66.67, exact)
         for of, value in (("keys", "k1"), ("sharding key", "s1"), ("tags", "A"))
     ]
 
@@ -109,7 +110,8 @@ def test_a_topic_is_reported_with_its_empty_queues(
     assert [row[1:4] for row in values.rows] == [("keys", "hot", 3), ("sharding key", "s", 3)]
     assert outcome.page.count("<svg") == 2
     sketched = run(spark, mq_session_broker, topic=mq_topic, top="2", exact="0").tables[2]
-    assert [row[-1] for row in sketched.rows] == [False] * 3
+    exact = not spark.catalog.functionExists("approx_top_k")
+    assert [row[-1] for row in sketched.rows] == [exact] * 3
 
 
 def test_an_empty_topic_is_reported_too(
