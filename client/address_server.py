@@ -1,12 +1,18 @@
 """An address server: an HTTP server that knows the name servers of a cluster."""
 
 ADDRESS_SERVER_TIMEOUT = 3.0
+ADDRESS_SERVER_SECONDS = 120.0  # how often clients ask again (MQClientInstance.startScheduledTask)
 MOST_ADDRESS_BYTES = 64 * 1024
 
 
 def address_server_url(domain: str, sub_group: str) -> str:
     """Where the list is (MixAll.getWSAddr): port 8080 unless the domain has one."""
     return f"http://{domain if ':' in domain else domain + ':8080'}/rocketmq/{sub_group}"
+
+
+def is_url(namesrv: object) -> bool:
+    """Whether this is not a list of name servers, but says where one is."""
+    return isinstance(namesrv, str) and namesrv.startswith(("http://", "https://"))
 
 
 def fetch_text(url: str) -> str:

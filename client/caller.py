@@ -11,13 +11,16 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from mq.client.address_server import fetch_text, is_url
 from mq.client.errors import (
+    BadAnswer,
     ClientError,
     ConnectError,
     MQError,
     RequestTimeout,
     RouteNotFound,
     for_code,
+    reason_of,
 )
 from mq.client.routes import broker_address, decode_route
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -92,14 +95,55 @@ class Caller(ABC):
         """`timeout` in seconds is for one request, connecting included, unless told otherwise.
 
         With `credentials` every request is signed; with `tls` every connection is encrypted.
+        `namesrv` may be the URL of an address server, http or https, which has the list.
         Raises ClientError for addresses that are none.
         """
         self.credentials = credentials
         self.tls = tls
-        self.name_servers = parse_name_servers(namesrv)
+        self.address_server = str(namesrv) if is_url(namesrv) else None
+        #: Empty until it is needed when an address server has the list.
+        self.name_servers = () if self.address_server else parse_name_servers(namesrv)
         self.timeout = timeout
         self._routes: dict[str, tuple[TopicRouteData, float]] = {}
         self._chosen_name_server = 0
+
+    def set_name_servers(self, namesrv: str | Sequence[str]) -> None:
+        """From now on ask these. Raises ClientError for addresses that are none."""
+        addresses = parse_name_servers(namesrv)
+        chosen = self.name_servers[self._chosen_name_server] if self.name_servers else None
+        self.name_servers = addresses
+        self._chosen_name_server = addresses.index(chosen) if chosen in addresses else 0
+
+    async def find_name_servers(self) -> tuple[str, ...]:
+        """The name servers; asks the address server if there is one and it was not asked yet.
+
+        Raises ConnectError and BadAnswer, naming the address server.
+        """
+        if not self.name_servers and self.address_server is not None:
+            await self.ask_address_server()
+        return self.name_servers
+
+    async def ask_address_server(self) -> None:
+        """Take the list that the address server has now. Raises as `find_name_servers`."""
+        url = self.address_server
+        if url is None:
+            raise ClientError("this session was given its name servers, not an address server")
+        try:
+            self.set_name_servers(await self._read_address_server(url))
+        except OSError as error:
+            raise ConnectError(url, reason_of(error)) from None
+        except (ClientError, ValueError) as error:
+            raise BadAnswer(url, str(error)) from None
+
+    async def _read_address_server(self, url: str) -> str:
+        return fetch_text(url)
+
+    @property
+    def name_server(self) -> str:
+        """Whom it asks at the moment: a name server, or the address server while it has none."""
+        if self.name_servers:
+            return self.name_servers[self._chosen_name_server]
+        return self.address_server or ""
 
     @abstractmethod
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
@@ -127,7 +171,10 @@ class Caller(ABC):
         from mq.client.blocking import BlockingSession
 
         return BlockingSession(
-            self.name_servers, timeout=self.timeout, credentials=self.credentials, tls=self.tls
+            self.name_servers or self.address_server or (),
+            timeout=self.timeout,
+            credentials=self.credentials,
+            tls=self.tls,
         )
 
     async def call(
@@ -149,19 +196,23 @@ class Caller(ABC):
 
         Raises ConnectError or RequestTimeout of the last one tried when none answers.
         """
-        count = len(self.name_servers)
+        addresses = await self.find_name_servers()
         start = self._chosen_name_server
         last: MQError = ClientError("no name server given")
-        for step in range(count):
-            index = (start + step) % count
+        for address in addresses[start:] + addresses[:start]:
             try:
-                response = await self.invoke(self.name_servers[index], command, timeout)
+                response = await self.invoke(address, command, timeout)
             except (ConnectError, RequestTimeout) as error:
                 last = error
                 continue
-            self._chosen_name_server = index
+            self._answered(address)
             return response
         raise last
+
+    def _answered(self, address: str) -> None:
+        """Ask this name server first the next time, if it still is one of ours."""
+        if address in self.name_servers:
+            self._chosen_name_server = self.name_servers.index(address)
 
     async def call_name_server(
         self,
@@ -173,8 +224,7 @@ class Caller(ABC):
         """`invoke_name_server` that raises the BrokerError of a code not in `accept`."""
         response = await self.invoke_name_server(command, timeout)
         if response.code not in accept:
-            address = self.name_servers[self._chosen_name_server]
-            raise for_code(response.code, response.remark, address)
+            raise for_code(response.code, response.remark, self.name_server)
         return response
 
     async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
@@ -212,7 +262,7 @@ class Caller(ABC):
     async def _ask_for_route(self, topic: str) -> tuple[Command, str]:
         """The answer of a name server, and its address."""
         response = await self.invoke_name_server(route_request(topic))
-        return response, self.name_servers[self._chosen_name_server]
+        return response, self.name_server
 
     async def share_route(self, topic: str, parent: str) -> None:
         """From now on take the route of `parent` for `topic`: a light topic has none of its own.

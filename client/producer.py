@@ -375,9 +375,8 @@ class Producer:
             async with asyncio.timeout(seconds):
                 route, queues = await self._find(topic)
         except TimeoutError:
-            address = self.session.name_servers[0]
             code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-            raise RequestTimeout(address, seconds, code) from None
+            raise RequestTimeout(self.session.name_server, seconds, code) from None
         return self._aim(topic, route, queues).queues
 
     async def _find(self, topic: str) -> tuple[TopicRouteData, list[MessageQueue]]:

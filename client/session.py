@@ -17,11 +17,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
+from urllib.parse import urlsplit
 
+from mq.client.address_server import ADDRESS_SERVER_SECONDS, fetch_text, is_url
 from mq.client.caller import (
     ROUTE_RETRY_SECONDS,
     ROUTE_SECONDS,
     Caller,
+    Endpoint,
     parse_address,
     route_request,
 )
@@ -312,7 +315,7 @@ class Session(Caller):
     def client_id(self) -> str:
         """ "ip@instance" or "ip@instance@unit", as Java's (ClientConfig.buildMQClientId)."""
         if self._client_id is None:
-            host = _own_host(self.name_servers[0])
+            host = _own_host(_endpoint(self.name_server))
             parts = (host, self._instance, self.unit_name)
             self._client_id = "@".join(part for part in parts if part is not None)
         return self._client_id
@@ -322,6 +325,8 @@ class Session(Caller):
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self.keep_task(self._refresh_routes())
+            if self.address_server is not None:
+                self.keep_task(self._refresh_name_servers())
 
     async def close(self) -> None:
         """Close every connection and stop what runs in the background. Safe to call again."""
@@ -558,9 +563,9 @@ class Session(Caller):
 
     async def _ask_for_route(self, topic: str) -> tuple[Command, str]:
         """The first answer: a name server that hangs is soon not the only one that is asked."""
-        count = len(self.name_servers)
+        addresses = await self.find_name_servers()
         start = self._chosen_name_server
-        untried = [self.name_servers[(start + step) % count] for step in range(count)]
+        untried = [*addresses[start:], *addresses[:start]]
         asked: dict[asyncio.Future[Command], str] = {}
         last: MQError = ClientError("no name server given")
         try:
@@ -580,13 +585,26 @@ class Session(Caller):
                     except (ConnectError, RequestTimeout) as error:
                         last = error
                         continue
-                    if address in self.name_servers:
-                        self._chosen_name_server = self.name_servers.index(address)
+                    self._answered(address)
                     return response, address
         finally:
             for answer in asked:
                 answer.cancel()
         raise last
+
+    async def _read_address_server(self, url: str) -> str:
+        return await asyncio.to_thread(fetch_text, url)
+
+    async def _refresh_name_servers(self) -> None:
+        while True:
+            await asyncio.sleep(ADDRESS_SERVER_SECONDS)
+            before = self.name_servers
+            try:
+                await self.ask_address_server()
+            except MQError as error:
+                log.warning("the name servers stay as they are: %s", error)
+            if self.name_servers != before:
+                log.info("name servers: %s", ", ".join(self.name_servers))
 
     async def _refresh_routes(self) -> None:
         while True:
@@ -615,9 +633,16 @@ def _end_when_dead(sock: socket.socket, seconds: float) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, int(seconds)))
 
 
-def _own_host(peer: str) -> str:
-    """The address that this host uses towards `peer`; nothing is sent to find out."""
-    endpoint = parse_address(peer)
+def _endpoint(place: str) -> Endpoint:
+    """Where a name server, or the address server at a URL, listens."""
+    if not is_url(place):
+        return parse_address(place)
+    url = urlsplit(place)
+    return Endpoint(url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
+
+
+def _own_host(endpoint: Endpoint) -> str:
+    """The address that this host uses towards a peer; nothing is sent to find out."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -17,7 +17,7 @@ class NameServerAdmin(AdminBase):
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set a key at every name server."""
-        for address in self.session.name_servers:
+        for address in await self.session.find_name_servers():
             await self.put_kv_at(address, namespace, key, value)
 
     async def put_kv_at(self, address: str, namespace: str, key: str, value: str) -> None:
@@ -27,7 +27,7 @@ class NameServerAdmin(AdminBase):
 
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Delete a key at every name server."""
-        for address in self.session.name_servers:
+        for address in await self.session.find_name_servers():
             await self.delete_kv_at(address, namespace, key)
 
     async def delete_kv_at(self, address: str, namespace: str, key: str) -> None:
