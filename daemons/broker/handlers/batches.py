@@ -66,7 +66,10 @@ def messages_of(body: bytes, topic: str, common: dict[str, str]) -> list[Batched
         text = body[stop + 2 : following]
         # What producers of tables give: the id, and nothing else that has to be looked at.
         if text[:_ID_AT] == _UNIQUE and _SEPARATOR not in text and text_length > _ID_AT:
-            keys: tuple[int, ...] = (raw_hash(named + text[_ID_AT:]),)
+            try:
+                keys: tuple[int, ...] = (raw_hash(named + text[_ID_AT:]),)
+            except UnicodeDecodeError:
+                raise _not_unicode(position) from None
             code = 0
             if text_length > longest:
                 raise _too_long(text_length + len(behind))
@@ -117,9 +120,13 @@ def _unicode(text: bytes, position: int) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError:
-        raise RemoteProtocolError(
-            f"batch: the properties of the message at byte {position} are not UTF-8"
-        ) from None
+        raise _not_unicode(position) from None
+
+
+def _not_unicode(position: int) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"batch: the properties of the message at byte {position} are not UTF-8"
+    )
 
 
 def _malformed(position: int) -> RemoteProtocolError:
