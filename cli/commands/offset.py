@@ -164,6 +164,7 @@ async def clone_group_offset(
     own. mqadmin takes over the offsets of all topics of the group; this does so for the topic
     only.
     """
+    from mq.client.errors import MQError
     from mq.protocol.names import check_group
 
     legal(check_group, dest_group)
@@ -172,20 +173,30 @@ async def clone_group_offset(
         route = await admin.topic_route(topic)
         addresses = {item.broker_name: cluster.any_address(item) for item in route.broker_datas}
         rows: list[Row] = []
+        failures: list[str] = []
         for queue in sorted(stats.offsets):
             offset = stats.offsets[queue].consumer_offset
-            if queue.topic != topic or offset < 0 or queue.broker_name not in addresses:
+            if queue.topic != topic or offset < 0:
                 continue
-            where = addresses[queue.broker_name]
-            await admin.update_consumer_offset(where, dest_group, topic, queue.queue_id, offset)
-            rows.append((queue.broker_name, queue.queue_id, offset))
+            name, queue_id = queue.broker_name, queue.queue_id
+            try:
+                if name not in addresses:
+                    raise NotFound("not in the routes of the topic: is its broker away?")
+                where = addresses[name]
+                await admin.update_consumer_offset(where, dest_group, topic, queue_id, offset)
+            except (MQError, NotFound) as error:
+                failures.append(f"{name}:{queue_id}: {error}")
+            else:
+                rows.append((name, queue_id, offset))
+    if failures and not rows:
+        raise CommandError("; ".join(failures), status=Status.UNAVAILABLE)
     if not rows:
         raise NotFound(f"group {src_group} has no offsets in topic {topic}")
     plain = (
         f"clone group offset success. srcGroup[{src_group}], destGroup=[{dest_group}], "
         f"topic[{topic}]"
     )
-    return Result(_CLONED, rows, plain)
+    return Result(_CLONED, rows, plain, failures=failures)
 
 
 _STATUS = (

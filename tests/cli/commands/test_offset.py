@@ -4,9 +4,14 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.daemons.listener import Channel
 from mq.daemons.standalone import Standalone
+from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
 from mq.protocol.names import retry_topic
 from tests.cli.connected import connected
+from tests.cli.scripted import answer, daemon
 from tests.cli.support import Mq
 
 TOPIC = "Resettable"
@@ -164,6 +169,36 @@ def test_cloned_offsets_are_those_of_the_topic(
     nothing = cluster("cloneGroupOffset", "-s", group, "-d", "Clone", "-t", "NeverConsumed")
     assert nothing.status == 66
     assert cluster("cloneGroupOffset", "-s", group, "-d", "a b", "-t", TOPIC).status == 64
+
+
+def test_a_queue_that_has_left_the_routes_is_missed_by_a_clone(mq: Mq) -> None:
+    """The group's offsets know it; its broker goes between the two questions."""
+    stats = b'{"consumeTps":0,"offsetTable":{%s}}' % b",".join(
+        b'{"brokerName":"%s","queueId":0,"topic":"T"}:'
+        b'{"brokerOffset":9,"consumerOffset":5,"lastTimestamp":0}' % name
+        for name in (b"b", b"gone")
+    )
+
+    def route(request: Command, channel: Channel) -> Command:
+        host, port = channel.local_address
+        found = TopicRouteData(
+            queue_datas=[QueueData(broker_name="b", read_queue_nums=1, write_queue_nums=1, perm=6)],
+            broker_datas=[
+                BrokerData(cluster="c", broker_name="b", broker_addrs={0: f"{host}:{port}"})
+            ],
+        )
+        return request.reply(body=found.encode())
+
+    handlers = {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC: route,
+        RequestCode.GET_CONSUME_STATS: answer(stats),
+        RequestCode.UPDATE_CONSUMER_OFFSET: answer(),
+    }
+    with daemon(handlers) as address:
+        cloned = mq("cloneGroupOffset", "-s", "S", "-d", "D", "-t", "T", "-n", address)
+    assert cloned.status == 1
+    assert "gone:0: not in the routes of the topic" in cloned.err
+    assert "clone group offset success" in cloned.out
 
 
 def test_the_status_of_a_group_without_consumers_is_an_error(cluster: Mq, group: str) -> None:
