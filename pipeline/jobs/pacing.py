@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    _Rows = TypeVar("_Rows", pa.Array, pa.RecordBatch)
 
 _BATCHES_PER_SECOND = 10
 _BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -28,24 +30,32 @@ class Pace:
         return max(0.0, self._due - now)
 
 
-def paced(frame: "DataFrame", rate: float) -> "DataFrame":
+def paced(frame: "DataFrame", column: str, rate: float) -> "DataFrame":
     """The frame, of which no task gives more than `rate` rows in a second, in the same order.
 
-    Read it inside `small_batches`: rows come in batches, and wait in them.
+    `column` is any of its columns; the values pass through Python. Read the frame inside
+    `small_batches`: rows come in batches, and wait in them.
     """
 
-    def pass_on(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    def pass_on(batches: Any) -> Any:
         from mq.pipeline.jobs.pacing import Pace, pass_slowly
 
         return pass_slowly(batches, Pace(rate))
 
-    return frame.mapInArrow(pass_on, frame.schema)
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError:  # Spark 4.0, which wants pandas for this
+        return frame.mapInArrow(pass_on, frame.schema)
+    pass_on.__annotations__ = _annotations()
+    kind = frame.schema[column].dataType
+    slow = arrow_udf(pass_on, kind).asNondeterministic()  # type: ignore[call-overload]
+    return frame.withColumn(column, slow(column))
 
 
-def pass_slowly(batches: "Iterator[pa.RecordBatch]", pace: Pace) -> "Iterator[pa.RecordBatch]":
-    """What a task does."""
+def pass_slowly(batches: "Iterator[_Rows]", pace: Pace) -> "Iterator[_Rows]":
+    """What a task does with the batches of a column, or of all of them."""
     for batch in batches:
-        time.sleep(pace.wait_for(batch.num_rows))
+        time.sleep(pace.wait_for(len(batch)))
         yield batch
 
 
@@ -61,3 +71,10 @@ def small_batches(spark: "SparkSession", rate: float | None) -> Iterator[None]:
         yield
     finally:
         spark.conf.set(_BATCH_SETTING, before)
+
+
+def _annotations() -> dict[str, Any]:
+    """By its types Spark knows a function that gets all batches of a task."""
+    import pyarrow as pa
+
+    return {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}

@@ -275,7 +275,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
         return Outcome([QUEUES.of(rows)], failures, ["nothing was sent: --count-only"])
     messages = prepared(frame, to)
     if options.rate is not None:
-        messages = paced(messages, options.rate)
+        messages = paced(messages, "queueId", options.rate)
     once = str(options.exactly_once).lower()
     with small_batches(spark, options.rate):
         writer = messages.write.format("rocketmq").options(**cluster.options(exactlyOnce=once))

@@ -37,8 +37,14 @@ _ARROW = pa.list_(
 def entries(traces: DataFrame) -> DataFrame:
     """A row for each entry in the column `body` of trace messages, with the columns of `SCHEMA`."""
     structure = ", ".join(part.replace(" ", ": ", 1) for part in SCHEMA.split(", "))
-    decoded = traces.select("body").mapInArrow(_decoded, f"entries array<struct<{structure}>>")
-    return decoded.select(f.explode("entries").alias("entry")).select("entry.*")
+    kind = f"array<struct<{structure}>>"
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError:  # Spark 4.0, which wants pandas for this
+        found = traces.select("body").mapInArrow(_decoded, f"entries {kind}")
+        return found.select(f.explode("entries").alias("entry")).select("entry.*")
+    decoded = arrow_udf(decode_bodies, kind)  # type: ignore[call-overload]
+    return traces.select(f.explode(decoded("body")).alias("entry")).select("entry.*")
 
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

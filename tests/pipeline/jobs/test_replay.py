@@ -161,7 +161,7 @@ def test_rows_that_are_paced_keep_their_order(spark: "SparkSession") -> None:
     with small_batches(spark, 2000):
         assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "200"
         began = datetime.now(UTC)
-        rows = paced(spark.range(0, 1000, 1, 1), 2000).collect()
+        rows = paced(spark.range(0, 1000, 1, 1), "id", 2000).collect()
         took = (datetime.now(UTC) - began).total_seconds()
     assert [each.id for each in rows] == list(range(1000))
     assert took >= 0.49
