@@ -239,6 +239,8 @@ def _acl_file(
 
 
 def _split(address: str, origin: str) -> list[str]:
+    if address.startswith(("http://", "https://")):
+        address, origin = _listed(address), address
     servers = [part.strip() for part in address.replace(",", ";").split(";") if part.strip()]
     for server in servers:
         host, colon, port = server.rpartition(":")
@@ -250,6 +252,21 @@ def _split(address: str, origin: str) -> list[str]:
     if not servers:
         raise UsageError(f"no name server (from {origin})", hint="give one: -n HOST:9876")
     return servers
+
+
+def _listed(url: str) -> str:
+    """The list that an address server has. Raises CommandError when it cannot be had."""
+    from mq.client.address_server import fetch_text
+
+    try:
+        return fetch_text(url)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise CommandError(
+            f"no name servers from {url}: {reason}",
+            hint="check the address server, or give a name server: -n HOST:9876",
+            status=Status.UNAVAILABLE,
+        ) from None
 
 
 def _format(environment: Environment, given: Format | None) -> Format:

@@ -114,8 +114,12 @@ class Pulling:
         held.last_pull = time.time()
         if result.messages:
             namespace = self._settings.namespace
+            least, most = str(result.min_offset), str(result.max_offset)
             for message in result.messages:
-                original = message.properties.get(PropertyKey.RETRY_TOPIC)
+                properties = message.properties
+                properties[PropertyKey.MIN_OFFSET] = least  # of the queue, as Java's consumers
+                properties[PropertyKey.MAX_OFFSET] = most  # have it (PullAPIWrapper)
+                original = properties.get(PropertyKey.RETRY_TOPIC)
                 if original and message.topic.startswith(RETRY_PREFIX):
                     message.topic = original
                 if namespace is not None:

@@ -92,7 +92,12 @@ def retry_copy(
     if tries is None:
         tries = message.reconsume_times + 1
     properties = dict(message.properties)
-    properties.pop(PropertyKey.TRANSACTION_PREPARED, None)
+    for name in (
+        PropertyKey.TRANSACTION_PREPARED,
+        PropertyKey.MIN_OFFSET,  # of the queue that it was pulled from
+        PropertyKey.MAX_OFFSET,
+    ):
+        properties.pop(name, None)
     copy = Message(
         retry_topic(group),
         message.body,

@@ -1,7 +1,9 @@
 """Where a command learns which cluster to ask, and how it fails when nobody answers."""
 
 import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -50,6 +52,45 @@ def test_what_is_no_address_is_refused(address: str, mq: Mq) -> None:
     for finished in (mq("topicList", "-n", address), mq("topicList", NAMESRV_ADDR=address)):
         assert finished.status == 64
         assert "hint: " in finished.err
+
+
+@pytest.fixture
+def address_server() -> Iterator[tuple[str, dict[str, str]]]:
+    """A URL, and what it answers, to be changed by a test."""
+    answer = {"text": ""}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer["text"].encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/rocketmq/nsaddr", answer
+        server.shutdown()
+        thread.join()
+
+
+def test_the_name_servers_may_be_listed_by_an_address_server(
+    address_server: tuple[str, dict[str, str]], mq: Mq, standalone: Standalone
+) -> None:
+    url, answer = address_server
+    answer["text"] = f"{standalone.name_server_address}\n"
+    assert mq("topicList", "-n", url).status == 0
+    assert mq("topicList", NAMESRV_ADDR=url).status == 0
+    answer["text"] = "<html>"
+    finished = mq("topicList", "-n", url)
+    assert finished.status == 64
+    assert f"'<html>' is not an address (from {url})" in finished.err
+    finished = mq("topicList", "-n", "http://127.0.0.1:1/x")
+    assert finished.status == 69
+    assert "no name servers from http://127.0.0.1:1/x: " in finished.err
+    assert "hint: " in finished.err
 
 
 @pytest.fixture

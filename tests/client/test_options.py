@@ -13,6 +13,7 @@ from mq.client.errors import ClientError, MQError
 from mq.client.intervals import Intervals
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer, SendStatus
+from mq.client.send_back import retry_copy
 from mq.client.session import Session
 from mq.daemons.dispatch import Handler
 from mq.daemons.listener import Channel
@@ -167,6 +168,24 @@ def test_broadcasting_tells_the_broker_no_offsets(tmp_path: Path) -> None:
             assert f"{TOPIC}@{GROUP}" not in offsets
 
     asyncio.run(scenario())
+
+
+def test_a_consumed_message_says_how_far_its_queue_reaches() -> None:
+    seen: dict[bytes, tuple[str, str]] = {}
+
+    async def listen(message: StoredMessage) -> None:
+        properties = message.properties
+        seen[message.body] = properties["MIN_OFFSET"], properties["MAX_OFFSET"]
+        assert "MAX_OFFSET" not in retry_copy(GROUP, message, 16).all_properties()
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3))
+            async with there.consumer(listener=listen):
+                await until(lambda: len(seen) == 3)
+
+    asyncio.run(scenario())
+    assert seen == dict.fromkeys(numbers(3), ("0", "3"))
 
 
 def test_routes_and_heartbeats_come_as_often_as_is_wished() -> None:
