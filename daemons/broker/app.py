@@ -49,11 +49,6 @@ from mq.daemons.tls import ServerTls, server_tls
 
 log = logging.getLogger(__name__)
 
-# Objects made before the collector looks at the young, and how often it goes on to the older ones
-# (gc.set_threshold). What is read of a large request counts as old with Python's own thresholds
-# before it is done with, and looking through everything that lives stops everybody for 50 ms.
-GC_THRESHOLDS = (20_000, 10, 50)
-
 # How long a stop waits for requests under way. Most need one turn of the loop more once the disk
 # has confirmed; those that ask a client of theirs may need seconds, and are given up.
 LAST_ANSWERS_SECONDS = 1.0
@@ -121,7 +116,6 @@ class Broker:
         # What is alive now stays: looking through it again and again costs a pause each time.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         return self
 
     async def __aexit__(self, *_: object) -> None:
