@@ -46,6 +46,7 @@ class StateFile:
         self._written = -1
         self._saving = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._next_at_once = 0.0
 
     def write(self, data: bytes, version: int) -> None:
         """Write the file now. Raises OSError."""
@@ -67,6 +68,20 @@ class StateFile:
             return
         if self._task is None or self._task.done():
             self._task = loop.create_task(self._save_until_done())
+
+    def changed_at_once(self) -> None:
+        """As `changed`, but the file is written when this returns, unless others were written so a
+        moment ago: it is done in the loop, which has PAUSE times as long for everything else."""
+        began = time.monotonic()
+        if began < self._next_at_once:
+            self.changed()
+            return
+        self.unsaved = True
+        try:
+            self.save()
+        except OSError as error:
+            self._failed(error)
+        self._next_at_once = began + (time.monotonic() - began) * (1 + self.PAUSE)
 
     def save(self) -> None:
         """Write the file now, in this thread. Raises OSError."""

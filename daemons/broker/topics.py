@@ -4,9 +4,10 @@ A table is never changed once others can see it: a change puts another one in it
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
 of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
-the disk before it can be seen. A topic that is made by the way, for a send, is saved a little
-later, in a thread, together with others: nobody else shall wait for the disk. If it is killed
-before that, the topic's queues tell of it (`adopt`).
+the disk before it can be seen. So is a topic that is made for a send; but of many that are made in a
+row, and of those that are made by the way otherwise, most are saved a little later, in a thread,
+together: nobody else shall wait for the disk. If the broker is killed before that, the topic's
+queues tell of it (`adopt`).
 """
 
 import logging
@@ -140,7 +141,8 @@ class Topics:
         )
         topic.topic_filter_type = model.topic_filter_type
         log.info("topic %s created for %s: %d queues", name, peer, topic.write_queue_nums)
-        self._put_soon([topic])
+        # A Java broker that takes over the store after a kill knows only what is in the file.
+        self._put_soon([topic], at_once=True)
         return topic
 
     def create_internal(
@@ -274,13 +276,16 @@ class Topics:
         """Write the file, in a thread, if topics were made that are not in it. Raises OSError."""
         await self.file.save_pending()
 
-    def _put_soon(self, topics: Sequence[TopicConfig]) -> None:
-        """Put topics, and save them soon."""
+    def _put_soon(self, topics: Sequence[TopicConfig], *, at_once: bool = False) -> None:
+        """Put topics, and save them soon, or now unless that takes too much of the time."""
         for topic in topics:
             self._texts.pop(topic.topic_name, None)
         self.table = {**self.table, **{topic.topic_name: topic for topic in topics}}
         self.data_version = self._next_version()
-        self.file.changed()
+        if at_once:
+            self.file.changed_at_once()
+        else:
+            self.file.changed()
         for topic in topics:
             self._tell(topic.topic_name)
 

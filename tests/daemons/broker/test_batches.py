@@ -65,7 +65,7 @@ def test_lengths_that_do_not_add_up_are_damage(cut: int) -> None:
 
 
 def test_an_id_that_is_no_text_is_refused() -> None:
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(RemoteProtocolError, match="not UTF-8"):
         messages_of(element(b"x", b"UNIQ_KEY\x01\xed\xa0\x80"), "T", COMMON)
 
 

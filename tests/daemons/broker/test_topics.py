@@ -197,7 +197,7 @@ def test_a_topic_made_for_a_send_is_saved_at_once(tmp_path: Path) -> None:
     assert again.data_version == topics.data_version
 
 
-def test_topics_made_while_others_are_served_are_saved_together_in_a_thread(
+def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writers = []
@@ -214,7 +214,8 @@ def test_topics_made_while_others_are_served_are_saved_together_in_a_thread(
         topics = Topics(path, Config())
         for name in names:
             topics.create_for_send(name, "TBW102", 4, 0, "127.0.0.1:1")
-        assert not path.exists()
+        # The first is safe before its message is: a Java broker knows only what is in the file.
+        assert shape(Topics(path, Config())).keys() & set(names) == {names[0]}
         await topics.file.close()
         return topics
 
@@ -222,7 +223,7 @@ def test_topics_made_while_others_are_served_are_saved_together_in_a_thread(
     again = Topics(path, Config())
     assert shape(again).keys() >= set(names)
     assert again.data_version == topics.data_version
-    assert 1 <= len(writers) <= 2 and threading.main_thread() not in writers
+    assert 2 <= len(writers) <= 3 and threading.main_thread() not in writers[1:]
 
 
 def test_a_change_that_could_not_be_saved_is_not_saved_later(tmp_path: Path) -> None:
