@@ -15,6 +15,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Set
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 import orjson
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 LARGE = 8192  # bytes; a smaller read is served at once where nothing waits
 TURN_BYTES = 256 * 1024  # served in one turn of the loop, of large reads
+# And no piece more after so many seconds: of requests that are small and cost much, such as pulls,
+# these bytes keep the loop for longer than others should wait.
+_TURN_SECONDS = 0.004
 MOST_WAITING = 64 * 1024 * 1024  # bytes; more are left to TCP, whoever sends them
 # What waits is kept below what is served in this part of the longest wait, so that hardly any of it
 # is ever refused, but may be so many bytes; and so many where sends may wait for any time.
@@ -231,9 +235,12 @@ class Backlog:
         limit = self._longest_wait()
         oldest = self._clock() - limit if limit else float("-inf")
         before = self.size
+        until = perf_counter() + _TURN_SECONDS
         try:
-            while self._waiting and self._left > 0:
+            while self._waiting and self._left > 0 and perf_counter() < until:
                 self._serve_next(oldest)
+            if self._waiting:
+                self._left = 0  # what is read in this turn waits behind it
         finally:
             self._measure(before - self.size)
             if self._waiting and not self._scheduled:
