@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # What others wait at most for one step; a send takes a hundredth of it.
 STEP_SECONDS = 0.002
 # After heavy work others have so many times what it took, and so many seconds at most.
-REST = 3.0
+REST = 6.0
 LONGEST_REST = 1.0
 
 
