@@ -8,14 +8,14 @@ a kill takes back is made again by the next heartbeat.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
 
-import orjson
-
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.table_text import TableText, next_version
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import StateFile, read_with_backup
-from mq.protocol import fastjson, names
+from mq.protocol import names
 from mq.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 from mq.protocol.errors import RemoteProtocolError
 
@@ -31,8 +31,8 @@ class Groups:
         """`config` gives the current configuration: autoCreateSubscriptionGroup may change."""
         self._config = config
         self.most: Callable[[], int] = lambda: 0  # groups made for clients; 0 is any number
-        self._texts: dict[str, bytes] = {}  # of groups as they stand in the file
-        self.file = StateFile(path, lambda: self._encoded(self.table, self.data_version))
+        self._text = TableText("subscriptionGroupTable")
+        self.file = StateFile(path, lambda: self._text.encode(self.table, self.data_version))
         self.table: dict[str, SubscriptionGroupConfig] = {}
         for name in names.BUILT_IN_GROUPS:
             self.table[name] = SubscriptionGroupConfig(group_name=name)
@@ -63,9 +63,8 @@ class Groups:
         if 0 < most <= len(self.table):
             raise Overloaded(GROUPS_SETTING, f"[OVERLOAD]group {name} is new, and there are {most}")
         group = SubscriptionGroupConfig(group_name=name)
-        self._texts.pop(name, None)
         self.table[name] = group
-        self.data_version = self._next_version()
+        self.data_version = next_version(self.data_version)
         if tell:
             log.info("subscription group %s created", name)
         self.file.changed()
@@ -86,14 +85,7 @@ class Groups:
             OSError: they could not be saved; nothing has changed.
         """
         old = self.table
-        for group in groups:
-            self._texts.pop(group.group_name, None)
-        try:
-            self._save({**old, **{group.group_name: group for group in groups}})
-        except OSError:
-            for group in groups:  # their texts are those of a change that did not happen
-                self._texts.pop(group.group_name, None)
-            raise
+        self._save({**old, **{group.group_name: group for group in groups}})
         for group in groups:
             log.info(
                 "subscription group %s: %s -> %s",
@@ -120,8 +112,8 @@ class Groups:
         """Let a group consume no more; one that is far behind, for instance."""
         group = self.table.get(name)
         if group is not None and group.consume_enable:
-            group.consume_enable = False
-            self._texts.pop(name, None)
+            disabled = self.table[name] = copy(group)
+            disabled.consume_enable = False
             self._save(self.table)
 
     def wrapper(self) -> SubscriptionGroupWrapper:
@@ -141,36 +133,11 @@ class Groups:
         await self.file.save_pending()
 
     def _save(self, table: dict[str, SubscriptionGroupConfig]) -> None:
-        version = self._next_version()
-        self.file.write(*self._encoded(table, version))
+        version = next_version(self.data_version)
+        self.file.write(*self._text.encode(table, version))
         self.table = table
         self.data_version = version
         self.file.unsaved = False
-
-    def _next_version(self) -> DataVersion:
-        return DataVersion(
-            timestamp=time.time_ns() // 1_000_000, counter=self.data_version.counter + 1
-        )
-
-    def _encoded(
-        self, table: dict[str, SubscriptionGroupConfig], version: DataVersion
-    ) -> tuple[bytes, int]:
-        """The file as fastjson writes it, from texts that are kept: it is written often."""
-        texts = self._texts
-        if len(texts) > 2 * len(table):
-            texts.clear()
-        members = []
-        for name, group in table.items():
-            text = texts.get(name)
-            if text is None:
-                text = orjson.dumps(name) + b":" + fastjson.dumps_pretty(group.to_plain(), depth=2)
-                texts[name] = text
-            members.append(text)
-        data = b'{\n\t"dataVersion":%b,\n\t"subscriptionGroupTable":{\n\t\t%b\n\t}\n}' % (
-            fastjson.dumps_pretty(version.to_plain(), depth=1),
-            b",\n\t\t".join(members),
-        )
-        return data, version.counter
 
 
 def _decode(data: bytes) -> SubscriptionGroupWrapper:

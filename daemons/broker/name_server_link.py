@@ -114,11 +114,6 @@ class NameServerLink:
         self.requested += 1
         self._wake.set()
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether it answers, but has not been told everything yet."""
-        return self.answers is not False and self.done < self.requested
-
     async def run(self) -> None:
         """Register, again and again."""
         periodic = True

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 
-import orjson
-
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.table_text import TableText, next_version
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import StateFile, read_with_backup
-from mq.protocol import fastjson, names
+from mq.protocol import names
 from mq.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, TopicSysFlag
@@ -78,8 +77,8 @@ class Topics:
         self._config = config
         self.most: Callable[[], int] = lambda: 0  # topics made for sends; 0 is any number
         self.on_change: list[Callable[[str], None]] = []
-        self._texts: dict[str, bytes] = {}  # of topics as they stand in the file
-        self.file = StateFile(path, lambda: self._encoded(self.table, self.data_version))
+        self._text = TableText("topicConfigTable")
+        self.file = StateFile(path, lambda: self._text.encode(self.table, self.data_version))
         born = system_topics(config())
         self.system_names = names.SYSTEM_TOPICS | {topic.topic_name for topic in born}
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in born}
@@ -211,14 +210,7 @@ class Topics:
             OSError: they could not be saved; nothing has changed.
         """
         old = self.table
-        for topic in topics:
-            self._texts.pop(topic.topic_name, None)
-        try:
-            self._save({**old, **{topic.topic_name: topic for topic in topics}})
-        except OSError:
-            for topic in topics:  # their texts are those of a change that did not happen
-                self._texts.pop(topic.topic_name, None)
-            raise
+        self._save({**old, **{topic.topic_name: topic for topic in topics}})
         for topic in topics:
             log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
             self._tell(topic.topic_name)
@@ -246,7 +238,6 @@ class Topics:
             if topic.order != (topic.topic_name in wanted):
                 changed = table[topic.topic_name] = copy(topic)
                 changed.order = not topic.order
-                self._texts.pop(topic.topic_name, None)
                 log.info("topic %s: order=%s", topic.topic_name, changed.order)
         if any(table[name] is not topic for name, topic in self.table.items()):
             self._save(table)
@@ -278,10 +269,8 @@ class Topics:
 
     def _put_soon(self, topics: Sequence[TopicConfig], *, at_once: bool = False) -> None:
         """Put topics, and save them soon, or now unless that takes too much of the time."""
-        for topic in topics:
-            self._texts.pop(topic.topic_name, None)
         self.table = {**self.table, **{topic.topic_name: topic for topic in topics}}
-        self.data_version = self._next_version()
+        self.data_version = next_version(self.data_version)
         if at_once:
             self.file.changed_at_once()
         else:
@@ -290,34 +279,11 @@ class Topics:
             self._tell(topic.topic_name)
 
     def _save(self, table: dict[str, TopicConfig]) -> None:
-        version = self._next_version()
-        self.file.write(*self._encoded(table, version))
+        version = next_version(self.data_version)
+        self.file.write(*self._text.encode(table, version))
         self.table = table
         self.data_version = version
         self.file.unsaved = False
-
-    def _next_version(self) -> DataVersion:
-        return DataVersion(
-            timestamp=time.time_ns() // 1_000_000, counter=self.data_version.counter + 1
-        )
-
-    def _encoded(self, table: dict[str, TopicConfig], version: DataVersion) -> tuple[bytes, int]:
-        """The file as fastjson writes it, from texts that are kept: it is written often."""
-        texts = self._texts
-        if len(texts) > 2 * len(table):
-            texts.clear()
-        members = []
-        for name, topic in table.items():
-            text = texts.get(name)
-            if text is None:
-                text = orjson.dumps(name) + b":" + fastjson.dumps_pretty(topic.to_plain(), depth=2)
-                texts[name] = text
-            members.append(text)
-        data = b'{\n\t"dataVersion":%b,\n\t"topicConfigTable":{\n\t\t%b\n\t}\n}' % (
-            fastjson.dumps_pretty(version.to_plain(), depth=1),
-            b",\n\t\t".join(members),
-        )
-        return data, version.counter
 
     def _tell(self, name: str) -> None:
         for callback in self.on_change:
