@@ -18,6 +18,7 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers import HEADERS
 from mq.protocol.message import Message, StoredMessage, decode_records, encode_record
 from mq.protocol.message_id import decode_offset_id, decode_unique_id
+from tests.fuzzing.mutation import mutated
 
 Reader = Callable[[bytes], object]
 
@@ -113,30 +114,6 @@ CASES: list[tuple[str, Reader, Sequence[bytes], int, tuple[type[Exception], ...]
     ("compressed", read_compressed, PACKED, 10_000, (RemoteProtocolError,)),
     ("id", read_id, [ID], 5_000, (ValueError,)),
 ]
-
-
-def mutated(chance: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """One of the seeds with a few things wrong."""
-    data = bytearray(chance.choice(seeds))
-    for _ in range(chance.choice((1, 1, 1, 2, 4, 16))):
-        position = chance.randrange(len(data) + 1)
-        kind = chance.randrange(6)
-        if kind == 0:
-            data[position : position + 1] = chance.randbytes(1)
-        elif kind == 1:
-            del data[position : position + chance.choice((1, 2, 4, 8))]
-        elif kind == 2:
-            data[position:position] = chance.randbytes(chance.choice((1, 2, 4)))
-        elif kind == 3:  # a length, perhaps
-            number = chance.choice((0, 1, 127, 128, 255, 0x7FFF, 0x8000, 0x7FFFFFFF, 0xFFFFFFFF))
-            data[position : position + 4] = number.to_bytes(4, "big")
-        elif kind == 4:
-            del data[position:]
-        else:
-            other = chance.choice(seeds)
-            start = chance.randrange(len(other))
-            data[position:position] = other[start : start + chance.randrange(1, 20)]
-    return bytes(data)
 
 
 @pytest.mark.parametrize(
