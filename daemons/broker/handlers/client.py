@@ -20,7 +20,7 @@ from mq.daemons.broker.registry import (
 from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
 from mq.daemons.dispatch import Handler, Overloaded, Refused, Reply
 from mq.daemons.listener import Channel
-from mq.daemons.steps import OneAtATime
+from mq.daemons.steps import OneAtATime, Steps
 from mq.protocol import names
 from mq.protocol.bodies import (
     CheckClientRequestBody,
@@ -44,13 +44,10 @@ HEARTBEAT_SETTING = "heartbeatMaxGroups"
 # beyond so many: a thousand groups with ten subscriptions each have less.
 _LARGE = 16 * 1024
 MOST_HEARTBEAT_BYTES = 4 * 1024 * 1024
-_GROUPS_AT_ONCE = 20
 _MEMORY_FACTOR = 4  # what the objects of a heartbeat take by what its JSON takes
 # Members of groups that are told of a change in one go, and the pause after it in seconds.
 _NOTIFIED_AT_ONCE = 50
 _NOTIFY_PAUSE = 0.02
-# Between the steps of a large heartbeat others have the loop for so many times as long.
-_OTHERS_SHARE = 4
 
 
 def handlers(
@@ -127,11 +124,9 @@ class ClientHandlers:
             told = await asyncio.to_thread(command.read_body, HeartbeatData)
             if channel.closed:  # nobody would tell that it has left
                 return command.reply()
-            began = time.perf_counter()
-            for count, _ in enumerate(self._register(told, command, channel)):
-                if count % _GROUPS_AT_ONCE == 0:
-                    await asyncio.sleep((time.perf_counter() - began) * _OTHERS_SHARE)
-                    began = time.perf_counter()
+            steps = Steps()
+            for _ in self._register(told, command, channel):
+                await steps.rest()
                 if channel.closed:
                     break
         return command.reply()
