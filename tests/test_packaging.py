@@ -18,7 +18,8 @@ from tests.pipeline.conftest import require_spark
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-FOLDERS: dict[str, str] = SETUPTOOLS["package-dir"]  # by import name
+LINKS = [path for path in sorted((ROOT / "mq").iterdir()) if path.is_symlink()]
+FOLDERS = {"mq": "mq"} | {f"mq.{link.name}": str(link.readlink())[3:] for link in LINKS}
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 
 
@@ -30,6 +31,21 @@ def files_on_disk() -> set[str]:
         for source in (ROOT / folder).rglob("*")
         if source.is_file() and "__pycache__" not in source.parts
     }
+
+
+def test_every_link_of_the_package_names_the_folder_beside_it() -> None:
+    assert {str(link.readlink()) for link in LINKS} == {f"../{link.name}" for link in LINKS}
+    parts = {init.parent.name for init in ROOT.glob("*/__init__.py")}
+    assert {link.name for link in LINKS} == parts - {"mq", "bench", "docs", "tests"}
+
+
+def test_a_checkout_is_imported_from_its_root_without_an_installation() -> None:
+    script = (
+        "import sys; sys.meta_path = [f for f in sys.meta_path if 'ditable' not in repr(f)]; "
+        "import mq.client, mq.pipeline; print(mq.client.__file__, mq.pipeline.__file__)"
+    )
+    files = run(["-c", script], ROOT).split()
+    assert files == [f"{ROOT}/mq/{part}/__init__.py" for part in ("client", "pipeline")]
 
 
 def run(arguments: Sequence[str | Path], folder: Path) -> str:
@@ -45,7 +61,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = tmp_path_factory.mktemp("tree")
     for folder in FOLDERS.values():
         ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, tree / folder, ignore=ignored)
+        shutil.copytree(ROOT / folder, tree / folder, ignore=ignored, symlinks=True)
     for folder in ("man", "completions"):
         shutil.copytree(ROOT / folder, tree / folder)
     modules = [f"{module}.py" for module in SETUPTOOLS["py-modules"]]
@@ -65,15 +81,6 @@ def names_in(wheel: Path) -> list[str]:
 def metadata(wheel: Path, name: str) -> str:
     with zipfile.ZipFile(wheel) as archive:
         return archive.read(f"mq-{__version__}.dist-info/{name}").decode()
-
-
-def test_pyproject_lists_every_package_on_disk() -> None:
-    on_disk = {
-        ".".join((name, *init.parent.relative_to(ROOT / folder).parts))
-        for name, folder in FOLDERS.items()
-        for init in (ROOT / folder).rglob("__init__.py")
-    }
-    assert SETUPTOOLS["packages"] == sorted(on_disk)
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
