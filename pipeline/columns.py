@@ -22,7 +22,9 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.host import host_text
 from mq.protocol.message_id import encode_offset_id
 from mq.protocol.properties import PropertyKey
+from mq.protocol.record import AT, IPV4_HOST, struct_of
 
+_PHYSICAL_OFFSET = struct_of("physical_offset")
 _PROPERTY_END = property_text.PROPERTY_SEPARATOR.encode()
 
 
@@ -189,9 +191,9 @@ def _message_id(records: Records, context: Context) -> pa.Array:
     made = []
     for index in without.tolist():
         at = int(records.positions[index])
-        host = at + 64 + int(records.born_v6[index])
-        raw = bytes(records.buffer[host : host + 8 + int(records.store_v6[index])])
-        physical = int.from_bytes(records.buffer[at + 28 : at + 36], "big")
+        host = at + AT["store_host"] + int(records.born_v6[index])
+        raw = bytes(records.buffer[host : host + IPV4_HOST + int(records.store_v6[index])])
+        (physical,) = _PHYSICAL_OFFSET.unpack_from(records.buffer, at)
         made.append(
             encode_offset_id(host_text(raw[:-4]), int.from_bytes(raw[-4:], "big"), physical)
         )

@@ -1,13 +1,12 @@
 """From log records to their fields, for many records at once.
 
-A pull reply's body is records as the commit log has them (mq.protocol.message documents the
+A pull reply's body is records as the commit log has them (mq.protocol.record has the
 layout). Replies lie in one large buffer, with the headers of their frames between them. Walking the
 records takes a step of Python per record, to find where each one begins, unless all are as long as
 the first. Everything else is done by numpy for all of them: a view that has an integer at every
 byte of the buffer, aligned or not, is indexed with the places of a field.
 """
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,13 @@ import numpy.typing as npt
 
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
-from mq.protocol.message import MAGIC_V1, MAGIC_V2
+from mq.protocol.record import AT, IPV6_EXTRA, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, struct_of
 
 Integers = npt.NDArray[np.int64]
 
-_SIZE = struct.Struct(">i")
-_QUEUE_OFFSET = struct.Struct(">q")
-_QUEUE_OFFSET_AT = 20
-_SMALLEST = 91  # bytes of a record with neither topic nor body nor properties
-_V6_EXTRA = 12  # bytes that an IPv6 address is longer
+_SIZE = struct_of("size")
+_QUEUE_OFFSET = struct_of("queue_offset")
+_SMALLEST = SMALLEST_RECORD
 
 
 def walk(buffer: bytearray, start: int, end: int, before: int | None = None) -> Integers:
@@ -38,7 +35,7 @@ def walk(buffer: bytearray, start: int, end: int, before: int | None = None) -> 
     if before is None:
         return positions
     offset_at = _QUEUE_OFFSET.unpack_from
-    kept = [offset_at(buffer, p + _QUEUE_OFFSET_AT)[0] < before for p in positions.tolist()]
+    kept = [offset_at(buffer, p)[0] < before for p in positions.tolist()]
     return positions[np.array(kept, np.bool_)]
 
 
@@ -89,18 +86,19 @@ class Records:
         self.buffer = buffer
         self.positions = positions
         self._bytes: npt.NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
-        self.sys_flag = self.int32(positions + 36)
+        self.sys_flag = self.int32(positions + AT["sys_flag"])
         self.born_v6 = self._extra(SysFlag.BORN_HOST_V6)
         self.store_v6 = self._extra(SysFlag.STORE_HOST_V6)
         end = positions + self.int32(positions)
-        body_length_at = positions + 84 + self.born_v6 + self.store_v6
+        body_length_at = positions + AT["body_length"] + self.born_v6 + self.store_v6
         self._check(body_length_at + 7 <= end)
         self.body_length = self.int32(body_length_at)
         self.body_at = body_length_at + 4
         topic_length_at = self.body_at + self.body_length
         self._check((self.body_length >= 0) & (topic_length_at + 3 <= end))
-        second_form = self.int32(positions + 4) == MAGIC_V2 - (1 << 32)
-        self._check(second_form | (self.int32(positions + 4) == MAGIC_V1 - (1 << 32)))
+        magic = self.int32(positions + AT["magic"])
+        second_form = magic == MAGIC_V2
+        self._check(second_form | (magic == MAGIC_V1))
         self.topic_length = self._bytes[topic_length_at].astype(np.int64)
         if second_form.any():
             long = self.int16(topic_length_at)
@@ -131,21 +129,21 @@ class Records:
         return self._integers(">i8", places)
 
     def queue_offset(self) -> Integers:
-        return self.int64(self.positions + _QUEUE_OFFSET_AT)
+        return self.int64(self.positions + AT["queue_offset"])
 
     def born_timestamp(self) -> Integers:
         """In ms since 1970."""
-        return self.int64(self.positions + 40)
+        return self.int64(self.positions + AT["born_timestamp"])
 
     def body_checksum(self) -> Integers:
-        return self.int32(self.positions + 8)
+        return self.int32(self.positions + AT["body_crc"])
 
     def physical_offset(self) -> Integers:
-        return self.int64(self.positions + 28)
+        return self.int64(self.positions + AT["physical_offset"])
 
     def store_timestamp(self) -> Integers:
         """In ms since 1970."""
-        return self.int64(self.positions + 56 + self.born_v6)
+        return self.int64(self.positions + AT["store_timestamp"] + self.born_v6)
 
     def _integers(self, kind: str, places: Integers) -> Integers:
         width = np.dtype(kind).itemsize
@@ -154,7 +152,7 @@ class Records:
         return everywhere[places].astype(np.int64)
 
     def _extra(self, bit: int) -> Integers:
-        return np.where(self.sys_flag & bit, _V6_EXTRA, 0)
+        return np.where(self.sys_flag & bit, IPV6_EXTRA, 0)
 
     def _check(self, good: npt.NDArray[np.bool_]) -> None:
         if not good.all():

@@ -13,13 +13,19 @@ import numpy.typing as npt
 from mq.pipeline.records import Integers, MalformedRecord, Records
 from mq.pipeline.store_files import Damage, LogFile
 from mq.protocol.checksum import crc32
-from mq.protocol.message import CRC_MASK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from mq.protocol.record import (
+    AT,
+    CRC_MASK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD,
+    struct_of,
+)
 
-SMALLEST = 91  # bytes of a record with neither topic nor body nor properties
-
-_HEAD = struct.Struct(">iI")  # size, magic
-_MAGICS = tuple(struct.pack(">I", magic) for magic in (MAGIC_V1, MAGIC_V2))
-_MAGIC_AT = 4
+_HEAD = struct_of("size", "magic")
+_MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_AT = AT["magic"]
 _PIECE = 1 << 20  # bytes searched in one go
 
 
@@ -57,7 +63,7 @@ class StoreBytes:
         if len(head) < _HEAD.size:
             return None
         size, magic = _HEAD.unpack(head)
-        fits = SMALLEST <= size <= self.file.size - position
+        fits = SMALLEST_RECORD <= size <= self.file.size - position
         return size if magic in (MAGIC_V1, MAGIC_V2) and fits else None
 
     def look(self, position: int) -> tuple[Found, int, str]:
@@ -71,7 +77,7 @@ class StoreBytes:
         size, magic = _HEAD.unpack(head)
         if magic == MAGIC_BLANK and size == left:
             return Found.END, 0, ""
-        reason = f"magic {magic:#010x} is none of a message's"
+        reason = f"magic {magic & 0xFFFFFFFF:#010x} is none of a message's"
         if magic == MAGIC_BLANK:
             reason = f"a filler of {size} bytes where {left} are left"
         elif size == magic == 0:
@@ -80,7 +86,7 @@ class StoreBytes:
             reason = "zeros where a message should be"
         elif magic in (MAGIC_V1, MAGIC_V2):
             reason = f"a message of {size} bytes where {left} are left"
-            if SMALLEST <= size <= left:
+            if SMALLEST_RECORD <= size <= left:
                 wrong = self._what_is_wrong(position, size)
                 return (Found.DAMAGE, size, wrong) if wrong else (Found.RECORD, size, "")
         return Found.DAMAGE, 0, reason
@@ -168,11 +174,11 @@ def walk_from(buffer: bytearray, filled: int, limit: int) -> Integers:
         position = int(positions[-1]) + int(_HEAD.unpack_from(buffer, int(positions[-1]))[0])
     more = []
     head = _HEAD.unpack_from
-    while position < limit and filled - position >= SMALLEST:
+    while position < limit and filled - position >= SMALLEST_RECORD:
         size, magic = head(buffer, position)
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             break
-        if not SMALLEST <= size <= filled - position:
+        if not SMALLEST_RECORD <= size <= filled - position:
             break
         more.append(position)
         position += size
@@ -181,8 +187,8 @@ def walk_from(buffer: bytearray, filled: int, limit: int) -> Integers:
 
 def _equal_steps(buffer: bytearray, filled: int, limit: int) -> Integers:
     """Those at the beginning that are all as long as the first."""
-    size, magic = _HEAD.unpack_from(buffer) if filled >= SMALLEST else (0, 0)
-    if size < SMALLEST or magic not in (MAGIC_V1, MAGIC_V2):
+    size, magic = _HEAD.unpack_from(buffer) if filled >= SMALLEST_RECORD else (0, 0)
+    if size < SMALLEST_RECORD or magic not in (MAGIC_V1, MAGIC_V2):
         return np.empty(0, np.int64)
     count = min(filled // size, -(-limit // size))
     heads: npt.NDArray[Any] = np.ndarray((count,), ">i8", buffer, 0, (size,))

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from mq.pipeline.records import Integers, MalformedRecord, Records
-from mq.pipeline.store_bytes import SMALLEST, Found, StoreBytes, bodies_are_whole, walk_from
+from mq.pipeline.store_bytes import Found, StoreBytes, bodies_are_whole, walk_from
 from mq.pipeline.store_files import Damage, Part
+from mq.protocol.record import SMALLEST_RECORD
 
 _CHUNK = 4 * 1024 * 1024  # bytes read in one go, and what becomes one record batch
 
@@ -27,7 +28,7 @@ class PartScan:
         """`verify` compares each body with its checksum."""
         self._part = part
         self._verify = verify
-        self._buffer = bytearray(max(SMALLEST, min(_CHUNK, part.file.size)))
+        self._buffer = bytearray(max(SMALLEST_RECORD, min(_CHUNK, part.file.size)))
 
     def __iter__(self) -> Iterator[Records | Damage]:
         """Raises OSError."""

@@ -1,19 +1,15 @@
 """Which files of a log can have messages of a time."""
 
-import struct
 from collections.abc import Sequence
 
 from mq.pipeline.store_files import LogFile
-from mq.protocol.message import MAGIC_V1, MAGIC_V2, SYS_FLAG_POSITION
+from mq.protocol.record import AT, IPV6_EXTRA, MAGIC_V1, MAGIC_V2, shift, struct_of
 
 # Messages lie in the order in which they were stored, but clocks are set: by less than this.
 _CLOCK_SLIP_MS = 3_600_000
 
-_BORN_HOST_V6 = 0x10
-_V6_EXTRA = 12
-_STORE_TIMESTAMP_AT = 56
-_HEAD = 91
-_WHERE = struct.Struct(">4xI20xq")  # magic, offset in the log
+_HEAD = struct_of("magic", "physical_offset", "sys_flag")
+_READ = AT["store_timestamp"] + IPV6_EXTRA + 8  # bytes, up to the end of the time
 
 
 def between(files: Sequence[LogFile], begin: int | None, end: int | None) -> list[LogFile]:
@@ -39,12 +35,11 @@ def between(files: Sequence[LogFile], begin: int | None, end: int | None) -> lis
 
 def _first_time(file: LogFile) -> int | None:
     with open(file.path, "rb") as opened:
-        head = opened.read(_HEAD)
-    if len(head) < _HEAD:
+        head = opened.read(_READ)
+    if len(head) < _READ:
         return None
-    magic, physical = _WHERE.unpack_from(head)
+    magic, physical, sys_flag = _HEAD.unpack_from(head)
     if magic not in (MAGIC_V1, MAGIC_V2) or physical != file.start:
         return None
-    sys_flag = int.from_bytes(head[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big")
-    at = _STORE_TIMESTAMP_AT + (_V6_EXTRA if sys_flag & _BORN_HOST_V6 else 0)
+    at = AT["store_timestamp"] + shift("store_timestamp", sys_flag)
     return int.from_bytes(head[at : at + 8], "big") or None

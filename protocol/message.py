@@ -1,14 +1,7 @@
 """Messages: what a user sends, and what a broker stores and hands out.
 
-A stored message travels as the record of the commit log. Sources:
-org.apache.rocketmq.common.message.MessageDecoder, store.CommitLog. Layout, all big-endian:
-
-    total size i32 | magic i32 | body CRC i32 | queue id i32 | flag i32 | queue offset i64
-    | physical offset i64 | sysFlag i32 | born timestamp i64 | born host | store timestamp i64
-    | store host | reconsume times i32 | prepared transaction offset i64
-    | body length i32, body | topic length i8 (V2: i16), topic | properties length i16, properties
-
-A host is 4 or, with its bit in the sysFlag, 16 bytes of address and a port i32.
+A stored message travels as the record of the commit log, which mq.protocol.record lays out. Source:
+org.apache.rocketmq.common.message.MessageDecoder.
 """
 
 import struct
@@ -23,45 +16,21 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.host import host_text, pack_host
 from mq.protocol.message_id import encode_offset_id
 from mq.protocol.properties import KEY_SEPARATOR, RESERVED, PropertyKey
-
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB  # 5.x: the length of the topic has 16 bits
-MAGIC_BLANK = 0xCBD43194  # the rest of a log file is empty
-
-CRC_MASK = 0x7FFFFFFF  # Java keeps the CRC in a positive int
-
-# The first 88 bytes of a record whose hosts are both IPv4, as nearly all are.
-FIXED_V4 = struct.Struct(
-    ">i"  # total size
-    "I"  # magic
-    "i"  # body CRC
-    "i"  # queue id
-    "i"  # flag
-    "q"  # queue offset
-    "q"  # physical offset
-    "i"  # sysFlag
-    "q"  # born timestamp, ms
-    "4s"  # born address
-    "i"  # born port
-    "q"  # store timestamp, ms
-    "4s"  # store address
-    "i"  # store port
-    "i"  # reconsume times
-    "q"  # prepared transaction offset
-    "i"  # body length
+from mq.protocol.record import (
+    BLANK,
+    CRC_MASK,
+    HEAD_V4,
+    IPV6_BITS,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD,
+    head,
+    struct_of,
 )
-_FIXED = {  # by the two bits of the sysFlag that make a host IPv6
-    0: FIXED_V4,
-    SysFlag.BORN_HOST_V6: struct.Struct(">iIiiiqqiq16siq4siiqi"),
-    SysFlag.STORE_HOST_V6: struct.Struct(">iIiiiqqiq4siq16siiqi"),
-    SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6: struct.Struct(">iIiiiqqiq16siq16siiqi"),
-}
-_V6_BITS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
-_HEAD = struct.Struct(">iI")  # total size, magic
-_SYS_FLAG = struct.Struct(">i")
-SYS_FLAG_POSITION = 36
+
+_SYS_FLAG = struct_of("sys_flag").unpack_from
 _SHORT = struct.Struct(">h")
-_SMALLEST = FIXED_V4.size + 1 + 2
 
 Buffer = bytes | bytearray | memoryview
 Address = tuple[str, int]  # an IP address in figures, a port
@@ -273,7 +242,7 @@ class StoredMessage:
         self._born_address, self._born_port = pack_host(born_host[0]), born_host[1]
         self._store_address, self._store_port = pack_host(store_host[0]), store_host[1]
         self.sys_flag = (
-            sys_flag & ~_V6_BITS
+            sys_flag & ~IPV6_BITS
             | (SysFlag.BORN_HOST_V6 if len(self._born_address) == 16 else 0)
             | (SysFlag.STORE_HOST_V6 if len(self._store_address) == 16 else 0)
         )
@@ -377,7 +346,7 @@ def decode_records(
     position = 0
     messages = []
     while position < end:
-        if end - position >= _HEAD.size and _HEAD.unpack_from(view, position)[1] == MAGIC_BLANK:
+        if end - position >= BLANK.size and BLANK.unpack_from(buffer, position)[1] == MAGIC_BLANK:
             break
         message = _decode(view, position, end, read_body, decompress, check_crc)
         messages.append(message)
@@ -395,8 +364,8 @@ def _decode(
 ) -> StoredMessage:
     message = StoredMessage.__new__(StoredMessage)
     try:
-        sys_flag: int = _SYS_FLAG.unpack_from(view, position + SYS_FLAG_POSITION)[0]
-        fixed = _FIXED[sys_flag & _V6_BITS] if sys_flag & _V6_BITS else FIXED_V4
+        sys_flag: int = _SYS_FLAG(view, position)[0]
+        fixed = head(sys_flag) if sys_flag & IPV6_BITS else HEAD_V4
         (
             size,
             magic,
@@ -418,7 +387,7 @@ def _decode(
         ) = fixed.unpack_from(view, position)
         body_start = position + fixed.size
         topic_start = body_start + body_length + 1
-        if body_length < 0 or size < _SMALLEST or size > end - position:
+        if body_length < 0 or size < SMALLEST_RECORD or size > end - position:
             raise _malformed(position, f"size {size}, body {body_length} bytes")
         if magic == MAGIC_V1:
             message.version = 1
@@ -428,7 +397,7 @@ def _decode(
             topic_length = _SHORT.unpack_from(view, topic_start - 1)[0]
             topic_start += 1
         else:
-            raise _malformed(position, f"magic {magic:#010x}")
+            raise _malformed(position, f"magic {magic & 0xFFFFFFFF:#010x}")
         properties_start = topic_start + topic_length + 2
         properties_length = _SHORT.unpack_from(view, properties_start - 2)[0]
     except (struct.error, IndexError):
@@ -489,7 +458,7 @@ def encode_record(message: StoredMessage) -> bytes:
         raise LocalProtocolError(f"the message does not fit a record: {error}") from None
     second_form = message.version == 2
     topic_length = struct.Struct(">h") if second_form else struct.Struct(">b")
-    fixed = _FIXED[message.sys_flag & _V6_BITS]
+    fixed = head(message.sys_flag)
     size = fixed.size + len(body) + topic_length.size + len(topic) + 2 + len(properties)
     try:
         return b"".join(

@@ -9,16 +9,15 @@ from mq.client.load.sending import Connect, access_key
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
-from mq.protocol.frame import INT, encode
+from mq.protocol.frame import encode
 from mq.protocol.headers.pull import PullMessageRequestHeader
+from mq.protocol.record import HEAD_V4, IPV6_BITS, struct_of
 
 _NEXT = b'"nextBeginOffset":"'
 _WAIT_MILLISECONDS = 1000  # that a broker holds a pull at the end of a queue
 _GOES_ON = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
 _MOVED = ResponseCode.PULL_OFFSET_MOVED
-_BODY_LENGTH_AT = 84
-_FLAG_AT = 36
-_IPV6 = 0x30  # flag bits: a record whose hosts are longer, in which no stamp is looked for
+_SIZE_AND_FLAG = struct_of("size", "sys_flag").unpack_from
 
 
 class QueueReader:
@@ -108,9 +107,9 @@ class Puller:
         stamps: list[int] = []
         position = body
         while position < end:
-            (size,) = INT.unpack_from(data, position)
-            if self._plan.stamped and not data[position + _FLAG_AT + 3] & _IPV6:
-                at = position + _BODY_LENGTH_AT + INT.size
+            size, flag = _SIZE_AND_FLAG(data, position)
+            if self._plan.stamped and not flag & IPV6_BITS:  # in others no stamp is looked for
+                at = position + HEAD_V4.size
                 stamp = data[at : at + STAMP_DIGITS]
                 if stamp.isdigit() and len(stamp) == STAMP_DIGITS:
                     stamps.append(int(stamp))

@@ -16,13 +16,14 @@ from operator import add, ne, sub
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 
 # Java's own clients say this when they have no limit (DefaultMQPullConsumerImpl): no wish for more.
 _NO_LIMIT = 0x7FFFFFFF
 
 _AT_ONCE = 64  # entries unpacked in one go
 _ENTRIES = struct.Struct(">" + _AT_ONCE * "qi8x")
-_identity = layout.RECORD_IDENTITY.unpack_from
+_identity = RECORD_IDENTITY.unpack_from
 
 Range = tuple[int, int]  # physical offset, size
 
@@ -54,7 +55,7 @@ def take(
     count = max(1, min(bisect_right(totals, most_bytes), bisect_left(physicals, limit)))
     del physicals[count:], sizes[count:]
     if (
-        min(sizes) < layout.RECORD_MINIMUM
+        min(sizes) < SMALLEST_RECORD
         or physicals != sorted(physicals)
         or physicals[-1] + sizes[-1] > limit
         or not _are_true(file.view, file.start, queue, offset, physicals, sizes)
@@ -106,7 +107,7 @@ def _are_true(
     count = len(physicals)
     wanted = zip(
         sizes,
-        repeat(layout.MAGIC_V1),
+        repeat(MAGIC_V1),
         repeat(queue.queue_id),
         range(offset, offset + count * step, step),
         strict=False,

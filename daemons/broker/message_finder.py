@@ -18,6 +18,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import Residency
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode
+from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 from mq.protocol.tags import TagExpression
 
 FOUND = int(ResponseCode.SUCCESS)
@@ -29,9 +30,9 @@ _ENTRY_SIZE = layout.ENTRY_SIZE
 _FILLER_SIZE = layout.FILLER_SIZE
 _iterate = layout.ENTRY.iter_unpack
 _physical = layout.LONG.unpack_from  # of an entry
-_identity = layout.RECORD_IDENTITY.unpack_from
-_identity_size = layout.RECORD_IDENTITY.size
-_MAGIC = layout.MAGIC_V1
+_identity = RECORD_IDENTITY.unpack_from
+_identity_size = RECORD_IDENTITY.size
+_MAGIC = MAGIC_V1
 # A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
 _MOST_SCANNED = 800
 
@@ -77,7 +78,7 @@ class MessageFinder:
         wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
         most_bytes = config.max_transfer_bytes_on_message_in_memory
         if bulk_bytes:
-            wanted, most_bytes = min(maximum, bulk_bytes // layout.RECORD_MINIMUM), bulk_bytes
+            wanted, most_bytes = min(maximum, bulk_bytes // SMALLEST_RECORD), bulk_bytes
         everything = isinstance(expression, TagExpression) and not expression.codes
         # However large the reply may be, a filter does not hold up everybody else for longer.
         scan = wanted if everything else max(_MOST_SCANNED, 0 if bulk_bytes else wanted)
@@ -182,7 +183,7 @@ class MessageFinder:
             return None
         if (
             not start <= last <= min(file.end, log.written) - last_size
-            or last_size < layout.RECORD_MINIMUM
+            or last_size < SMALLEST_RECORD
         ):
             return None
         view, base, queue_id = file.view, file.start, queue.queue_id
@@ -198,7 +199,7 @@ class MessageFinder:
             return FOUND, offset + count, [(start, size)], count, size
         if offset < queue.trusted or physicals != tuple(sorted(physicals)):
             return None
-        if min(sizes) < layout.RECORD_MINIMUM:
+        if min(sizes) < SMALLEST_RECORD:
             return None
         return FOUND, offset + count, list(zip(physicals, sizes, strict=True)), count, size
 

@@ -1,11 +1,11 @@
 """Commit logs made by hand, of small files."""
 
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mq.protocol.message import MAGIC_BLANK, StoredMessage, encode_record
+from mq.protocol.message import StoredMessage, encode_record
+from mq.protocol.record import BLANK, MAGIC_BLANK
 
 FILE_SIZE = 8192
 TIME = 1_700_000_000_000
@@ -40,7 +40,7 @@ class Log:
         size = len(record(0, body, **other))
         if size + 8 > FILE_SIZE - len(file):
             left = FILE_SIZE - len(file)
-            file += struct.pack(">iI", left, MAGIC_BLANK) + bytes(left - 8)
+            file += BLANK.pack(left, MAGIC_BLANK) + bytes(left - 8)
             start, file = start + FILE_SIZE, bytearray()
             self.files[start] = file
         place = start + len(file)

@@ -9,13 +9,13 @@ from mq.protocol.compression import CompressionType, compress
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import (
-    MAGIC_BLANK,
     Message,
     StoredMessage,
     decode_record,
     decode_records,
     encode_record,
 )
+from mq.protocol.record import BLANK, MAGIC_BLANK
 
 # spec: a record of Java, both hosts IPv4
 RECORD = bytes.fromhex(
@@ -109,7 +109,7 @@ def test_a_compressed_body_is_restored_and_compressed_again(kind: CompressionTyp
 
 
 def test_records_are_read_one_behind_the_other_up_to_a_blank() -> None:
-    blank = struct.pack(">iI", 1000, MAGIC_BLANK)
+    blank = BLANK.pack(1000, MAGIC_BLANK)
     assert len(decode_records(RECORD * 3)) == 3
     assert len(decode_records(memoryview(RECORD * 2 + blank + b"\0" * 50))) == 2
     assert decode_records(b"") == []

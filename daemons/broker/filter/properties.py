@@ -5,7 +5,6 @@ A filter by properties looks into the records that entries point at (`PropertyEx
 which is also the check that an entry is true.
 """
 
-import struct
 from collections.abc import Callable
 
 from mq.daemons.broker.filter.bloom import has_bits
@@ -19,16 +18,26 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.protocol.names import RETRY_PREFIX
 from mq.protocol.properties import PropertyKey
+from mq.protocol.record import (
+    AT,
+    IPV6_BITS,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_HEAD,
+    SMALLEST_RECORD,
+    shift,
+    struct_of,
+)
 from mq.protocol.tags import TagExpression
 
 Matches = Callable[[bytes | memoryview], bool]
 
 _iterate = layout.ENTRY.iter_unpack
-# Of a record's head: size, magic, queue id, queue offset, system flag, body length.
-_HEAD = struct.Struct(">ii4xi4xq8xi44xi").unpack_from
-_MAGIC = layout.MAGIC_V1
-_MINIMUM = layout.RECORD_MINIMUM
-_IPV6 = layout.SYS_FLAG_BORN_IPV6 | layout.SYS_FLAG_STORE_IPV6
+_HEAD = struct_of(
+    "size", "magic", "queue_id", "queue_offset", "sys_flag", "body_length"
+).unpack_from
+_MAGIC = MAGIC_V1
+_MINIMUM = SMALLEST_RECORD
 _ANY = TagExpression.parse("*")
 _NOTHING = memoryview(b"")
 _NO_LIMIT = 1 << 62
@@ -86,7 +95,7 @@ class PropertyExpression:
             entries = queue.extension.resolve(entries, unknown=next(iter(self._tags.codes)))
         memory = _NO_MEMORY if self._memory is None or self._tags.codes else self._memory
         shape, recall = memory.shape, memory.known.get
-        fixed = layout.RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
+        fixed = RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
         queue_id = queue.queue_id
         ranges: list[tuple[int, int]] = []
         begin, length = -1, 0  # the last range, not in the list yet
@@ -106,7 +115,7 @@ class PropertyExpression:
                     and magic == _MAGIC
                     and its_queue == queue_id
                     and offset == index
-                    and not flag & _IPV6
+                    and not flag & IPV6_BITS
                     and fixed <= start <= size
                 ):
                     values = shape(view, at + start, at + size)
@@ -192,22 +201,21 @@ def _properties(
 ) -> memoryview | None:
     """The stored properties of the message that an entry points at: what stands in the record
     behind body, topic and their own length. None if it is not that message."""
-    if file is None or physical + size > file.end or size < layout.RECORD_MINIMUM:
+    if file is None or physical + size > file.end or size < SMALLEST_RECORD:
         return None
     view, at = file.view, physical - file.start
     found, magic, queue_id, offset, flag, body = _HEAD(view, at)
     if found != size or queue_id != queue.queue_id or offset != index:
         return None
-    start = layout.RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
-    if magic == layout.MAGIC_V2:
+    start = RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
+    if magic == MAGIC_V2:
         start += 1  # the topic's length has two bytes
-    elif magic != layout.MAGIC_V1:
+    elif magic != MAGIC_V1:
         return None
-    if flag & _IPV6:
-        for bit in (layout.SYS_FLAG_BORN_IPV6, layout.SYS_FLAG_STORE_IPV6):
-            start += layout.IPV6_EXTRA if flag & bit else 0
-        body_at = start - len(queue.topic_field) - layout.SHORT.size - layout.INT.size
-        (body,) = layout.INT.unpack_from(view, at + body_at - (magic == layout.MAGIC_V2))
+    if flag & IPV6_BITS:
+        longer = shift("body_length", flag)
+        start += longer
+        (body,) = layout.INT.unpack_from(view, at + AT["body_length"] + longer)
     start += body
     return view[at + start : at + size] if body >= 0 and start <= size else None
 

@@ -18,13 +18,13 @@ from mq.daemons.broker.pop.check_points import CheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
 from mq.daemons.broker.pop.records import CheckPoint
-from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
+from mq.protocol.record import RECORD_IDENTITY
 
 INIT_MIN = 0  # ConsumeInitMode: a new group begins with the first message, or with the last
 ALL_QUEUES = -1
@@ -241,10 +241,10 @@ class Pops:
         for position, length in ranges:
             end = position + length
             while position < end:
-                head = self._store.log.view(position, layout.RECORD_IDENTITY.size)
+                head = self._store.log.view(position, RECORD_IDENTITY.size)
                 if head is None:
                     break
-                size, _, _, offset = layout.RECORD_IDENTITY.unpack(head)
+                size, _, _, offset = RECORD_IDENTITY.unpack(head)
                 offsets.append(offset)
                 position += size
         return offsets

@@ -27,18 +27,29 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import Item, key_hash
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
+from mq.protocol.flags import SysFlag
+from mq.protocol.record import (
+    BLANK,
+    CRC_MASK,
+    IPV4_HOST,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    RECORD_HEAD,
+    around_common,
+    common,
+    part,
+)
 
 log = logging.getLogger(__name__)
 
 # Bound to module names, because a lookup costs as much as the arithmetic around it.
-_pack_head = layout.RECORD_HEAD.pack
+_pack_head = RECORD_HEAD.pack
 _pack_entry = layout.ENTRY.pack
-_HEAD_SIZE = layout.RECORD_HEAD.size
+_HEAD_SIZE = RECORD_HEAD.size
 _ROOM = layout.END_OF_FILE_ROOM
-_MAGIC = layout.MAGIC_V1
-_CRC_MASK = 0x7FFFFFFF
+_MAGIC = MAGIC_V1
+
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
-_IPV4_HOST = 8  # bytes of address and port
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
 BatchedMessage = tuple[bytes, bytes, int, int, tuple[int, ...]]
@@ -112,7 +123,7 @@ class Appender:
         self._batch = Batch(commit_log.position)
         self._file_end = commit_log.files[-1].end if commit_log.files else 0
         self._scheduled = False
-        self._sys_flag = layout.SYS_FLAG_STORE_IPV6 if len(store_host) != _IPV4_HOST else 0
+        self._sys_flag = SysFlag.STORE_HOST_V6 if len(store_host) != IPV4_HOST else 0
 
     def refuse(self, cause: str, refusal: StoreRefused) -> None:
         """Take no messages until `accept` is called for the same cause."""
@@ -149,8 +160,8 @@ class Appender:
             raise self.refusal
         topic_field = queue.topic_field
         size = _HEAD_SIZE + len(body) + len(topic_field) + len(properties_field)
-        if len(born_host) != _IPV4_HOST or self._sys_flag:
-            size += len(born_host) + len(self.store_host) - 2 * _IPV4_HOST
+        if len(born_host) != IPV4_HOST or self._sys_flag:
+            size += len(born_host) + len(self.store_host) - 2 * IPV4_HOST
         batch = self._batch
         if batch.end + size + _ROOM > self._file_end:
             self.reserve(size)
@@ -161,7 +172,7 @@ class Appender:
         head = (
             size,
             _MAGIC,
-            crc32(body) & _CRC_MASK,
+            crc32(body) & CRC_MASK,
             queue.queue_id,
             flag,
             queue.appended,
@@ -179,7 +190,7 @@ class Appender:
         if self.extend is not None:
             tags_code = self.extend(queue, tags_code, batch.timestamp, properties_field)
         entry = _pack_entry(position, size, tags_code)
-        if len(born_host) == _IPV4_HOST and not self._sys_flag:
+        if len(born_host) == IPV4_HOST and not self._sys_flag:
             batch.parts += (_pack_head(*head), body, topic_field, properties_field)
         else:
             batch.parts += (self._pack_any_head(head), body, topic_field, properties_field)
@@ -207,22 +218,18 @@ class Appender:
         if self.refusal is not None:
             raise self.refusal
         host, topic_field = self.store_host, queue.topic_field
-        fixed = _HEAD_SIZE + len(topic_field) + len(born_host) + len(host) - 2 * _IPV4_HOST
+        fixed = _HEAD_SIZE + len(topic_field) + len(born_host) + len(host) - 2 * IPV4_HOST
         sizes = [fixed + len(body) + len(field) for body, field, *_ in messages]
         total = sum(sizes)
         self.reserve(total)
         batch = self._batch
         if not batch.parts:
             self._open(batch)
-        common = layout.pack_common(
+        shared = common(len(born_host), len(host)).pack(
             self._with_hosts(sys_flag, born_host),
-            born_timestamp,
-            born_host,
-            batch.timestamp,
-            host,
-            reconsume_times,
+            *(born_timestamp, born_host, batch.timestamp, host, reconsume_times, 0),
         )
-        pack_head = layout.record_head_around(len(common)).pack
+        pack_head = around_common(len(shared)).pack
         # Kept apart until nothing can raise any more: all are there, or none is.
         parts: list[bytes] = []
         keyed: list[Item] = []
@@ -233,8 +240,8 @@ class Appender:
         for offset, position, size, (body, field, flag, code, keys) in zip(
             count(first), physicals, sizes, messages, strict=False
         ):
-            crc = crc32(body) & _CRC_MASK
-            head = pack_head(size, _MAGIC, crc, queue_id, flag, offset, position, common, len(body))
+            crc = crc32(body) & CRC_MASK
+            head = pack_head(size, _MAGIC, crc, queue_id, flag, offset, position, shared, len(body))
             parts += (head, body, topic_field, field)
             if extend is not None:
                 code = extend(queue, code, batch.timestamp, field)
@@ -374,7 +381,7 @@ class Appender:
             if commit_log.files and commit_log.position < self._file_end:
                 left = self._file_end - commit_log.position
                 last = commit_log.files[-1]
-                blank = layout.BLANK.pack(left, layout.MAGIC_BLANK)
+                blank = BLANK.pack(left, MAGIC_BLANK)
                 last.write(blank, commit_log.position - last.start)
                 commit_log.position = commit_log.written = self._file_end
                 # At once: without a next file, a small record must not go where the blank is.
@@ -408,8 +415,8 @@ class Appender:
 
     def _with_hosts(self, sys_flag: int, born_host: bytes) -> int:
         """A system flag that says which families the hosts of a record are of."""
-        if len(born_host) != _IPV4_HOST:
-            sys_flag |= layout.SYS_FLAG_BORN_IPV6
+        if len(born_host) != IPV4_HOST:
+            sys_flag |= SysFlag.BORN_HOST_V6
         return sys_flag | self._sys_flag
 
     def _pack_any_head(self, head: tuple[int | bytes, ...]) -> bytes:
@@ -417,10 +424,8 @@ class Appender:
         born_host, store_host = head[9], head[11]
         assert isinstance(born_host, bytes) and isinstance(store_host, bytes)
         sys_flag = self._with_hosts(int(head[7]), born_host)
-        common = layout.pack_common(
-            sys_flag, int(head[8]), born_host, int(head[10]), store_host, *map(int, head[12:14])
-        )
-        return layout.record_head_around(len(common)).pack(*head[:7], common, head[14])
+        whole = part("size", "body_length", len(born_host), len(store_host))
+        return whole.pack(*head[:7], sys_flag, *head[8:])
 
 
 def _send(replies: list[tuple[ReplySink, bytes]]) -> None:

@@ -13,6 +13,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import sync_folder
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
+from mq.protocol.record import BLANK, MAGIC_BLANK
 
 DAMAGED_FOLDER = "damaged"
 
@@ -48,9 +49,9 @@ def put_aside(root: Path, files: list[MappedFile], end: int, why: str) -> list[D
 def _is_blank(file: MappedFile, position: int) -> bool:
     """Whether the file was closed there: the log goes on, or does not, in the next one."""
     left = file.size - position
-    return left >= layout.BLANK.size and layout.BLANK.unpack_from(file.view, position) == (
+    return left >= BLANK.size and BLANK.unpack_from(file.view, position) == (
         left,
-        layout.MAGIC_BLANK,
+        MAGIC_BLANK,
     )
 
 

@@ -19,6 +19,14 @@ from pathlib import Path
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
+from mq.protocol.record import (
+    AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_START,
+    SMALLEST_RECORD,
+    shift,
+)
 
 log = logging.getLogger(__name__)
 
@@ -139,11 +147,11 @@ class CommitLog:
 
     def record_at(self, offset: int) -> memoryview | None:
         """The record that begins at an offset, or None if none does."""
-        start = self.view(offset, layout.RECORD_START.size)
+        start = self.view(offset, RECORD_START.size)
         if start is None:
             return None
-        size, magic, _ = layout.RECORD_START.unpack(start)
-        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2) or size < layout.RECORD_MINIMUM:
+        size, magic, _ = RECORD_START.unpack(start)
+        if magic not in (MAGIC_V1, MAGIC_V2) or size < SMALLEST_RECORD:
             return None
         return self.view(offset, size)
 
@@ -168,10 +176,8 @@ class CommitLog:
 
 def record_store_timestamp(record: bytes | memoryview) -> int:
     """The store timestamp in ms of a whole record."""
-    (sys_flag,) = layout.INT.unpack_from(record, layout.SYS_FLAG_AT)
-    at = layout.STORE_TIMESTAMP_AT
-    if sys_flag & layout.SYS_FLAG_BORN_IPV6:
-        at += layout.IPV6_EXTRA
+    (sys_flag,) = layout.INT.unpack_from(record, AT["sys_flag"])
+    at = AT["store_timestamp"] + shift("store_timestamp", sys_flag)
     timestamp: int = layout.LONG.unpack_from(record, at)[0]
     return timestamp
 

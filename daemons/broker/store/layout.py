@@ -4,9 +4,10 @@ All numbers are signed and big-endian, all times are milliseconds since 1970. Re
 recovery take every size, magic and name from here.
 """
 
-import functools
 import struct
 from pathlib import Path
+
+from mq.protocol.record import BLANK
 
 # Files --------------------------------------------------------------------------------------
 
@@ -52,86 +53,12 @@ DELETIONS_FILE = "deletions.json"  # ours: Java neither reads nor writes it
 
 # The commit log -----------------------------------------------------------------------------
 
-MAGIC_V1 = -626843481  # 0xDAA320A7: the topic's length is an i8
-MAGIC_V2 = -626843477  # 0xDAA320AB: the topic's length is an i16 (written by 5.x for long names)
-MAGIC_BLANK = -875286124  # 0xCBD43194: nothing more in this file
-
-RECORD_START = struct.Struct(
-    ">i"  # total size
-    "i"  # magic
-    "i"  # CRC-32 of the stored body, its sign bit cleared
-)
-# Of RECORD_HEAD, what tells whose record it is: size, magic, queue id, queue offset.
-RECORD_IDENTITY = struct.Struct(">ii4xi4xq")
-# A record up to its body when both hosts are IPv4 addresses.
-RECORD_HEAD = struct.Struct(
-    ">i"  # total size
-    "i"  # magic
-    "i"  # body CRC
-    "i"  # queue id
-    "i"  # flag: the user's own
-    "q"  # queue offset
-    "q"  # physical offset
-    "i"  # system flag
-    "q"  # born timestamp
-    "8s"  # born host: address, port i32
-    "q"  # store timestamp
-    "8s"  # store host
-    "i"  # reconsume times
-    "q"  # prepared transaction offset
-    "i"  # body length
-)
-IPV6_EXTRA = 12  # bytes that an IPv6 host takes over an IPv4 one
-
-SYS_FLAG_AT = 36
-BORN_TIMESTAMP_AT = 40
-STORE_TIMESTAMP_AT = 56  # 12 later when the born host is an IPv6 one
-RECORD_MINIMUM = 91  # a record with empty body, topic and properties
 INT = struct.Struct(">i")
 LONG = struct.Struct(">q")
 SHORT = struct.Struct(">h")
 
-SYS_FLAG_BORN_IPV6 = 0x10
-SYS_FLAG_STORE_IPV6 = 0x20
-
-
-def pack_common(
-    sys_flag: int,
-    born_timestamp: int,
-    born_host: bytes,
-    store_timestamp: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_offset: int = 0,
-) -> bytes:
-    """The middle of a RECORD_HEAD, which the messages of a batch have in common.
-
-    Hosts are of either family: 8 or 20 bytes, as the system flag says.
-    """
-    form = f">iq{len(born_host)}sq{len(store_host)}siq"
-    return struct.pack(
-        form,
-        sys_flag,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-    )
-
-
-@functools.cache
-def record_head_around(length: int) -> struct.Struct:
-    """RECORD_HEAD with so many bytes of `pack_common` as one field."""
-    return struct.Struct(f">iiiiiqq{length}si")
-
-
-BLANK = struct.Struct(
-    ">i"  # bytes left in the file, these included
-    "i"  # MAGIC_BLANK
-)
-# A record is only put where this much is left behind it, so that a blank always fits.
+# The records themselves are in mq.protocol.record. One is only put where this much is left behind
+# it, so that a blank always fits.
 END_OF_FILE_ROOM = BLANK.size
 
 # The record body may be maxMessageSize; topic, properties and the head come on top.

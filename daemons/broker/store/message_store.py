@@ -36,6 +36,7 @@ from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import decode_record
+from mq.protocol.record import MAGIC_V1, MAGIC_V2, RECORD_IDENTITY
 
 log = logging.getLogger(__name__)
 
@@ -323,13 +324,13 @@ class MessageStore:
 
     def is_true_entry(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
         """Whether the log has at an offset the very message that an entry promises."""
-        head = self.log.view(physical, layout.RECORD_IDENTITY.size)
+        head = self.log.view(physical, RECORD_IDENTITY.size)
         if head is None:
             return False
-        found_size, magic, queue_id, offset = layout.RECORD_IDENTITY.unpack(head)
+        found_size, magic, queue_id, offset = RECORD_IDENTITY.unpack(head)
         return (found_size, queue_id, offset) == (size, queue.queue_id, index) and magic in (
-            layout.MAGIC_V1,
-            layout.MAGIC_V2,
+            MAGIC_V1,
+            MAGIC_V2,
         )
 
     def repair_entry(self, queue: ConsumeQueue, index: int) -> tuple[int, int, int] | None:
@@ -361,10 +362,10 @@ class MessageStore:
 
     def _is_filling(self, queue: ConsumeQueue, index: int, physical: int, size: int) -> bool:
         """Whether an entry stands for a lost message: it is that of the next one there is."""
-        head = self.log.view(physical, layout.RECORD_IDENTITY.size)
+        head = self.log.view(physical, RECORD_IDENTITY.size)
         if head is None:
             return False
-        *_, its_index = layout.RECORD_IDENTITY.unpack(head)
+        *_, its_index = RECORD_IDENTITY.unpack(head)
         if not index < its_index < queue.readable:
             return False
         entry = queue.entry(its_index)

@@ -17,11 +17,11 @@ from pathlib import Path
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
+from mq.protocol.record import AT, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, struct_of
 
-_MAGICS = tuple(struct.pack(">i", magic) for magic in (layout.MAGIC_V1, layout.MAGIC_V2))
-_MAGIC_AT = 4
-_PHYSICAL = struct.Struct(">q")
-_PHYSICAL_AT = 28
+_MAGICS = tuple(struct.pack(">i", magic) for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_AT = AT["magic"]
+_PHYSICAL = struct_of("physical_offset")
 _PIECE = 1 << 20  # bytes looked at in one go for zeros
 
 
@@ -193,9 +193,9 @@ def _next_record(file: ReadOnlyFile, position: int) -> int | None:
         at = min(places)
         start = at - _MAGIC_AT
         at += 1
-        if start + layout.RECORD_MINIMUM > file.size:
+        if start + SMALLEST_RECORD > file.size:
             return None
-        (physical,) = _PHYSICAL.unpack_from(file.view, start + _PHYSICAL_AT)
+        (physical,) = _PHYSICAL.unpack_from(file.view, start)
         if physical != file.start + start:
             continue
         try:

@@ -8,16 +8,26 @@ from typing import NamedTuple, Protocol
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.protocol.checksum import crc32
+from mq.protocol.flags import SysFlag
 from mq.protocol.properties import PropertyKey, decode
+from mq.protocol.record import (
+    AT,
+    BLANK,
+    CRC_MASK,
+    IPV6_BITS,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD,
+    part,
+    shift,
+)
 from mq.protocol.tags import tags_code
 
-_START = struct.Struct(">iiiiiqqiq")  # up to and with the born timestamp
-_BODY_LENGTH_AT = layout.RECORD_HEAD.size - 4
-_CRC_MASK = 0x7FFFFFFF
-_TRANSACTION_MASK = 0xC
+_HEAD = part("size", "sys_flag")
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-NOT_INDEXED_TRANSACTION = 0xC  # a rollback
-IN_NO_QUEUE = (0x4, 0xC)  # prepared and rollback
+_TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
+IN_NO_QUEUE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
 class LogFile(Protocol):
@@ -47,6 +57,11 @@ class Record(NamedTuple):
     def is_queued(self) -> bool:
         """Whether a consumer may see it: not the first or the withdrawn half of a transaction."""
         return self.sys_flag & _TRANSACTION_MASK not in IN_NO_QUEUE
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether its keys find it: not that of a withdrawn transaction."""
+        return self.sys_flag & _TRANSACTION_MASK != SysFlag.TRANSACTION_ROLLBACK
 
 
 class BadRecord(Exception):
@@ -103,20 +118,20 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
     view = file.view
     size = file.size
     start_of_file = file.start
-    unpack = _START.unpack_from
-    while size - position >= layout.BLANK.size:
-        total, magic = layout.BLANK.unpack_from(view, position)
-        if magic == layout.MAGIC_BLANK:
+    unpack = _HEAD.unpack_from
+    while size - position >= BLANK.size:
+        total, magic = BLANK.unpack_from(view, position)
+        if magic == MAGIC_BLANK:
             if total != size - position:
                 raise BadRecord(f"a blank of {total} bytes where {size - position} are left")
             return
         if total == 0 and magic == 0:
             raise EndOfLog
-        if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
             raise BadRecord(f"magic {magic & 0xFFFFFFFF:#x} is not a record's")
-        if total < layout.RECORD_MINIMUM or total > size - position:
+        if total < SMALLEST_RECORD or total > size - position:
             raise BadRecord(f"a size of {total} bytes")
-        _, _, crc, queue_id, _, queue_offset, physical, sys_flag, _ = unpack(view, position)
+        _, _, crc, queue_id, _, queue_offset, physical, sys_flag = unpack(view, position)
         if physical != start_of_file + position:
             raise BadRecord(f"it says that it belongs to offset {physical}")
         yield _read_tail(
@@ -140,22 +155,20 @@ def _read_tail(
 ) -> Record:
     """The part of a record whose place depends on its hosts and its body."""
     end = position + total
-    timestamp_at = position + layout.STORE_TIMESTAMP_AT
-    at = position + _BODY_LENGTH_AT
-    if sys_flag & layout.SYS_FLAG_BORN_IPV6:
-        timestamp_at += layout.IPV6_EXTRA
-        at += layout.IPV6_EXTRA
-    if sys_flag & layout.SYS_FLAG_STORE_IPV6:
-        at += layout.IPV6_EXTRA
+    timestamp_at = position + AT["store_timestamp"]
+    at = position + AT["body_length"]
+    if sys_flag & IPV6_BITS:
+        timestamp_at += shift("store_timestamp", sys_flag)
+        at += shift("body_length", sys_flag)
     try:
         (body_length,) = layout.INT.unpack_from(view, at)
         body = at + 4
         at = body + body_length
         if body_length < 0 or at > end:
             raise BadRecord(f"a body of {body_length} bytes in a record of {total}")
-        if crc32(view[body:at]) & _CRC_MASK != crc:
+        if crc32(view[body:at]) & CRC_MASK != crc:
             raise BadRecord("the checksum of its body is wrong")
-        if magic == layout.MAGIC_V1:
+        if magic == MAGIC_V1:
             topic_length = view[at]
             at += 1
         else:

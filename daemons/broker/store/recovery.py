@@ -288,7 +288,7 @@ class Recovery:
                     self._suspect.add(queue)
             if queue not in self._suspect and not queue.restore(record.queue_offset, entry):
                 self._suspect.add(queue)
-        if self._index is not None and record.sys_flag & 0xC != 0xC:
+        if self._index is not None and record.is_indexed:
             keys = keys_of(properties)
             if keys and record.physical > self._index.end_offset:
                 items = [(key_hash(record.topic, key), record.physical) for key in keys]

@@ -18,16 +18,17 @@ from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import Hole, OfflineLog
-from mq.daemons.broker.store.records import NOT_INDEXED_TRANSACTION, Record
+from mq.daemons.broker.store.records import Record
 from mq.daemons.broker.store.verification import Verified, index_files, index_items_at
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.checksum import crc32
+from mq.protocol.flags import SysFlag
+from mq.protocol.record import BLANK, CRC_MASK, MAGIC_BLANK, MAGIC_V1, RECORD_HEAD
 
 DAMAGED_TOPIC = b"MQ_DAMAGED"
-_OVERHEAD = layout.RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
+_OVERHEAD = RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
 _LARGEST_BODY = 1 << 20
 _COPIED_AT_ONCE = 1 << 24
-_CRC_MASK = 0x7FFFFFFF
 _NO_HOST = bytes(8)
 
 
@@ -197,7 +198,7 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
         short = next((f for f in log.files if f.end == hole.offset and f.size < size), None)
         if short is not None:
             room = size - short.size
-            ending = layout.BLANK.pack(room, layout.MAGIC_BLANK) if short is not last else b""
+            ending = BLANK.pack(room, MAGIC_BLANK) if short is not last else b""
             what = "made as long as the others"
             return Repair(
                 short.path, hole.offset, hole.size, what, _Extend(short.path, size, ending)
@@ -210,10 +211,10 @@ def _close(log: OfflineLog, hole: Hole, timestamp: int) -> Repair:
         what = "cut off, kept in damaged/"  # as a recovery does with what is behind the last record
         return Repair(hole.path, hole.offset, hole.size, what, _nothing)
     if hole.offset + hole.size == file.end:
-        if hole.size < layout.BLANK.size:
+        if hole.size < BLANK.size:
             what = "left as it is: no room to end the file"
             return Repair(hole.path, hole.offset, hole.size, what, _nothing)
-        pieces = [(hole.offset - file.start, layout.BLANK.pack(hole.size, layout.MAGIC_BLANK))]
+        pieces = [(hole.offset - file.start, BLANK.pack(hole.size, MAGIC_BLANK))]
         what = "the rest of the file made blank"
     else:
         pieces = list(_fillers(file.view, file.start, hole, timestamp))
@@ -236,12 +237,21 @@ def _fillers(
         size = left
         if left > _OVERHEAD + _LARGEST_BODY:
             size = min(_OVERHEAD + _LARGEST_BODY, left - _OVERHEAD)
-        body_at = position + layout.RECORD_HEAD.size
+        body_at = position + RECORD_HEAD.size
         body_size = size - _OVERHEAD
         body = content[body_at : body_at + body_size]
-        head = layout.RECORD_HEAD.pack(
-            *(size, layout.MAGIC_V1, crc32(body) & _CRC_MASK, 0, 0, 0, start + position),
-            *(NOT_INDEXED_TRANSACTION, timestamp, _NO_HOST, timestamp, _NO_HOST, 0, 0, body_size),
+        head = RECORD_HEAD.pack(
+            *(size, MAGIC_V1, crc32(body) & CRC_MASK, 0, 0, 0, start + position),
+            *(
+                SysFlag.TRANSACTION_ROLLBACK,
+                timestamp,
+                _NO_HOST,
+                timestamp,
+                _NO_HOST,
+                0,
+                0,
+                body_size,
+            ),
         )
         tail = bytes((len(DAMAGED_TOPIC),)) + DAMAGED_TOPIC + layout.SHORT.pack(0)
         yield position, head
@@ -302,7 +312,7 @@ class _Fill:
     def __call__(self) -> None:
         for start in self.starts:
             with open(self.folder / layout.file_name(start), "xb") as file:
-                file.write(layout.BLANK.pack(self.size, layout.MAGIC_BLANK))
+                file.write(BLANK.pack(self.size, MAGIC_BLANK))
                 file.truncate(self.size)
                 os.fsync(file.fileno())
         sync_folder(self.folder)

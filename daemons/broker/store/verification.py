@@ -15,7 +15,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.offline import Hole, OfflineLog, ReadOnlyFile
-from mq.daemons.broker.store.records import NOT_INDEXED_TRANSACTION, Record, keys_of
+from mq.daemons.broker.store.records import Record, keys_of
 from mq.protocol import fastjson
 from mq.protocol.properties import decode
 
@@ -283,7 +283,7 @@ def index_items_at(size: int) -> int | None:
 
 
 def _has_key(record: Record, hashed: int) -> bool:
-    if record.sys_flag & NOT_INDEXED_TRANSACTION == NOT_INDEXED_TRANSACTION:
+    if not record.is_indexed:
         return False
     keys = keys_of(decode(record.properties))
     return any(key_hash(record.topic, key) == hashed for key in keys)

@@ -12,7 +12,6 @@ import struct
 import time
 
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
@@ -37,6 +36,7 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.host import host_text
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import MAX_LENGTH, PropertyKey, encode
+from mq.protocol.record import SMALLEST_RECORD
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Transactions:
                 ResponseCode.MESSAGE_ILLEGAL, f"the prepared message cannot be committed: {error}"
             ) from None
         size = len(half.body) + len(encode(half.properties).encode()) + _ROOM
-        self._store.appender.reserve(size + 2 * layout.RECORD_MINIMUM)
+        self._store.appender.reserve(size + 2 * SMALLEST_RECORD)
         self._writer.put_or_delay(half)
         self.committed += 1
         self._put_operation(offset, on_stored)

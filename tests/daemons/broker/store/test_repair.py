@@ -11,6 +11,7 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import OfflineLog
 from mq.daemons.broker.store.records import Record
 from mq.daemons.broker.store.verification import Verification, Verified
+from mq.protocol.record import RECORD_HEAD
 from tests.daemons.broker.store.stores import LOG_FILE, put, settings, with_store
 
 TOPIC = "Orders"
@@ -64,7 +65,7 @@ def bodies(root: Path) -> set[bytes]:
                 if store.is_true_entry(queue, index, entry[0], entry[1]):
                     view = store.log.view(entry[0], entry[1])
                     assert view is not None
-                    start = layout.RECORD_HEAD.size
+                    start = RECORD_HEAD.size
                     (size,) = layout.INT.unpack_from(view, start - 4)
                     found.add(bytes(view[start : start + size]))
         return found
@@ -91,7 +92,7 @@ def records_of(root: Path, number: int) -> list[Record]:
 
 def flip_a_bit_of_a_body(root: Path) -> int:
     record = records_of(root, 1)[5]
-    at = record.physical - LOG_FILE + layout.RECORD_HEAD.size
+    at = record.physical - LOG_FILE + RECORD_HEAD.size
     overwrite(log_file(root, 1), at, b"X")
     return 1
 
