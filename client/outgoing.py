@@ -10,6 +10,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.compression import CompressionType, compress
 from mq.protocol.flags import SysFlag
+from mq.protocol.headers.send import Letter
 from mq.protocol.message import Message
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX, check_topic
@@ -40,7 +41,11 @@ class Draft:
 
     def command(self, queue: MessageQueue) -> Command:
         """The request that sends it to `queue`."""
-        fields = {**self._fields, "e": str(queue.queue_id), "n": queue.broker_name}
+        fields = {
+            **self._fields,
+            Letter.QUEUE_ID: str(queue.queue_id),
+            Letter.BROKER_NAME: queue.broker_name,
+        }
         return Command(self._code, fields, self._body)
 
 
@@ -79,7 +84,7 @@ def draft(
         code = RequestCode.SEND_REPLY_MESSAGE_V2
     fields = _fields(group, message.topic, sys_flag, message.flag, message.encode_properties())
     if in_unit:
-        fields["k"] = "true"
+        fields[Letter.UNIT_MODE] = "true"
     return Draft(message.topic, unique_id, code, fields, body)
 
 
@@ -92,11 +97,11 @@ def _draft_retry(
     max_reconsume_times = properties.pop(PropertyKey.MAX_RECONSUME_TIMES, None)
     text = encode_properties(properties)
     fields = _fields(group, message.topic, sys_flag, message.flag, text)
-    fields["j"] = reconsume_times
+    fields[Letter.RECONSUME_TIMES] = reconsume_times
     if in_unit:
-        fields["k"] = "true"
+        fields[Letter.UNIT_MODE] = "true"
     if max_reconsume_times is not None:
-        fields["l"] = max_reconsume_times
+        fields[Letter.MAX_RECONSUME_TIMES] = max_reconsume_times
     return Draft(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, fields, body)
 
 
@@ -129,9 +134,9 @@ def draft_batch(
     wait = "true" if first.wait_store_ok else "false"
     properties = encode_properties({PropertyKey.WAIT_STORE: wait})
     fields = _fields(group, first.topic, 0, 0, properties)
-    fields["m"] = "true"
+    fields[Letter.BATCH] = "true"
     if in_unit:
-        fields["k"] = "true"
+        fields[Letter.UNIT_MODE] = "true"
     return Draft(first.topic, ",".join(ids), RequestCode.SEND_BATCH_MESSAGE, fields, body)
 
 
@@ -152,17 +157,17 @@ def _fields(group: str, topic: str, sys_flag: int, flag: int, properties: str) -
     tests/client/test_outgoing.py holds them to the header.
     """
     return {
-        "a": group,
-        "b": topic,
-        "c": DEFAULT_TOPIC,
-        "d": _DEFAULT_QUEUES_TEXT,
-        "f": str(sys_flag),
-        "g": str(int(time.time() * 1000)),
-        "h": str(flag),
-        "i": properties,
-        "j": "0",
-        "k": "false",
-        "m": "false",
+        Letter.PRODUCER_GROUP: group,
+        Letter.TOPIC: topic,
+        Letter.DEFAULT_TOPIC: DEFAULT_TOPIC,
+        Letter.DEFAULT_TOPIC_QUEUE_NUMS: _DEFAULT_QUEUES_TEXT,
+        Letter.SYS_FLAG: str(sys_flag),
+        Letter.BORN_TIMESTAMP: str(int(time.time() * 1000)),
+        Letter.FLAG: str(flag),
+        Letter.PROPERTIES: properties,
+        Letter.RECONSUME_TIMES: "0",
+        Letter.UNIT_MODE: "false",
+        Letter.BATCH: "false",
     }
 
 

@@ -22,14 +22,12 @@ from mq.daemons.shedding import LARGE, BusyReply, opaque_in
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
 from mq.protocol.connection import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.frame import decode, encode
+from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode, encode
 
 if TYPE_CHECKING:
     from mq.daemons.listener import Listener
     from mq.daemons.tls import TlsConnection
 
-_PREFIX = struct.Struct(">iI")
-_HEADER_LENGTH = 0xFFFFFF
 _JSON = JSON
 _RESPONSE = RESPONSE
 
@@ -367,14 +365,14 @@ class Channel(asyncio.Protocol):
         position = 0
         end = len(data)
         while end - position >= 8 and not self.stalled:
-            length, word = _PREFIX.unpack_from(data, position)
+            length, word = PREFIX.unpack_from(data, position)
             check_length(length)
             stop = position + 4 + length
             if stop > end:
                 break
             start = position + 8
             if word >> 24 == _JSON:
-                body = start + (word & _HEADER_LENGTH)
+                body = start + (word & HEADER_LENGTH)
                 try:
                     header = orjson.loads(data[start:body])
                     direct = direct_handlers.get(header["code"])

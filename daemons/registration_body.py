@@ -6,7 +6,6 @@ count and the topics as text, fields with blanks between; the filter servers as 
 5.0 on an i32 count and the queue mappings of static topics as JSON.
 """
 
-import struct
 import zlib
 
 from mq.protocol import fastjson
@@ -19,8 +18,7 @@ from mq.protocol.bodies import (
     TopicQueueMappingInfo,
 )
 from mq.protocol.errors import RemoteProtocolError
-
-_INT = struct.Struct(">i")
+from mq.protocol.frame import INT
 
 # 100,000 topics with the longest names are about 16 MiB. More is a broken peer, or one that wants
 # our memory: a frame of 16 MiB can hold zeros for 16 GiB.
@@ -37,7 +35,7 @@ def compress(body: RegisterBrokerBody) -> bytes:
     wrapper = body.topic_config_serialize_wrapper
     deflater = zlib.compressobj(9)
     out = [deflater.compress(_sized(wrapper.data_version.encode()))]
-    out.append(deflater.compress(_INT.pack(len(wrapper.topic_config_table))))
+    out.append(deflater.compress(INT.pack(len(wrapper.topic_config_table))))
     for topic in wrapper.topic_config_table.values():
         out.append(deflater.compress(_sized(_topic_text(topic).encode())))
     out.append(deflater.compress(_sized(fastjson.dumps(list(body.filter_server_list)))))
@@ -95,7 +93,7 @@ class _Reader:
     def count(self) -> int:
         if self._position + 4 > len(self._data):
             raise RemoteProtocolError("register broker: the body is cut short")
-        (number,) = _INT.unpack_from(self._data, self._position)
+        (number,) = INT.unpack_from(self._data, self._position)
         self._position += 4
         if not 0 <= number <= len(self._data):
             raise RemoteProtocolError(f"register broker: {number} is no length or count")
@@ -117,7 +115,7 @@ class _Reader:
 
 
 def _sized(data: bytes) -> bytes:
-    return _INT.pack(len(data)) + data
+    return INT.pack(len(data)) + data
 
 
 def _topic_text(topic: TopicConfig) -> str:

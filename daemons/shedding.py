@@ -11,7 +11,6 @@ requests in the queues of its threads (BrokerFastFailure).
 """
 
 import asyncio
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Set
@@ -20,10 +19,11 @@ from typing import TYPE_CHECKING, cast
 
 import orjson
 
-from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE
 from mq.protocol.connection import check_length
-from mq.protocol.frame import MAX_FRAME
+from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX
+from mq.protocol.reply_template import ReplyTemplate
 
 if TYPE_CHECKING:
     from mq.daemons.channel import Channel
@@ -48,9 +48,7 @@ CONNECTIONS_SETTING = "maxConnections"
 TURN_AWAY_SECONDS = 1.0
 MOST_TURNED_AWAY = 100
 
-_PREFIX = struct.Struct(">iI")
 _SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-_HEADER_LENGTH = 0xFFFFFF
 # How headers of clients begin that write their fields in order, as Java's do.
 _COMMON_START = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
 _ANSWERED = b',"flag":0,'
@@ -62,16 +60,12 @@ class BusyReply:
     """The reply SYSTEM_BUSY with one remark, for any request."""
 
     def __init__(self, remark: str) -> None:
-        code = int(ResponseCode.SYSTEM_BUSY)
-        start = b'{"code":%d,"flag":1,"language":"PYTHON","opaque":' % code
-        self.end = b',"remark":%s,"serializeTypeCurrentRPC":"JSON","version":%d}' % (
-            orjson.dumps(remark),
-            CURRENT_VERSION,
-        )
+        template = ReplyTemplate(ResponseCode.SYSTEM_BUSY, remark=remark)
+        start, self.end = template.around_opaque()
         size = len(start) + len(self.end)
         # What stands before a request's number, by its digits.
         self.begins = [
-            _PREFIX.pack(size + digits + 4, size + digits) + start for digits in range(_MOST_DIGITS)
+            PREFIX.pack(size + digits + 4, size + digits) + start for digits in range(_MOST_DIGITS)
         ]
 
     def frame(self, opaque: bytes) -> bytes:
@@ -103,14 +97,14 @@ def refuse_sends(data: bytes, reply: BusyReply) -> tuple[bytes, int, bytes]:
     refused = position = 0
     end = len(data)
     while end - position >= 8:
-        length, word = _PREFIX.unpack_from(data, position)
+        length, word = PREFIX.unpack_from(data, position)
         if not 4 <= length <= MAX_FRAME:
             check_length(length)
         stop = position + 4 + length
         if stop > end:
             break
         start = position + 8
-        body = start + (word & _HEADER_LENGTH)
+        body = start + (word & HEADER_LENGTH)
         opaque: bytes | None = b""
         # The flag and the number stand behind the fields, which are long.
         if data.startswith(_COMMON_START, start) and word >> 24 == JSON:

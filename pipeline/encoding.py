@@ -26,6 +26,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.compression import compress
 from mq.protocol.flags import SysFlag
+from mq.protocol.headers.send import Letter
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX
 from mq.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PropertyKey
@@ -57,7 +58,11 @@ class Outgoing(NamedTuple):
 
     def command(self, queue: MessageQueue, opaque: int) -> Command:
         """The request that sends the rows to `queue`."""
-        fields = {**self.fields, "e": str(queue.queue_id), "n": queue.broker_name}
+        fields = {
+            **self.fields,
+            Letter.QUEUE_ID: str(queue.queue_id),
+            Letter.BROKER_NAME: queue.broker_name,
+        }
         return Command(self.code, fields, bytes(self.body), opaque=opaque)
 
 
@@ -241,7 +246,7 @@ class Encoder:
         offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1)
         data = memoryview(joined.buffers()[2])
         fields = self._fields(topic, sys_flag, 0, _WAIT)
-        fields["m"] = "true"
+        fields[Letter.BATCH] = "true"
         begin = 0
         while begin < count:
             most = int(offsets[begin]) + self._options.batch_bytes
@@ -272,17 +277,17 @@ class Encoder:
     def _fields(self, topic: str, sys_flag: int, flag: int, properties: str) -> dict[str, str]:
         """Those of SendMessageRequestHeaderV2 but for the queue, as mq.client.outgoing has them."""
         return {
-            "a": self._options.group,
-            "b": topic,
-            "c": DEFAULT_TOPIC,
-            "d": str(DEFAULT_QUEUES),
-            "f": str(sys_flag),
-            "g": str(int(time.time() * 1000)),
-            "h": str(flag),
-            "i": properties,
-            "j": "0",
-            "k": "false",
-            "m": "false",
+            Letter.PRODUCER_GROUP: self._options.group,
+            Letter.TOPIC: topic,
+            Letter.DEFAULT_TOPIC: DEFAULT_TOPIC,
+            Letter.DEFAULT_TOPIC_QUEUE_NUMS: str(DEFAULT_QUEUES),
+            Letter.SYS_FLAG: str(sys_flag),
+            Letter.BORN_TIMESTAMP: str(int(time.time() * 1000)),
+            Letter.FLAG: str(flag),
+            Letter.PROPERTIES: properties,
+            Letter.RECONSUME_TIMES: "0",
+            Letter.UNIT_MODE: "false",
+            Letter.BATCH: "false",
         }
 
 

@@ -6,14 +6,13 @@ so that records are decoded for many replies at once.
 
 import socket
 import ssl
-import struct
 from typing import NamedTuple
 
 from mq.client.caller import parse_address
 from mq.client.errors import BadAnswer, ConnectError, RequestTimeout, reason_of
 from mq.protocol.codes import RequestCode
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.frame import MAX_FRAME, decode_header
+from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX, decode_header
 
 # What becomes one record batch at most: thousands of rows of a kilobyte.
 BUFFER_BYTES = 4 * 1024 * 1024
@@ -22,8 +21,6 @@ BUFFER_BYTES = 4 * 1024 * 1024
 _LARGE = 128 * 1024
 _AHEAD = 4096
 _MOST_SPARE = 2  # buffers kept to be used again
-
-_PREFIX = struct.Struct(">iI")  # length of what follows, serialization << 24 | header length
 
 
 class Frame(NamedTuple):
@@ -71,13 +68,13 @@ class Wire:
         Raises ConnectError, RequestTimeout when nothing comes in time, BadAnswer for bytes that are
         no frame.
         """
-        self._need(_PREFIX.size)
-        length, word = _PREFIX.unpack_from(self._buffer, self._read)
-        header_length = word & 0xFFFFFF
+        self._need(PREFIX.size)
+        length, word = PREFIX.unpack_from(self._buffer, self._read)
+        header_length = word & HEADER_LENGTH
         if not 4 + header_length <= length <= MAX_FRAME:
             raise BadAnswer(self.address, f"a frame of {length} bytes, its header {header_length}")
         self._need(4 + length)
-        start = self._read + _PREFIX.size
+        start = self._read + PREFIX.size
         body_start = start + header_length
         self._read += 4 + length
         try:

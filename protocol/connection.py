@@ -5,14 +5,11 @@ that has not arrived whole; a frame over the limit is refused when its length is
 of it is kept.
 """
 
-import struct
 from collections.abc import Iterator
 
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.frame import MAX_FRAME, decode
-
-_LENGTH = struct.Struct(">i")
+from mq.protocol.frame import INT, MAX_FRAME, decode
 
 
 class FrameBuffer:
@@ -54,7 +51,7 @@ class FrameBuffer:
         if left < 4:
             self._missing = 1
         else:
-            (length,) = _LENGTH.unpack_from(data, position)
+            (length,) = INT.unpack_from(data, position)
             check_length(length)
             self._missing = 4 + length - left
         self.pieces.append(data[position:])
@@ -85,7 +82,7 @@ class Connection:
         position = 0
         end = len(data)
         while end - position >= 4:
-            (length,) = _LENGTH.unpack_from(data, position)
+            (length,) = INT.unpack_from(data, position)
             check_length(length)
             stop = position + 4 + length
             if stop > end:

@@ -33,6 +33,8 @@ BINARY_HEAD = struct.Struct(
     "i"  # opaque
     "i"  # flag
 )
+HEADER_LENGTH = 0xFFFFFF  # of the second number, the bits that are one
+
 INT = struct.Struct(">i")
 SHORT = struct.Struct(">h")
 
@@ -71,7 +73,7 @@ def decode(frame: bytes) -> Command:
     if len(frame) < 4:
         raise RemoteProtocolError(f"a frame of {len(frame)} bytes has no room for its header")
     (word,) = struct.unpack_from(">I", frame)
-    end = 4 + (word & 0xFFFFFF)
+    end = 4 + (word & HEADER_LENGTH)
     if end > len(frame):
         raise RemoteProtocolError(f"a header of {end - 4} bytes in a frame of {len(frame)}")
     serialization = word >> 24

@@ -2,13 +2,13 @@
 what comes with as little work as a reply needs."""
 
 import asyncio
-import struct
 from collections.abc import Callable
 from typing import cast
 
 import orjson
 
-_LENGTHS = struct.Struct(">iI").unpack_from
+from mq.protocol.frame import PREFIX
+
 # Requests are numbered from 100000000 on, so that a frame keeps its length.
 OPAQUE_DIGITS = 9
 FIRST_OPAQUE = 10 ** (OPAQUE_DIGITS - 1)
@@ -49,7 +49,7 @@ class LoadConnection(asyncio.Protocol):
         on_reply = self._on_reply
         position, size = 0, len(data)
         while size - position >= 8:
-            length, word = _LENGTHS(data, position)
+            length, word = PREFIX.unpack_from(data, position)
             end = position + 4 + length
             if end > size:
                 break

@@ -18,6 +18,7 @@ from mq.client.trace.records import (
     SubBefore,
 )
 from mq.protocol.command import Command
+from mq.protocol.headers.send import Letter
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import TRACE_TOPIC
@@ -56,7 +57,7 @@ class SendTrace:
         """
         if response.fields.get(PropertyKey.TRACE_SWITCH) == "false":
             return
-        properties = decode_properties(request.fields["i"])
+        properties = decode_properties(request.fields[Letter.PROPERTIES])
         if PropertyKey.TRANSACTION_PREPARED in properties:
             kind = MessageType.HALF
         elif any(name in properties for name in _TIMED):
@@ -67,7 +68,7 @@ class SendTrace:
             Pub(
                 timestamp=int(began * 1000),
                 group=self._group,
-                topic=without_namespace(self._namespace, request.fields["b"]),
+                topic=without_namespace(self._namespace, request.fields[Letter.TOPIC]),
                 message_id=result.message_id,
                 tags=properties.get(PropertyKey.TAGS, ""),
                 keys=properties.get(PropertyKey.KEYS, ""),

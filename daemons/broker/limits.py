@@ -3,7 +3,6 @@ setting."""
 
 import asyncio
 import logging
-import struct
 import time
 from collections.abc import Callable, Mapping
 
@@ -21,6 +20,8 @@ from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.shedding import BusyReply
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command
+from mq.protocol.frame import INT
+from mq.protocol.headers.send import Letter
 from mq.protocol.names import is_system_topic
 
 log = logging.getLogger(__name__)
@@ -32,8 +33,6 @@ FLUSH_LOOK_SECONDS = 0.05
 SIZE_LOOK_SECONDS = 1.0
 MOST_ADDRESSES = 10_000  # whose rate is remembered
 _ENTRIES_AT_ONCE = 4096  # counted before others get their turn
-
-_LENGTH = struct.Struct(">i")
 
 
 class Bucket:
@@ -82,7 +81,7 @@ class SendRates:
     def _limited(self, code: int, handler: DirectHandler) -> DirectHandler:
         def call(header: dict[str, object], body: bytes, channel: Channel) -> None:
             fields = header.get("extFields")
-            is_batch = isinstance(fields, dict) and fields.get("m") == "true"
+            is_batch = isinstance(fields, dict) and fields.get(Letter.BATCH) == "true"
             if self._may_send(channel, body, is_batch):
                 handler(header, body, channel)
                 return
@@ -116,7 +115,7 @@ def _messages_in(body: bytes) -> int:
     """How many messages a batch has; 1 for what is none, which its handler refuses."""
     count = position = 0
     while position + 4 <= len(body):
-        (length,) = _LENGTH.unpack_from(body, position)
+        (length,) = INT.unpack_from(body, position)
         if length <= 4:
             break
         count += 1

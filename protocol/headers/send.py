@@ -25,6 +25,25 @@ class SendMessageRequestHeader(
     max_reconsume_times: Int | None = None
 
 
+class Letter:
+    """What the fields of the second version are called on the wire."""
+
+    PRODUCER_GROUP = "a"
+    TOPIC = "b"
+    DEFAULT_TOPIC = "c"
+    DEFAULT_TOPIC_QUEUE_NUMS = "d"
+    QUEUE_ID = "e"
+    SYS_FLAG = "f"
+    BORN_TIMESTAMP = "g"
+    FLAG = "h"
+    PROPERTIES = "i"
+    RECONSUME_TIMES = "j"
+    UNIT_MODE = "k"
+    MAX_RECONSUME_TIMES = "l"
+    BATCH = "m"
+    BROKER_NAME = "n"
+
+
 class SendMessageRequestHeaderV2(
     TopicQueueRequestHeader,
     request=(
@@ -35,20 +54,20 @@ class SendMessageRequestHeaderV2(
 ):
     """The same with names of one letter on the wire, which clients prefer."""
 
-    producer_group: str = field(wire="a")
-    topic: str = field(wire="b")
-    default_topic: str = field(wire="c")
-    default_topic_queue_nums: Int = field(wire="d")
-    queue_id: Int = field(wire="e")
-    sys_flag: Int = field(wire="f")
-    born_timestamp: Long = field(wire="g")
-    flag: Int = field(wire="h")
-    properties: str | None = field(default=None, wire="i")
-    reconsume_times: Int | None = field(default=None, wire="j")
-    unit_mode: bool = field(default=False, wire="k")
-    max_reconsume_times: Int | None = field(default=None, wire="l")
-    batch: bool = field(default=False, wire="m")
-    broker_name: str | None = field(default=None, wire="n")
+    producer_group: str = field(wire=Letter.PRODUCER_GROUP)
+    topic: str = field(wire=Letter.TOPIC)
+    default_topic: str = field(wire=Letter.DEFAULT_TOPIC)
+    default_topic_queue_nums: Int = field(wire=Letter.DEFAULT_TOPIC_QUEUE_NUMS)
+    queue_id: Int = field(wire=Letter.QUEUE_ID)
+    sys_flag: Int = field(wire=Letter.SYS_FLAG)
+    born_timestamp: Long = field(wire=Letter.BORN_TIMESTAMP)
+    flag: Int = field(wire=Letter.FLAG)
+    properties: str | None = field(default=None, wire=Letter.PROPERTIES)
+    reconsume_times: Int | None = field(default=None, wire=Letter.RECONSUME_TIMES)
+    unit_mode: bool = field(default=False, wire=Letter.UNIT_MODE)
+    max_reconsume_times: Int | None = field(default=None, wire=Letter.MAX_RECONSUME_TIMES)
+    batch: bool = field(default=False, wire=Letter.BATCH)
+    broker_name: str | None = field(default=None, wire=Letter.BROKER_NAME)
 
 
 class SendMessageResponseHeader(

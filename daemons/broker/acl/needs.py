@@ -43,6 +43,7 @@ from mq.protocol.headers.query import QueryConsumeQueueRequestHeader, QueryMessa
 from mq.protocol.headers.schema import Header
 from mq.protocol.headers.send import (
     ConsumerSendMsgBackRequestHeader,
+    Letter,
     RecallMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
@@ -171,7 +172,7 @@ def needs(command: Command) -> list[Need]:
 def needs_direct(code: int, fields: Mapping[str, str]) -> list[Need]:
     """The same for a request of the hot path, by the fields that its handler reads."""
     if code in _SENDS:
-        return _to_send(fields["b"])
+        return _to_send(fields[Letter.TOPIC])
     return [(fields["topic"], SUB), (RETRY_PREFIX + fields["consumerGroup"], SUB)]
 
 

@@ -27,7 +27,7 @@ from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import Permission, SysFlag, TopicSysFlag
-from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader, Letter
 from mq.protocol.message import StoredMessage, decode_record
 from mq.protocol.properties import PropertyKey
 
@@ -88,11 +88,11 @@ class IndirectSends:
             body,
             properties,
             queue_id=queue.queue_id,
-            flag=int(fields["h"]),
+            flag=int(fields[Letter.FLAG]),
             sys_flag=sys_flag,
-            born_timestamp=int(fields["g"]),
+            born_timestamp=int(fields[Letter.BORN_TIMESTAMP]),
             born_host=channel.remote_address,
-            reconsume_times=int(fields.get("j") or 0),
+            reconsume_times=int(fields.get(Letter.RECONSUME_TIMES) or 0),
         )
         if queue.topic.startswith(names.RETRY_PREFIX):
             self._bury_if_hopeless(message, fields)
@@ -110,7 +110,9 @@ class IndirectSends:
         Clients before 4.6.1 send with TRAN_MSG what they give back of such a message.
         """
         level = properties.get(PropertyKey.DELAY_LEVEL, "0")
-        given_back = int(fields.get("j") or 0) > 0 and level.isdigit() and int(level) > 0
+        given_back = (
+            int(fields.get(Letter.RECONSUME_TIMES) or 0) > 0 and level.isdigit() and int(level) > 0
+        )
         if properties.get(PropertyKey.TRANSACTION_PREPARED, "").lower() != "true" or given_back:
             if sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.TRANSACTION_PREPARED:
                 raise Refused(
@@ -133,7 +135,7 @@ class IndirectSends:
         """
         group = message.topic[len(names.RETRY_PREFIX) :]
         config = self._group(group)
-        limit = int(fields.get("l") or config.retry_max_times)
+        limit = int(fields.get(Letter.MAX_RECONSUME_TIMES) or config.retry_max_times)
         if message.reconsume_times < limit:
             return
         # Whether it may be written is not asked, as in Java: it is the last place there is.

@@ -32,11 +32,12 @@ from mq.daemons.dispatch import DirectHandler, Handler, Refused
 from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel, SubscriptionGroupConfig
-from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
+from mq.protocol.reply_template import ReplyTemplate
 
 _REMARKS = {
     FOUND: "FOUND",
@@ -44,11 +45,13 @@ _REMARKS = {
     RETRY: "NO_MATCHED_MESSAGE",
     MOVED: "OFFSET_MOVED",
 }
-_PREFIX = struct.Struct(">II")
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
-_REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
+_NEXT = {"suggestWhichBrokerId": "0"} | dict.fromkeys(
+    ("nextBeginOffset", "minOffset", "maxOffset"), "%d"
+)
+_REPLIES = {code: ReplyTemplate(code, _NEXT, remark) for code, remark in _REMARKS.items()}
 
 # What a second look at a pull that was held needs of its header.
 _NEEDED_LATER = frozenset(
@@ -278,13 +281,13 @@ class PullHandlers:
         assert isinstance(flag, int)
         if flag & ONE_WAY:
             return
-        reply = (
-            f'{{"code":{code},"extFields":{{"suggestWhichBrokerId":"0","nextBeginOffset":"'
-            f'{next_offset}","minOffset":"{queue.minimum}","maxOffset":"{queue.readable}"}},"flag":1,'
-            f'"language":"PYTHON","opaque":{header["opaque"]:d},"remark":"{_REMARKS[code]}"{_REPLY_END}'
-        ).encode()
-        length = len(reply)
-        channel.send_parts([_PREFIX.pack(4 + length + size, length) + reply, *slices], size)
+        opaque = header["opaque"]
+        if type(opaque) is not int:
+            raise TypeError("opaque")
+        reply = _REPLIES[code].frame(
+            *(next_offset, queue.minimum, queue.readable, opaque), body_size=size
+        )
+        channel.send_parts([reply, *slices], size)
 
     # what is not for every pull -------------------------------------------------------------------
 

@@ -25,11 +25,11 @@ from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
 from mq.daemons.listener import Channel
-from mq.protocol.codes import CURRENT_VERSION, RequestCode, ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
-from mq.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from mq.protocol.headers.send import Letter, SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
 from mq.protocol.properties import (
@@ -41,14 +41,26 @@ from mq.protocol.properties import (
     encode,
 )
 from mq.protocol.recall import RecallHandle
+from mq.protocol.reply_template import ReplyTemplate
 from mq.protocol.tags import tags_code
 
-_PREFIX = struct.Struct(">II")
 _SHORT = layout.SHORT
+# Of the header's second version, bound here because every message needs them.
+_BATCH = Letter.BATCH
+_BORN_TIMESTAMP = Letter.BORN_TIMESTAMP
+_DEFAULT_TOPIC = Letter.DEFAULT_TOPIC
+_DEFAULT_QUEUES = Letter.DEFAULT_TOPIC_QUEUE_NUMS
+_FLAG = Letter.FLAG
+_PROPERTIES = Letter.PROPERTIES
+_QUEUE_ID = Letter.QUEUE_ID
+_RECONSUME_TIMES = Letter.RECONSUME_TIMES
+_SYS_FLAG = Letter.SYS_FLAG
+_TOPIC = Letter.TOPIC
+_UNIT_MODE = Letter.UNIT_MODE
+_REQUIRED = [declared.wire for declared in SendMessageRequestHeaderV2.FIELDS if declared.required]
 _DELAY = PropertyKey.DELAY_LEVEL
 _PREPARED = PropertyKey.TRANSACTION_PREPARED
 _HOST_FLAGS = SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6
-_REPLY_END = f',"serializeTypeCurrentRPC":"JSON","version":{CURRENT_VERSION}}}'
 
 
 class SendHandlers:
@@ -79,10 +91,13 @@ class SendHandlers:
         self._cluster = f"{PropertyKey.CLUSTER}\x01{config.broker_cluster_name}"
         self._no_properties = _field(self._cluster)
         trace = "true" if config.trace_on else "false"
-        self._reply_start = (
-            f'{{"code":0,"extFields":{{"{PropertyKey.MSG_REGION}":"{config.region_id}",'
-            f'"{PropertyKey.TRACE_SWITCH}":"{trace}","msgId":"{self._host_text}'
-        )
+        region = config.region_id.replace("%", "%%")
+        switches = {PropertyKey.MSG_REGION: region, PropertyKey.TRACE_SWITCH: trace}
+        place = {"queueId": "%d", "queueOffset": "%d"}
+        one = switches | {"msgId": f"{self._host_text}%016X"} | place
+        self._stored = ReplyTemplate(ResponseCode.SUCCESS, one)
+        self._stored_timed = ReplyTemplate(ResponseCode.SUCCESS, one | {"recallHandle": "%s"})
+        self._stored_batch = ReplyTemplate(ResponseCode.SUCCESS, switches | {"msgId": "%s"} | place)
         self._accept_from = config.start_accept_send_request_time_stamp
         self._targets.forget()
 
@@ -107,17 +122,19 @@ class SendHandlers:
             raise TypeError("opaque")
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
-        if fields.get("m") == "true":
+        if fields.get(_BATCH) == "true":
             return self.batch(header, body, channel)
-        queue = self._remembered.get((fields["b"], fields["e"])) or self._find(fields, channel)
+        queue = self._remembered.get((fields[_TOPIC], fields[_QUEUE_ID])) or self._find(
+            fields, channel
+        )
         if len(body) > self._max_body:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"a body of {len(body)} bytes is over the limit of {self._max_body} "
                 f"(maxMessageSize)",
             )
-        text = fields.get("i")
-        sys_flag = int(fields["f"])
+        text = fields.get(_PROPERTIES)
+        sys_flag = int(fields[_SYS_FLAG])
         if sys_flag:
             sys_flag = _checked(sys_flag, text)
         keys: tuple[str, ...] = ()
@@ -150,11 +167,11 @@ class SendHandlers:
                 queue,
                 body,
                 properties_field,
-                flag=int(fields["h"]),
+                flag=int(fields[_FLAG]),
                 sys_flag=sys_flag,
-                born_timestamp=int(fields["g"]),
+                born_timestamp=int(fields[_BORN_TIMESTAMP]),
                 born_host=channel.born_host,
-                reconsume_times=int(fields.get("j") or 0),
+                reconsume_times=int(fields.get(_RECONSUME_TIMES) or 0),
                 tags_code=code,
             )
         except StoreRefused as refusal:
@@ -165,13 +182,8 @@ class SendHandlers:
         flag = header["flag"]
         assert isinstance(flag, int)
         if not flag & ONE_WAY:
-            reply = (
-                f'{self._reply_start}{physical:016X}","queueId":"{queue.queue_id}","queueOffset":"'
-                f'{queue.appended - 1}"}},"flag":1,"language":"PYTHON","opaque":{opaque}'
-                f"{_REPLY_END}"
-            ).encode()
-            size = len(reply)
-            appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
+            reply = self._stored.frame(physical, queue.queue_id, queue.appended - 1, opaque)
+            appender.reply_when_stored(channel, reply, promptly)
         return None
 
     def _send_indirectly(
@@ -195,17 +207,15 @@ class SendHandlers:
         assert isinstance(flag, int)
         if not flag & ONE_WAY:
             handle = self._recall_handle(message)
-            reply = (
-                f'{self._reply_start}{message.physical_offset:016X}","queueId":"{queue.queue_id}"'
-                f',"queueOffset":"{message.queue_offset}"{handle}}},"flag":1,"language":"PYTHON",'
-                f'"opaque":{header["opaque"]}{_REPLY_END}'
-            ).encode()
-            size = len(reply)
-            frame = _PREFIX.pack(size + 4, size) + reply
-            self._appender.reply_when_stored(channel, frame, promptly)
+            template = self._stored_timed if handle else self._stored
+            place = (message.physical_offset, queue.queue_id, message.queue_offset)
+            opaque = header["opaque"]
+            assert isinstance(opaque, int)
+            reply = template.frame(*place, *handle, opaque)
+            self._appender.reply_when_stored(channel, reply, promptly)
 
-    def _recall_handle(self, message: StoredMessage) -> str:
-        """The field by which a message that waits in the timer can be taken back, "" for others.
+    def _recall_handle(self, message: StoredMessage) -> tuple[bytes, ...]:
+        """That by which a message which waits in the timer can be taken back; none of others.
 
         Source: SendMessageProcessor.attachRecallHandle of 5.3.
         """
@@ -213,10 +223,10 @@ class SendHandlers:
         unique = properties.get(PropertyKey.UNIQUE_KEY)
         topic = properties.get(PropertyKey.REAL_TOPIC, RETRY_PREFIX)
         if message.topic != TIMER_TOPIC or not unique or topic.startswith(RETRY_PREFIX):
-            return ""
+            return ()
         due = int(properties[PropertyKey.TIMER_OUT_MS]) + 1  # in the slot, not at its start
         handle = RecallHandle(topic, self._config().broker_name, due, unique)
-        return f',"recallHandle":"{handle.encode()}"'
+        return (handle.encode().encode(),)
 
     def batch(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
         """Several messages for one queue: all of them are stored, or none is."""
@@ -226,7 +236,9 @@ class SendHandlers:
             raise TypeError("opaque")
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
-        queue = self._remembered.get((fields["b"], fields["e"])) or self._find(fields, channel)
+        queue = self._remembered.get((fields[_TOPIC], fields[_QUEUE_ID])) or self._find(
+            fields, channel
+        )
         if len(body) > self._max_body:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -238,9 +250,9 @@ class SendHandlers:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"batch request does not support retry group {queue.topic}",
             )
-        common = decode(fields.get("i") or "")
+        common = decode(fields.get(_PROPERTIES) or "")
         drop_brokers_own(common)
-        if PropertyKey.DELAY_LEVEL in common or int(fields["f"]) & SysFlag.TRANSACTION_MASK:
+        if PropertyKey.DELAY_LEVEL in common or int(fields[_SYS_FLAG]) & SysFlag.TRANSACTION_MASK:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch may be neither delayed nor transactional"
             )
@@ -256,10 +268,10 @@ class SendHandlers:
             physicals, first_offset = self._appender.append_batch(
                 queue,
                 messages,
-                sys_flag=_checked(int(fields["f"])),
-                born_timestamp=int(fields["g"]),
+                sys_flag=_checked(int(fields[_SYS_FLAG])),
+                born_timestamp=int(fields[_BORN_TIMESTAMP]),
                 born_host=channel.born_host,
-                reconsume_times=int(fields.get("j") or 0),
+                reconsume_times=int(fields.get(_RECONSUME_TIMES) or 0),
             )
         except StoreRefused as refusal:
             self.refused += 1
@@ -268,15 +280,10 @@ class SendHandlers:
         assert isinstance(flag, int)
         if flag & ONE_WAY:
             return
-        # Offset ids: the first one's host is in what every reply begins with.
         offsets = struct.pack(f">{len(physicals)}q", *physicals).hex(",", 8).upper()
-        ids = offsets.replace(",", f",{self._host_text}")
-        reply = (
-            f'{self._reply_start}{ids}","queueId":"{queue.queue_id}","queueOffset":"'
-            f'{first_offset}"}},"flag":1,"language":"PYTHON","opaque":{opaque}{_REPLY_END}'
-        ).encode()
-        size = len(reply)
-        self._appender.reply_when_stored(channel, _PREFIX.pack(size + 4, size) + reply, promptly)
+        ids = self._host_text + offsets.replace(",", f",{self._host_text}")
+        reply = self._stored_batch.frame(ids.encode(), queue.queue_id, first_offset, opaque)
+        self._appender.reply_when_stored(channel, reply, promptly)
 
     def send_command(self, command: Command, channel: Channel) -> None:
         """A message in the first version of the header, or in RocketMQ's binary form."""
@@ -301,15 +308,15 @@ class SendHandlers:
                 "broker unable to service, until "
                 + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._accept_from / 1000)),
             )
-        for name in ("a", "b", "c", "d", "e", "f", "g", "h"):
+        for name in _REQUIRED:
             if name not in fields:
                 raise RemoteProtocolError(f"the header lacks the field {name}")
         return self._targets.find(
-            fields["b"],
-            fields["e"],
-            fields["c"],
-            int(fields["d"]),
-            fields.get("k") == "true",
+            fields[_TOPIC],
+            fields[_QUEUE_ID],
+            fields[_DEFAULT_TOPIC],
+            int(fields[_DEFAULT_QUEUES]),
+            fields.get(_UNIT_MODE) == "true",
             channel,
         )
 
