@@ -317,7 +317,8 @@ class Channel(asyncio.Protocol):
         self._waiting[command.opaque] = future
         try:
             self.send(command)
-            return await asyncio.wait_for(future, timeout)
+            async with asyncio.timeout(timeout):
+                return await future
         finally:
             self._waiting.pop(command.opaque, None)
 

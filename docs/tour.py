@@ -92,7 +92,8 @@ async def consume(name_server: str, count: int) -> set[tuple[str, str]]:
 
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     async with Consumer(name_server, GROUP, {TOPIC: "*"}, listener=take, consume_from=first):
-        await asyncio.wait_for(complete.wait(), 60)
+        async with asyncio.timeout(60):
+            await complete.wait()
     return found
 
 

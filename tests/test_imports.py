@@ -109,3 +109,10 @@ def test_every_module_can_be_imported_first() -> None:
     command = [sys.executable, *warnings, "-c", IMPORT_EACH, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_nothing_waits_in_a_way_that_loses_cancellations() -> None:
+    # Before Python 3.12 asyncio.wait_for returns the result when cancelled as it comes.
+    parts = ("cli", "client", "daemons", "mq", "pipeline", "protocol")
+    sources = [path for part in parts for path in (ROOT / part).rglob("*.py")]
+    assert [str(path) for path in sources if "asyncio.wait_for(" in path.read_text("utf-8")] == []

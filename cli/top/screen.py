@@ -23,6 +23,7 @@ _ENTER = "\x1b[?1049h\x1b[?25l"  # a screen of our own, no cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _BRIGHT, _DULL = "\x1b[7m", "\x1b[27m"
 _ESCAPE, _BACKSPACE = "\x1b", ("\x7f", "\b")
+_SEQUENCES = ("[", "O")  # with these behind an escape other keys than Escape itself begin
 _KEYS = "q quit  b brokers  t topics  g groups  s sort  r reverse  / filter  space pause"
 # What a narrow screen goes without, in this order.
 _SPARED = ("brokerAddr", "brokerId", "producers", "consumers", "responseMillis", "topics", "groups")
@@ -48,6 +49,7 @@ class Screen:
         self._typing = False
         self._paused = False
         self._quit = False
+        self._failure: Exception | None = None  # of what was to be done about a key
         self._terminated = False
         self._problem = ""
         self._sort = call.view.sort or (SORTS[wish.subject],)
@@ -61,7 +63,7 @@ class Screen:
         await self._look()
         looking = asyncio.ensure_future(self._look_again())
         try:
-            with _own_screen(self._call), self._signals(), _keys(self._call, self._pressed):
+            with _own_screen(self._call), self._signals(), _keys(self._call, self._take):
                 while not (self._quit or looking.done()):
                     self._draw()
                     self._changed.clear()
@@ -74,14 +76,18 @@ class Screen:
             looking.cancel()
             with suppress(asyncio.CancelledError):
                 await looking
+        if self._failure is not None:
+            raise self._failure
         if self._terminated:
             raise Terminated(128 + signal.SIGTERM)
         return self._shown or Result()
 
     async def _look_again(self) -> None:
         while self._left is None or self._left > 0:
+            # Not wait_for: before Python 3.12 it loses a cancellation that comes with the event.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self._interval)
+                async with asyncio.timeout(self._interval):
+                    await self._hurry.wait()
             asked_for = self._hurry.is_set()  # what is shown now was not looked at yet
             self._hurry.clear()
             if asked_for or not self._paused:
@@ -122,8 +128,16 @@ class Screen:
 
     # Keys.
 
+    def _take(self, keys: str) -> None:
+        """Do what the keys say. What fails ends the screen: the event loop would only log it."""
+        try:
+            self._pressed(keys)
+        except Exception as error:
+            self._failure, self._quit = error, True
+            self._changed.set()
+
     def _pressed(self, keys: str) -> None:
-        for key in keys:
+        for place, key in enumerate(keys):
             if self._typing:
                 self._typed(key)
             elif key in _SUBJECTS:
@@ -140,9 +154,10 @@ class Screen:
             elif key == " ":
                 self._paused = not self._paused
             elif key == _ESCAPE:
+                if keys[place + 1 : place + 2] in _SEQUENCES:
+                    break  # an arrow or function key, which means nothing here
                 self._pattern = ""
                 self._hurry.set()
-                break  # what follows at once is the rest of an arrow or function key
         self._refresh()
 
     def _typed(self, key: str) -> None:

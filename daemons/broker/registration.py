@@ -72,7 +72,8 @@ class Registration:
             self._tasks.spawn(self._ask_address_server, "address server")
         # "Ready" means found through the name servers, but none that is dead may delay it for long.
         try:
-            await asyncio.wait_for(self.first_round.wait(), ANNOUNCE_TIMEOUT)
+            async with asyncio.timeout(ANNOUNCE_TIMEOUT):
+                await self.first_round.wait()
         except TimeoutError:
             silent = [link.address for link in self.links() if link.answers is None]
             log.warning("not registered yet: no answer from %s", ", ".join(silent))

@@ -5,7 +5,9 @@ import pty
 import subprocess
 import sys
 import termios
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 
 def at_terminal(
@@ -15,10 +17,12 @@ def at_terminal(
     act: Callable[[subprocess.Popen[bytes], int], None],
     *,
     lines: int = 24,
+    seconds: float = 60,
 ) -> tuple[int, bytes]:
     """Wait until `mq` shows `ready`, act on the process and its terminal, wait for its end.
 
     The terminal has 80 columns and that many lines. Returns its status and all that it has shown.
+    A process that does not end in so many seconds is killed, which its status tells.
     """
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (lines, 80))
@@ -33,18 +37,19 @@ def at_terminal(
         ) as process:
             os.close(its)
             shown = b""
+            late = threading.Timer(seconds, process.kill)
+            late.start()
             try:
                 while ready not in shown:
                     shown += os.read(ours, 4096)
                 act(process, ours)
-            except BaseException:
+                with suppress(OSError):  # how Linux says that the other side has closed a terminal
+                    while data := os.read(ours, 4096):
+                        shown += data
+                process.wait()
+            finally:
+                late.cancel()
                 process.kill()
-                raise
-            try:
-                while data := os.read(ours, 4096):
-                    shown += data
-            except OSError:  # how Linux says that the other side has closed a terminal
-                pass
         return process.returncode, shown
     finally:
         os.close(ours)

@@ -234,6 +234,23 @@ def test_keys_choose_what_is_shown_and_a_dying_broker_is_seen(tmp_path: object) 
     assert shown.count(LEAVE) == 1
 
 
+@pytest.mark.parametrize("keys", [b"\rq", b"\r\x1bq", b"\r\x1b[A", b"\r\x1bOP"])
+def test_keys_that_come_in_one_piece_all_count(keys: bytes, cluster: Mq) -> None:
+    def act(process: subprocess.Popen[bytes], terminal: int) -> None:
+        os.write(terminal, b"/x")
+        read_until(terminal, b"filter: x")
+        os.write(terminal, keys)
+        if not keys.endswith(b"q"):  # an arrow or function key, which means nothing
+            read_until(terminal, b"with 'x'")
+            os.write(terminal, b"q")
+
+    status, shown = at_terminal(
+        ["top", "--interval", "0.2"], cluster.variables, b"q quit", act, seconds=20
+    )
+    assert status == 0
+    assert shown.count(LEAVE) == 1
+
+
 @pytest.mark.parametrize("lines", [1, 2, 3, 4, 5])
 def test_a_terminal_of_a_few_lines_shows_what_fits(lines: int, cluster: Mq) -> None:
     seen: list[bytes] = []
