@@ -6,13 +6,12 @@ import typer
 
 from mq.cli import cluster
 from mq.cli.errors import UsageError
+from mq.cli.parameters import broker_option
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
-BrokerAddr = Annotated[
-    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this broker.")
-]
+BrokerAddr = Annotated[str | None, broker_option()]
 ClusterName = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each master of it."),

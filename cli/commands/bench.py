@@ -9,6 +9,7 @@ import typer
 from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError
+from mq.cli.parameters import Topic
 from mq.cli.result import Result, Row, number, text
 from mq.cli.runner import concurrently
 from mq.cli.status import Status
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from mq.client.load.plan import Measured, Plan
     from mq.protocol.bodies import MessageQueue
 
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 Size = Annotated[int, typer.Option("-s", "--size", metavar="BYTES", help="Of each body.")]
 Rate = Annotated[
     float,

@@ -9,14 +9,13 @@ from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.options import Truth, one_of
+from mq.cli.parameters import broker_option
 from mq.cli.result import Result, Row, number, text, time
 
 if TYPE_CHECKING:
     pass
 
-BrokerAddr = Annotated[
-    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Of this broker.")
-]
+BrokerAddr = Annotated[str | None, broker_option("Of this broker.")]
 ClusterName = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Of each broker of it."),
@@ -126,9 +125,7 @@ _STATS_HEADS = "Topic", "Group", "Broker Name", "QID", "Broker Offset", "Consume
 @gives(_STATS_COLUMNS, totals=(number("diffTotal", "Messages that wait"),))
 async def broker_consume_stats(
     call: Call,
-    broker_addr: Annotated[
-        str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Of this broker.")
-    ],
+    broker_addr: Annotated[str, broker_option("Of this broker.")],
     timeout_millis: Annotated[
         int, typer.Option("-t", "--timeoutMillis", metavar="MS", help="How long it may take.")
     ] = 50_000,

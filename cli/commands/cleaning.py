@@ -10,13 +10,12 @@ from mq.cli.call import Call
 from mq.cli.effects import destroys, gives
 from mq.cli.errors import NotFound
 from mq.cli.result import Result, Row, text
+from mq.cli.where import BrokerAddr
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
-BrokerAddr = Annotated[
-    str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this broker.")
-]
+
 ClusterName = Annotated[
     str | None,
     typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each broker of it. Default: all."),

@@ -12,15 +12,14 @@ from mq.cli import cluster, java_text, where
 from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
+from mq.cli.parameters import group_option
 from mq.cli.release import since_5
 from mq.cli.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
-Group = Annotated[
-    str, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Consumer group.")
-]
+Group = Annotated[str, group_option("--consumerGroup")]
 
 _INFO_COLUMNS = (
     text("brokerAddr", "Broker"),

@@ -8,6 +8,7 @@ from mq.cli import java_text
 from mq.cli.call import Call
 from mq.cli.effects import gives
 from mq.cli.errors import NotFound
+from mq.cli.parameters import broker_option, group_option, topic_option
 from mq.cli.result import Result, Row, number, text, time
 
 if TYPE_CHECKING:
@@ -24,12 +25,10 @@ _CLIENTS = (
 @gives(_CLIENTS, data="The group: consumers, subscriptions, consumeType, messageModel, where from.")
 async def consumer_connection(
     call: Call,
-    consumer_group: Annotated[
-        str, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Consumer group.")
-    ],
+    consumer_group: Annotated[str, group_option("--consumerGroup")],
     broker_addr: Annotated[
         str | None,
-        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Ask this broker."),
+        broker_option("Ask this broker."),
     ] = None,
 ) -> Result:
     """Show which consumers of a group are connected, and what they subscribe to."""
@@ -93,9 +92,7 @@ async def producer_connection(
     producer_group: Annotated[
         str, typer.Option("-g", "--producerGroup", metavar="GROUP", help="Producer group.")
     ],
-    topic: Annotated[
-        str, typer.Option("-t", "--topic", metavar="TOPIC", help="A topic it sends to.")
-    ],
+    topic: Annotated[str, topic_option("A topic it sends to.")],
 ) -> Result:
     """Show which producers of a group are connected to a broker of a topic."""
     from mq.cli import cluster

@@ -9,6 +9,7 @@ from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
+from mq.cli.parameters import broker_option, group_option
 from mq.cli.result import Result, Row, number, text, time
 from mq.protocol.names import RETRY_PREFIX
 
@@ -49,12 +50,10 @@ _GROUPS = (
 @one_of("broker_addr", "cluster_name")
 async def update_sub_group(
     call: Call,
-    group_name: Annotated[
-        str, typer.Option("-g", "--groupName", metavar="GROUP", help="Consumer group.")
-    ],
+    group_name: Annotated[str, group_option("--groupName")],
     broker_addr: Annotated[
         str | None,
-        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="On this broker."),
+        broker_option("On this broker."),
     ] = None,
     cluster_name: Annotated[
         str | None,
@@ -186,7 +185,7 @@ async def consumer_progress(
     call: Call,
     group_name: Annotated[
         str | None,
-        typer.Option("-g", "--groupName", metavar="GROUP", help="Of this group, by queue."),
+        group_option("--groupName", text="Of this group, by queue."),
     ] = None,
     topic_name: Annotated[
         str | None, typer.Option("-t", "--topicName", metavar="TOPIC", help="Of this topic.")

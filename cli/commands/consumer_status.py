@@ -15,15 +15,14 @@ from mq.cli.call import Call
 from mq.cli.commands.consumer import group_broker
 from mq.cli.effects import gives
 from mq.cli.output import Format
+from mq.cli.parameters import broker_option, group_option
 from mq.cli.result import Result, Row, flag, nested, number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import Connection, ConsumerRunningInfo
 
-Group = Annotated[
-    str, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Consumer group.")
-]
+Group = Annotated[str, group_option("--consumerGroup")]
 Stacks = Annotated[
     bool, typer.Option("-s", "--jstack", help="With what each of its threads is doing.")
 ]
@@ -62,7 +61,7 @@ async def consumer_status(
     ] = None,
     broker_addr: Annotated[
         str | None,
-        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="Ask through this broker."),
+        broker_option("Ask through this broker."),
     ] = None,
     jstack: Stacks = False,
 ) -> Result:

@@ -13,6 +13,7 @@ from mq.cli.commands.message_files import BodyOption, Limit, RateOption, Resume
 from mq.cli.effects import gives, shows_messages, writes
 from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.message_lines import BodyForm
+from mq.cli.parameters import group_option
 from mq.cli.result import Result, Row, number, text, time
 from mq.cli.runner import concurrently, in_bulk
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
-Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
+Group = Annotated[str, group_option()]
 Ids = Annotated[
     list[str] | None,
     typer.Option("--id", metavar="ID", help="Of this unique or offset id. Repeatable."),

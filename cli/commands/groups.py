@@ -14,6 +14,7 @@ from mq.cli.call import Call
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
+from mq.cli.parameters import group_option
 from mq.cli.result import Result, Row, flag, nested, number, text
 from mq.cli.status import Status
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import SubscriptionGroupConfig
 
-Group = Annotated[str, typer.Option("-g", "--groupName", metavar="GROUP", help="Consumer group.")]
+Group = Annotated[str, group_option("--groupName")]
 
 _DELETED_COLUMNS = (text("role", "Role"), text("address", "Address"), text("name", "Deleted"))
 

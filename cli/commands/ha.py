@@ -12,6 +12,7 @@ from mq.cli import cluster, java_text, where
 from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import NotFound, UsageError
+from mq.cli.parameters import broker_option
 from mq.cli.release import since_5
 from mq.cli.repeating import Interval, Outcome, repeatedly
 from mq.cli.result import Result, Row, flag, number, text
@@ -178,9 +179,7 @@ _RESET_COLUMNS = (text("brokerAddr", "Broker"), number("masterFlushOffset", "Off
 @gives(_RESET_COLUMNS)
 async def reset_master_flush_offset(
     call: Call,
-    broker_addr: Annotated[
-        str, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this replica.")
-    ],
+    broker_addr: Annotated[str, broker_option("At this replica.")],
     offset: Annotated[
         int, typer.Option("-o", "--offset", metavar="N", help="How far the master has flushed.")
     ],

@@ -13,6 +13,7 @@ from mq.cli.effects import gives, shows_messages, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
 from mq.cli.output import Format
+from mq.cli.parameters import Topic, group_option, topic_option
 from mq.cli.result import Result, nested, number, text, time
 from mq.cli.runner import concurrently
 
@@ -21,12 +22,9 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 Group = Annotated[
     str | None,
-    typer.Option(
-        "-g", "--consumerGroup", metavar="GROUP", help="With -d: let this group consume it."
-    ),
+    group_option("--consumerGroup", text="With -d: let this group consume it."),
 ]
 ClientId = Annotated[
     str | None,
@@ -69,7 +67,7 @@ async def query_msg_by_id(
     ],
     topic: Annotated[
         str | None,
-        typer.Option("-t", "--topic", metavar="TOPIC", help="Not needed; 5.x asks for it."),
+        topic_option("Not needed; 5.x asks for it."),
     ] = None,
     consumer_group: Group = None,
     client_id: ClientId = None,

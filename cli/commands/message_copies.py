@@ -19,11 +19,11 @@ from mq.cli.commands.message_files import (
     Resume,
     Sql,
     Tags,
-    Topic,
     choice_of,
 )
 from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError, legal
+from mq.cli.parameters import Topic
 from mq.cli.result import Result, Row, number, text
 from mq.cli.runner import in_bulk
 

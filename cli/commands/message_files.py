@@ -11,6 +11,7 @@ from mq.cli.errors import UsageError, legal
 from mq.cli.message_lines import BodyForm
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
+from mq.cli.parameters import Topic
 from mq.cli.result import Result, Row, number, text
 from mq.cli.runner import in_bulk
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from mq.cli.message_choice import Choice, Rate, Reader, Span
     from mq.cli.message_export import Sink
 
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 Begin = Annotated[
     str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {FORMS}.")
 ]

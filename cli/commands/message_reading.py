@@ -10,6 +10,7 @@ from mq.cli.call import Call
 from mq.cli.effects import gives, shows_messages
 from mq.cli.errors import CommandError, UsageError
 from mq.cli.options import Truth
+from mq.cli.parameters import Topic, group_option
 from mq.cli.result import Result, Row, number, text
 from mq.cli.status import Status
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from mq.protocol.message import StoredMessage
 
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 TIMES = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
 CharsetName = Annotated[
     str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")
@@ -155,7 +155,7 @@ async def consume_message(
         int | None, typer.Option("-o", "--offset", metavar="N", help="From this offset of it.")
     ] = None,
     consumer_group: Annotated[
-        str | None, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="As this group.")
+        str | None, group_option("--consumerGroup", text="As this group.")
     ] = None,
     begin_timestamp: Annotated[
         str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help=f"From: {TIMES}.")

@@ -14,11 +14,11 @@ from mq.cli.commands.consumer import consume_stats
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError, legal
 from mq.cli.options import Truth, bare
+from mq.cli.parameters import Topic, group_option
 from mq.cli.result import Result, Row, number, text
 from mq.cli.status import Status
 
-Group = Annotated[str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group.")]
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
+Group = Annotated[str, group_option()]
 Timestamp = Annotated[
     str,
     typer.Option(

@@ -10,6 +10,7 @@ from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import UsageError
 from mq.cli.offset_records import Layout, Place, Record, Selection
+from mq.cli.parameters import group_option, topic_option
 from mq.cli.result import Result, Row, number, text, time
 from mq.cli.runner import concurrently
 
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 Groups = Annotated[
     list[str] | None,
-    typer.Option("-g", "--group", metavar="PATTERN", help="Of these groups (order-*). Repeatable."),
+    group_option(text="Of these groups (order-*). Repeatable.", metavar="PATTERN"),
 ]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("-t", "--topic", metavar="PATTERN", help="In these topics (*-log). Repeatable."),
+    topic_option("In these topics (*-log). Repeatable.", metavar="PATTERN"),
 ]
 ClusterName = Annotated[
     str | None,

@@ -6,9 +6,9 @@ import typer
 
 from mq.cli import cluster, java_text
 from mq.cli.call import Call
-from mq.cli.commands.topic import Topic
 from mq.cli.effects import gives
 from mq.cli.errors import NotFound, UsageError
+from mq.cli.parameters import Topic, topic_option
 from mq.cli.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
@@ -186,9 +186,7 @@ async def check_rocksdb_cq_write_progress(
         str | None,
         typer.Option("--nameserverAddr", metavar="HOST:PORT[;…]", help="The same as -n."),
     ] = None,
-    topic: Annotated[
-        str, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")
-    ] = "",
+    topic: Annotated[str, topic_option("Only this topic.")] = "",
     check_from: Annotated[
         int | None,
         typer.Option("-cf", "--checkFrom", metavar="MILLISECONDS", help="Stored since then."),

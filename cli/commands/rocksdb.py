@@ -14,6 +14,7 @@ from mq.cli.call import Call
 from mq.cli.effects import gives, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
+from mq.cli.parameters import broker_option
 from mq.cli.result import Result, Row, text
 
 if TYPE_CHECKING:
@@ -95,9 +96,7 @@ async def rocks_db_config_to_json(
         str | None,
         typer.Option("-c", "--cluster", metavar="CLUSTER", help="At each master of it."),
     ] = None,
-    broker_addr: Annotated[
-        str | None, typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="At this broker.")
-    ] = None,
+    broker_addr: Annotated[str | None, broker_option()] = None,
 ) -> Result:
     """Turn the settings that brokers keep in RocksDB into JSON.
 

@@ -14,13 +14,12 @@ from mq.cli.call import Call
 from mq.cli.effects import endless, gives, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import Truth
+from mq.cli.parameters import Topic
 from mq.cli.result import Result, Row, flag, number, text
 from mq.cli.runner import concurrently
 
 if TYPE_CHECKING:
     from mq.client.producer import Producer, SendResult
-
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 
 
 _SENT = (

@@ -14,10 +14,10 @@ import typer
 
 from mq.cli import cluster, local_files
 from mq.cli.call import Call
-from mq.cli.commands.topic import Topic
 from mq.cli.effects import gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
+from mq.cli.parameters import Topic
 from mq.cli.release import OlderBroker, since_5
 from mq.cli.result import Result, Row, number, text
 from mq.cli.status import Status

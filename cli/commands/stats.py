@@ -8,6 +8,7 @@ from mq.cli import java_text
 from mq.cli.call import Call
 from mq.cli.effects import gives
 from mq.cli.errors import NotFound
+from mq.cli.parameters import topic_option
 from mq.cli.result import Result, Row, number, text
 from mq.protocol.names import DEAD_LETTER_PREFIX, MASTER_ID, RETRY_PREFIX
 
@@ -34,9 +35,7 @@ async def stats_all(
     active_topic: Annotated[
         bool, typer.Option("-a", "--activeTopic", help="Only where messages came or went.")
     ] = False,
-    topic: Annotated[
-        str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic.")
-    ] = None,
+    topic: Annotated[str | None, topic_option("Only this topic.")] = None,
 ) -> Result:
     """Show how many messages go in and out of topics, by consumer group.
 

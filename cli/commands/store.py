@@ -12,6 +12,7 @@ from mq.cli import message_text, moments
 from mq.cli.call import Call
 from mq.cli.effects import gives, shows_messages, writes
 from mq.cli.errors import CommandError, NotFound, UsageError
+from mq.cli.parameters import topic_option
 from mq.cli.result import Result, Row, number, text
 from mq.cli.runner import concurrently
 from mq.cli.status import Status
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="The store: what storePathRootDir names.")
 ]
-Topic = Annotated[
-    str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Of this topic only.")
-]
+Topic = Annotated[str | None, topic_option("Of this topic only.")]
 
 _PARTS = (
     text("part", "Part"),

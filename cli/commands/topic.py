@@ -9,6 +9,7 @@ from mq.cli.call import Call
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import NotFound, UsageError, legal
 from mq.cli.options import Truth, one_of
+from mq.cli.parameters import Topic, broker_option
 from mq.cli.result import Result, Row, flag, number, text, time
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import TopicConfig, TopicRouteData
 
-Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
 
 _CONFIG_COLUMNS = (
     text("brokerAddr", "Broker"),
@@ -55,7 +55,7 @@ async def update_topic(
     topic: Topic,
     broker_addr: Annotated[
         str | None,
-        typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help="On this broker."),
+        broker_option("On this broker."),
     ] = None,
     cluster_name: Annotated[
         str | None,

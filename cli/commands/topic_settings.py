@@ -11,10 +11,11 @@ import typer
 
 from mq.cli import cluster, local_files, where
 from mq.cli.call import Call
-from mq.cli.commands.topic import Topic, config_text
+from mq.cli.commands.topic import config_text
 from mq.cli.effects import gives, writes
 from mq.cli.errors import CommandError, NotFound, UsageError, legal
 from mq.cli.options import one_of
+from mq.cli.parameters import Topic
 from mq.cli.result import Result, Row, flag, number, text
 from mq.cli.status import Status
 

@@ -6,6 +6,7 @@ import typer
 
 from mq.cli.call import Call
 from mq.cli.effects import gives
+from mq.cli.parameters import topic_option
 from mq.cli.result import Result, text, time
 
 _COLUMNS = (
@@ -26,7 +27,7 @@ async def trace(
     ],
     topic: Annotated[
         str | None,
-        typer.Option("-t", "--topic", metavar="TOPIC", help="Where it is; else it is looked for."),
+        topic_option("Where it is; else it is looked for."),
     ] = None,
 ) -> Result:
     """Tell what has become of a message, and why a group has it or not.

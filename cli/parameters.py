@@ -1,0 +1,25 @@
+"""Options that several commands have, declared once: what they are called is mqadmin's, and fixed.
+
+A consumer group has three names there, by command: --group, --groupName and --consumerGroup.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+
+def topic_option(text: str = "Topic name.", *, metavar: str = "TOPIC") -> Any:
+    return typer.Option("-t", "--topic", metavar=metavar, help=text)
+
+
+def group_option(
+    name: str = "--group", text: str = "Consumer group.", *, metavar: str = "GROUP"
+) -> Any:
+    return typer.Option("-g", name, metavar=metavar, help=text)
+
+
+def broker_option(text: str = "At this broker.") -> Any:
+    return typer.Option("-b", "--brokerAddr", metavar="HOST:PORT", help=text)
+
+
+Topic = Annotated[str, topic_option()]
