@@ -1,20 +1,26 @@
 """What policies allow the users of 5.x brokers. Formats: …tools.command.auth of 5.5.0."""
 
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mq.cli import where
 from mq.cli.call import Call
-from mq.cli.commands.users import FromBroker, ToBroker, at_brokers, copy
+from mq.cli.commands.auth_subjects import (
+    AuthSubject,
+    Copies,
+    FromBroker,
+    ToBroker,
+    at_brokers,
+    split,
+)
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import one_of
 from mq.cli.result import Result, Row, text
 
 if TYPE_CHECKING:
-    from mq.client.admin import Admin
     from mq.protocol.bodies import AclInfo
 
 # org.apache.rocketmq.common.action.Action. A broker leaves out others without a word.
@@ -49,12 +55,12 @@ SourceIp = Annotated[
     typer.Option("-i", "--sourceIp", metavar="ADDRESS,…", help="Only from these addresses."),
 ]
 
-_CHANGED = (text("brokerAddr", "Broker"), text("subject", "Subject"))
+_POLICY = AuthSubject("acl", text("subject", "Subject"))
 
 
 @writes
 @one_of("cluster_name", "broker_addr")
-@gives(_CHANGED)
+@gives(_POLICY.changed)
 async def create_acl(
     call: Call,
     subject: Subject,
@@ -70,18 +76,15 @@ async def create_acl(
     mq createAcl -c DefaultCluster -s User:alice -r Topic:Orders -a Pub,Sub -d Allow
     """
     acl = _acl(subject, resources, actions, decision, source_ip)
-    done, failures = await at_brokers(
-        call,
-        broker_addr,
-        cluster_name,
+    return await _POLICY.change(
+        *(call, broker_addr, cluster_name, "create", subject),
         lambda admin, address: admin.create_policies(address, acl),
     )
-    return _changed("create", done, subject, failures)
 
 
 @writes
 @one_of("cluster_name", "broker_addr")
-@gives(_CHANGED)
+@gives(_POLICY.changed)
 async def update_acl(
     call: Call,
     subject: Subject,
@@ -94,18 +97,15 @@ async def update_acl(
 ) -> Result:
     """Change policies of a user (5.x brokers): those on the resources that are named."""
     acl = _acl(subject, resources, actions, decision, source_ip)
-    done, failures = await at_brokers(
-        call,
-        broker_addr,
-        cluster_name,
+    return await _POLICY.change(
+        *(call, broker_addr, cluster_name, "update", subject),
         lambda admin, address: admin.update_policies(address, acl),
     )
-    return _changed("update", done, subject, failures)
 
 
 @destroys("delete policies of {subject}")
 @one_of("cluster_name", "broker_addr")
-@gives(_CHANGED)
+@gives(_POLICY.changed)
 async def delete_acl(
     call: Call,
     subject: Subject,
@@ -117,19 +117,10 @@ async def delete_acl(
     ] = None,
 ) -> Result:
     """Delete the policies of a user (5.x brokers), or those on one resource."""
-    done, failures = await at_brokers(
-        call,
-        broker_addr,
-        cluster_name,
+    return await _POLICY.change(
+        *(call, broker_addr, cluster_name, "delete", subject),
         lambda admin, address: admin.delete_policies(address, subject, resource),
     )
-    return _changed("delete", done, subject, failures)
-
-
-def _changed(verb: str, done: dict[str, Any], subject: str, failures: list[str]) -> Result:
-    plain = "".join(f"{verb} acl to {address} success.\n" for address in done)
-    rows: list[Row] = [(address, subject) for address in done]
-    return Result(_CHANGED, rows, plain, failures=failures)
 
 
 def _acl(
@@ -139,29 +130,25 @@ def _acl(
     from mq.protocol.bodies import AclInfo, PolicyEntryInfo, PolicyInfo
 
     known = {name.lower(): name for name in _ACTIONS}
-    wanted = _split(actions)
+    wanted = split(actions)
     for action in wanted:
         if action.lower() not in known:
             raise UsageError(
                 f"-a/--actions: {action!r} is not one of {', '.join(_ACTIONS)}",
                 hint="write several with commas: -a Pub,Sub",
             )
-    if not wanted or not _split(resources):
+    if not wanted or not split(resources):
         raise UsageError("-r/--resources and -a/--actions: name at least one of each")
     entries = [
         PolicyEntryInfo(
             resource=resource,
             actions=[known[action.lower()] for action in wanted],
-            source_ips=None if source_ip is None else _split(source_ip),
+            source_ips=None if source_ip is None else split(source_ip),
             decision=decision.value.capitalize(),
         )
-        for resource in _split(resources)
+        for resource in split(resources)
     ]
     return AclInfo(subject=subject, policies=[PolicyInfo(entries=entries)])
-
-
-def _split(value: str) -> list[str]:
-    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 _POLICIES = (
@@ -261,11 +248,8 @@ def _shown(found: dict[str, list["AclInfo"]], failures: list[str]) -> Result:
     return Result(_POLICIES, rows, plain, failures=failures)
 
 
-_COPIED = (text("subject", "Subject"), text("fromBroker", "From"), text("toBroker", "To"))
-
-
 @writes
-@gives(_COPIED)
+@gives(_POLICY.copied)
 async def copy_acl(
     call: Call,
     from_broker: FromBroker,
@@ -280,22 +264,16 @@ async def copy_acl(
     Policies on the same resources become what they are at the other broker.
     """
 
-    async def read(admin: "Admin", address: str) -> list["AclInfo"]:
-        if subjects is None:
-            return await admin.all_policies(address)
-        found = [await admin.policies(address, name) for name in _split(subjects)]
-        return [acl for acl in found if acl is not None]
+    from mq.client.admin import Admin
 
-    async def write(admin: "Admin", acl: "AclInfo") -> None:
-        if await admin.policies(to_broker, acl.subject or "") is None:
-            await admin.create_policies(to_broker, acl)
-        else:
-            await admin.update_policies(to_broker, acl)
-
-    copied, failures = await copy(call, from_broker, read, write)
-    names = [acl.subject or "" for acl in copied]
-    plain = "".join(
-        f"copy acl of {name} from {from_broker} to {to_broker} success.\n" for name in names
+    copies = Copies(
+        from_broker,
+        to_broker,
+        subjects,
+        name=lambda acl: acl.subject or "",
+        find=Admin.policies,
+        find_all=Admin.all_policies,
+        create=Admin.create_policies,
+        update=Admin.update_policies,
     )
-    rows: list[Row] = [(name, from_broker, to_broker) for name in names]
-    return Result(_COPIED, rows, plain, failures=failures)
+    return await _POLICY.copy(call, copies)

@@ -3,32 +3,24 @@
 A broker tells the passwords. No command shows them, where mqadmin does.
 """
 
-from collections.abc import Callable, Coroutine
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.call import Call
+from mq.cli.commands.auth_subjects import AuthSubject, Copies, FromBroker, ToBroker, at_brokers
 from mq.cli.effects import destroys, gives, writes
 from mq.cli.errors import NotFound, UsageError
 from mq.cli.options import one_of
-from mq.cli.release import since_5
 from mq.cli.result import Result, Row, text
 
 if TYPE_CHECKING:
-    from mq.client.admin import Admin
     from mq.protocol.bodies import UserInfo
 
 Username = Annotated[
     str, typer.Option("-u", "--username", metavar="NAME", help="Name of the user.")
-]
-FromBroker = Annotated[
-    str, typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="Take them from there.")
-]
-ToBroker = Annotated[
-    str, typer.Option("-t", "--toBroker", metavar="HOST:PORT", help="Put them there.")
 ]
 
 
@@ -47,7 +39,7 @@ class UserStatus(Enum):
 
 
 _MASK = "******"
-_CHANGED = (text("brokerAddr", "Broker"), text("username", "User"))
+_USER = AuthSubject("user", text("username", "User"))
 
 
 def secret(call: Call, value: str) -> str:
@@ -63,7 +55,7 @@ def secret(call: Call, value: str) -> str:
 
 @writes
 @one_of("cluster_name", "broker_addr")
-@gives(_CHANGED)
+@gives(_USER.changed)
 async def create_user(
     call: Call,
     username: Username,
@@ -78,14 +70,14 @@ async def create_user(
 ) -> Result:
     """Create a user (5.x brokers)."""
     user = _user(username, secret(call, password), user_type, None)
-    return await _change(
+    return await _USER.change(
         call, broker_addr, cluster_name, "create", username, lambda a, at: a.create_user(at, user)
     )
 
 
 @writes
 @one_of("cluster_name", "broker_addr")
-@gives(_CHANGED)
+@gives(_USER.changed)
 async def update_user(
     call: Call,
     username: Username,
@@ -110,7 +102,7 @@ async def update_user(
     if password is None and user_type is None and user_status is None:
         raise UsageError("nothing to change: give -p/--password, -t/--userType or -s/--userStatus")
     user = _user(username, secret(call, password) if password else None, user_type, user_status)
-    return await _change(
+    return await _USER.change(
         call, broker_addr, cluster_name, "update", username, lambda a, at: a.update_user(at, user)
     )
 
@@ -130,7 +122,7 @@ def _user(
 
 @destroys("delete user {username}")
 @one_of("cluster_name", "broker_addr")
-@gives(_CHANGED)
+@gives(_USER.changed)
 async def delete_user(
     call: Call,
     username: Username,
@@ -138,7 +130,7 @@ async def delete_user(
     broker_addr: where.BrokerAddr = None,
 ) -> Result:
     """Delete a user (5.x brokers)."""
-    return await _change(
+    return await _USER.change(
         call,
         broker_addr,
         cluster_name,
@@ -146,35 +138,6 @@ async def delete_user(
         username,
         lambda admin, address: admin.delete_user(address, username),
     )
-
-
-async def _change(
-    call: Call,
-    broker_addr: str | None,
-    cluster_name: str | None,
-    verb: str,
-    username: str,
-    act: Callable[["Admin", str], Coroutine[Any, Any, None]],
-) -> Result:
-    """At the broker, or at each of the cluster: each keeps its own users."""
-    done, failures = await at_brokers(call, broker_addr, cluster_name, act)
-    plain = "".join(f"{verb} user to {address} success.\n" for address in done)
-    rows: list[Row] = [(address, username) for address in done]
-    return Result(_CHANGED, rows, plain, failures=failures)
-
-
-async def at_brokers(
-    call: Call,
-    broker_addr: str | None,
-    cluster_name: str | None,
-    act: Callable[["Admin", str], Coroutine[Any, Any, Any]],
-    *,
-    replicas: bool = True,
-) -> tuple[dict[str, Any], list[str]]:
-    """Do it at the broker given, or at the cluster's: what came of it, and why others failed."""
-    async with call.admin() as admin:
-        targets = await where.targets(admin, broker_addr, cluster_name, replicas=replicas)
-        return await cluster.at_each(admin, targets, since_5(call.name, act))
 
 
 _USERS = (
@@ -259,11 +222,8 @@ def _table(users: list["UserInfo"]) -> str:
     return "".join(lines)
 
 
-_COPIED = (text("username", "User"), text("fromBroker", "From"), text("toBroker", "To"))
-
-
 @writes
-@gives(_COPIED)
+@gives(_USER.copied)
 async def copy_user(
     call: Call,
     from_broker: FromBroker,
@@ -278,51 +238,16 @@ async def copy_user(
     A user that is there already becomes what it is at the other broker.
     """
 
-    async def read(admin: "Admin", address: str) -> list["UserInfo"]:
-        if usernames is None:
-            return await admin.users(address)
-        names = [part.strip() for part in usernames.split(",") if part.strip()]
-        found = [await admin.user(address, name) for name in names]
-        return [user for user in found if user is not None]
+    from mq.client.admin import Admin
 
-    async def write(admin: "Admin", user: "UserInfo") -> None:
-        if await admin.user(to_broker, user.username or "") is None:
-            await admin.create_user(to_broker, user)
-        else:
-            await admin.update_user(to_broker, user)
-
-    copied, failures = await copy(call, from_broker, read, write)
-    names = [user.username or "" for user in copied]
-    plain = "".join(
-        f"copy user of {name} from {from_broker} to {to_broker} success.\n" for name in names
+    copies = Copies(
+        from_broker,
+        to_broker,
+        usernames,
+        name=lambda user: user.username or "",
+        find=Admin.user,
+        find_all=Admin.users,
+        create=Admin.create_user,
+        update=Admin.update_user,
     )
-    rows: list[Row] = [(name, from_broker, to_broker) for name in names]
-    return Result(_COPIED, rows, plain, failures=failures)
-
-
-async def copy(
-    call: Call,
-    from_broker: str,
-    read: Callable[["Admin", str], Coroutine[Any, Any, list[Any]]],
-    write: Callable[["Admin", Any], Coroutine[Any, Any, None]],
-) -> tuple[list[Any], list[str]]:
-    """Write what was read, one after the other: what was copied, and why others were not.
-
-    Raises the last error when nothing could be copied.
-    """
-    from mq.client.errors import MQError
-
-    done, failures = [], []
-    last: MQError | None = None
-    async with call.admin() as admin:
-        for item in await since_5(call.name, read)(admin, from_broker):
-            try:
-                await write(admin, item)
-            except MQError as error:
-                last = error
-                failures.append(str(error))
-            else:
-                done.append(item)
-    if last is not None and not done:
-        raise last
-    return done, failures
+    return await _USER.copy(call, copies)

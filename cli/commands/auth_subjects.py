@@ -1,0 +1,121 @@
+"""What users and their policies have in common: each broker of 5.x keeps its own.
+
+They are changed at each broker that is meant, and copied from one to another.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from mq.cli import cluster, where
+from mq.cli.call import Call
+from mq.cli.release import since_5
+from mq.cli.result import Column, Result, Row, text
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+FromBroker = Annotated[
+    str, typer.Option("-f", "--fromBroker", metavar="HOST:PORT", help="Take them from there.")
+]
+ToBroker = Annotated[
+    str, typer.Option("-t", "--toBroker", metavar="HOST:PORT", help="Put them there.")
+]
+
+
+class AuthSubject(NamedTuple):
+    """What is changed: `noun` is mqadmin's word for it, `column` the one of its name."""
+
+    noun: str
+    column: Column
+
+    @property
+    def changed(self) -> tuple[Column, ...]:
+        return (text("brokerAddr", "Broker"), self.column)
+
+    @property
+    def copied(self) -> tuple[Column, ...]:
+        return (self.column, text("fromBroker", "From"), text("toBroker", "To"))
+
+    async def change(
+        self,
+        call: Call,
+        broker_addr: str | None,
+        cluster_name: str | None,
+        verb: str,
+        name: str,
+        act: Callable[["Admin", str], Coroutine[Any, Any, None]],
+    ) -> Result:
+        """Do it at the broker, or at each of the cluster."""
+        done, failures = await at_brokers(call, broker_addr, cluster_name, act)
+        plain = "".join(f"{verb} {self.noun} to {address} success.\n" for address in done)
+        rows: list[Row] = [(address, name) for address in done]
+        return Result(self.changed, rows, plain, failures=failures)
+
+    async def copy(self, call: Call, copies: "Copies") -> Result:
+        """Write what one broker has to the other, one after the other; the rest goes on when one
+        fails.
+
+        Raises the last error when nothing could be copied.
+        """
+        from mq.client.errors import MQError
+
+        done, failures = [], []
+        last: MQError | None = None
+        source, target = copies.from_broker, copies.to_broker
+        async with call.admin() as admin:
+            for item in await since_5(call.name, copies.read)(admin, source):
+                try:
+                    there = await copies.find(admin, target, copies.name(item)) is not None
+                    await (copies.update if there else copies.create)(admin, target, item)
+                except MQError as error:
+                    last = error
+                    failures.append(str(error))
+                else:
+                    done.append(copies.name(item))
+        if last is not None and not done:
+            raise last
+        plain = "".join(
+            f"copy {self.noun} of {name} from {source} to {target} success.\n" for name in done
+        )
+        rows: list[Row] = [(name, source, target) for name in done]
+        return Result(self.copied, rows, plain, failures=failures)
+
+
+class Copies(NamedTuple):
+    """What is copied between which brokers, and how. What is there already is updated."""
+
+    from_broker: str
+    to_broker: str
+    names: str | None  #: only these, with commas between them; None for all
+    name: Callable[[Any], str]
+    find: Callable[["Admin", str, str], Awaitable[Any]]
+    find_all: Callable[["Admin", str], Awaitable[list[Any]]]
+    create: Callable[["Admin", str, Any], Awaitable[None]]
+    update: Callable[["Admin", str, Any], Awaitable[None]]
+
+    async def read(self, admin: "Admin", address: str) -> list[Any]:
+        if self.names is None:
+            return await self.find_all(admin, address)
+        found = [await self.find(admin, address, name) for name in split(self.names)]
+        return [item for item in found if item is not None]
+
+
+async def at_brokers(
+    call: Call,
+    broker_addr: str | None,
+    cluster_name: str | None,
+    act: Callable[["Admin", str], Coroutine[Any, Any, Any]],
+    *,
+    replicas: bool = True,
+) -> tuple[dict[str, Any], list[str]]:
+    """Do it at the broker given, or at the cluster's: what came of it, and why others failed."""
+    async with call.admin() as admin:
+        targets = await where.targets(admin, broker_addr, cluster_name, replicas=replicas)
+        return await cluster.at_each(admin, targets, since_5(call.name, act))
+
+
+def split(value: str) -> list[str]:
+    """The parts of a text with commas."""
+    return [part.strip() for part in value.split(",") if part.strip()]
