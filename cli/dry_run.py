@@ -123,13 +123,7 @@ class DryBlockingSession(BlockingSession):
             await super().invoke_oneway(address, command)
 
     def blocking(self) -> Self:
-        return type(self)(
-            self._changes,
-            self.name_servers,
-            timeout=self.timeout,
-            credentials=self.credentials,
-            tls=self.tls,
-        )
+        return type(self)(self._changes, self.name_servers, self.options)
 
 
 def dry_session(changes: Changes, *arguments: Any, **options: Any) -> Any:
@@ -159,13 +153,7 @@ def dry_session(changes: Changes, *arguments: Any, **options: Any) -> Any:
             return _Sink()
 
         def blocking(self) -> BlockingSession:
-            return DryBlockingSession(
-                changes,
-                self.name_servers,
-                timeout=self.timeout,
-                credentials=self.credentials,
-                tls=self.tls,
-            )
+            return DryBlockingSession(changes, self.name_servers, self.options)
 
     return DrySession(*arguments, **options)
 

@@ -8,10 +8,11 @@ import socket
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from mq.client.caller import Caller, parse_address
 from mq.client.errors import BadAnswer, ClientError, ConnectError, RequestTimeout, reason_of
+from mq.client.options import ClientKeywords, ClientOptions
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.connection import Connection
 from mq.protocol.errors import RemoteProtocolError
@@ -20,7 +21,6 @@ from mq.protocol.frame import encode
 if TYPE_CHECKING:
     import ssl
 
-    from mq.client.credentials import AccessKey
 
 T = TypeVar("T")
 
@@ -126,12 +126,11 @@ class BlockingSession(Caller):
     def __init__(
         self,
         namesrv: str | Sequence[str],
-        *,
-        timeout: float = 3.0,
-        credentials: "AccessKey | None" = None,
-        tls: "ssl.SSLContext | None" = None,
+        options: ClientOptions | None = None,
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
-        super().__init__(namesrv, timeout=timeout, credentials=credentials, tls=tls)
+        """As `Caller`."""
+        super().__init__(namesrv, options, **keywords)
         self._wires: dict[str, _Wire] = {}
         self._opaques = count(1)
 
@@ -139,24 +138,25 @@ class BlockingSession(Caller):
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         command.opaque = next(self._opaques)
-        if self.credentials is not None:
-            self.credentials.sign(command)
+        self._seal(address, command)
         try:
             wire = self._wire(address, deadline)
             wire.send(command, deadline)
-            return wire.response(command.opaque, deadline)
+            response = wire.response(command.opaque, deadline)
         except TimeoutError:
             self._drop(address)
             raise RequestTimeout(address, seconds, command.code) from None
         except (ConnectError, BadAnswer):
             self._drop(address)
             raise
+        if self._rpc_hooks is not None:
+            self._responded(address, command, response)
+        return response
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         command.flag |= ONE_WAY
         command.opaque = next(self._opaques)
-        if self.credentials is not None:
-            self.credentials.sign(command)
+        self._seal(address, command)
         deadline = time.monotonic() + self.timeout
         try:
             self._wire(address, deadline).send(command, deadline)

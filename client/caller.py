@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast
 
 from mq.client.address_server import fetch_text, is_url
 from mq.client.errors import (
@@ -22,16 +22,15 @@ from mq.client.errors import (
     for_code,
     reason_of,
 )
+from mq.client.hooks import HookRefused, RpcHook, of_kind
+from mq.client.options import ClientKeywords, ClientOptions, chosen_serialization, refuse, take
 from mq.client.routes import broker_address, decode_route
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
-    import ssl
-
     from mq.client.blocking import BlockingSession
-    from mq.client.credentials import AccessKey
     from mq.protocol.bodies import TopicRouteData
 
 T = TypeVar("T")
@@ -41,6 +40,7 @@ _SUCCESS = frozenset((int(ResponseCode.SUCCESS),))
 ROUTE_SECONDS = 30.0
 # A route that could not be had is asked for again after this long at the soonest.
 ROUTE_RETRY_SECONDS = 0.5
+_LAST_BINARY_CODE = 0x7FFF
 
 
 class Endpoint(NamedTuple):
@@ -87,25 +87,43 @@ class Caller(ABC):
     def __init__(
         self,
         namesrv: str | Sequence[str],
-        *,
-        timeout: float = 3.0,
-        credentials: "AccessKey | None" = None,
-        tls: "ssl.SSLContext | None" = None,
+        options: ClientOptions | None = None,
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
-        """`timeout` in seconds is for one request, connecting included, unless told otherwise.
+        """`options`, and keywords that are fields of them, say how (see `ClientOptions`).
 
-        With `credentials` every request is signed; with `tls` every connection is encrypted.
         `namesrv` may be the URL of an address server, http or https, which has the list.
-        Raises ClientError for addresses that are none.
+        Raises ClientError for addresses that are none, and for a ROCKETMQ_SERIALIZE_TYPE that is
+        no serialization.
         """
-        self.credentials = credentials
-        self.tls = tls
+        given = cast("dict[str, Any]", keywords)
+        self.options = take(options or ClientOptions(), given)
+        refuse(self, given)
+        self.timeout = self.options.timeout
+        self.credentials = self.options.credentials
+        self.tls = self.options.tls
+        self._serialization = chosen_serialization(self.options)
+        self._rpc_hooks: tuple[RpcHook, ...] | None = of_kind(self.options.hooks, RpcHook)
         self.address_server = str(namesrv) if is_url(namesrv) else None
         #: Empty until it is needed when an address server has the list.
         self.name_servers = () if self.address_server else parse_name_servers(namesrv)
-        self.timeout = timeout
         self._routes: dict[str, tuple[TopicRouteData, float]] = {}
         self._chosen_name_server = 0
+
+    def options_for(
+        self, client: ClientOptions | None, keywords: "dict[str, Any]"
+    ) -> ClientOptions:
+        """The options of somebody who shares this session: its own, if nothing else is said.
+
+        Raises ClientError for an RpcHook that this session was not opened with.
+        """
+        options = take(client or self.options, keywords)
+        for hook in of_kind(options.hooks, RpcHook) or ():
+            if hook not in self.options.hooks:
+                raise ClientError(
+                    f"{type(hook).__name__} is around requests: give it to the session"
+                )
+        return options
 
     def set_name_servers(self, namesrv: str | Sequence[str]) -> None:
         """From now on ask these. Raises ClientError for addresses that are none."""
@@ -170,12 +188,32 @@ class Caller(ABC):
         """A session to the same cluster for another thread, without an event loop."""
         from mq.client.blocking import BlockingSession
 
-        return BlockingSession(
-            self.name_servers or self.address_server or (),
-            timeout=self.timeout,
-            credentials=self.credentials,
-            tls=self.tls,
-        )
+        return BlockingSession(self.name_servers or self.address_server or (), self.options)
+
+    def _seal(self, address: str, command: Command) -> None:
+        """The last that is done to a request before it goes to `address`.
+
+        Raises HookRefused.
+        """
+        # Codes over 32767 (POP and its kin) do not fit the binary form.
+        if self._serialization and command.code <= _LAST_BINARY_CODE:
+            command.serialization = self._serialization
+        if self._rpc_hooks is not None:
+            for hook in self._rpc_hooks:
+                try:
+                    hook.before_request(address, command)
+                except Exception as error:
+                    raise HookRefused(hook, error) from error
+        if self.credentials is not None:
+            self.credentials.sign(command)
+
+    def _responded(self, address: str, command: Command, response: Command) -> None:
+        """Let the hooks see a response. Raises HookRefused."""
+        for hook in self._rpc_hooks or ():
+            try:
+                hook.after_response(address, command, response)
+            except Exception as error:
+                raise HookRefused(hook, error) from error
 
     async def call(
         self,

@@ -4,47 +4,40 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self, Unpack, cast
 
 from mq.client.closing import Closing
+from mq.client.consume_options import ConsumeKeywords, ConsumeOptions
 from mq.client.consumer_requests import ConsumerRequests
-from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
 from mq.client.heartbeat import Heartbeats, describe_member
-from mq.client.intervals import DEFAULT_INTERVALS, Intervals
-from mq.client.local_offsets import DEFAULT_DIRECTORY, LocalOffsetStore
+from mq.client.hook_calls import consume_hooks
+from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.local_offsets import LocalOffsetStore
 from mq.client.namespace import with_namespace
 from mq.client.offsets import OffsetStore
-from mq.client.process_queue import FlowLimits, ProcessQueue
+from mq.client.options import ClientOptions, refuse, take
+from mq.client.process_queue import ProcessQueue
 from mq.client.pulling import PullSettings
 from mq.client.push.concurrent import ConcurrentConsumption
-from mq.client.push.listener import BatchListener, Listener, make_call
-from mq.client.push.ordered import UNLIMITED, OrderedConsumption
-from mq.client.reader import AssignmentListener, Offsets, Reader, ReaderSettings
-from mq.client.rebalance import Strategy, allocate_averagely
+from mq.client.push.listener import make_call
+from mq.client.push.ordered import OrderedConsumption
+from mq.client.reader import Offsets, Reader, ReaderSettings
 from mq.client.send_back import send_back, send_dead_letter
-from mq.client.session import Session
+from mq.client.session import Session, session_for
 from mq.client.starting_offset import StartingOffset
-from mq.client.subscription import TAG, Subscriptions
+from mq.client.subscription import Subscriptions
 from mq.client.trace.hooks import make_trace
-from mq.protocol.bodies import (
-    ConsumeFromWhere,
-    ConsumeType,
-    HeartbeatData,
-    MessageModel,
-    MessageQueue,
-)
+from mq.client.trace.records import ConsumeOutcome
+from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import check_group
-
-if TYPE_CHECKING:
-    import ssl
 
 log = logging.getLogger(__name__)
 
 RESTART_SECONDS = 1.0  # until the place of a worker that has ended is taken
-MAX_RECONSUME_TIMES = 16  # then the broker puts a message among the dead letters
 _BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
 
 
@@ -68,143 +61,124 @@ class Consumer:
 
     def __init__(
         self,
-        namesrv: str | Sequence[str],
+        session: Session | str | Sequence[str],
         group: str,
         subscriptions: Mapping[str, str],
+        options: ConsumeOptions | None = None,
         *,
-        listener: Listener | None = None,
-        batch_listener: BatchListener | None = None,
-        batch: int = 1,
-        concurrency: int = 20,
-        ordered: bool = False,
-        suspension: float = 1.0,
-        broadcasting: bool = False,
-        offset_directory: Path = DEFAULT_DIRECTORY,
-        strategy: Strategy = allocate_averagely,
-        on_assigned: AssignmentListener | None = None,
-        offsets: Offsets | None = None,
-        intervals: Intervals = DEFAULT_INTERVALS,
-        limits: FlowLimits | None = None,
-        expression_type: str = TAG,
-        consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        start_time: int | None = None,
-        max_reconsume_times: int | None = None,
-        consume_timeout: float = 900.0,
-        pull_batch: int = 32,
-        timeout: float = 3.0,
-        trace: bool | str = False,
-        namespace: str | None = None,
-        unit_name: str | None = None,
-        instance: str | None = None,
-        credentials: AccessKey | None = None,
-        tls: "ssl.SSLContext | None" = None,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ConsumeKeywords],
     ) -> None:
-        """`subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
+        """`session` is the addresses of name servers, or an open session to share.
 
-        A listener is `async def`, or a plain function, which is then called in a thread; see
-        `push.listener` for what it may raise. A `batch_listener` gets lists of up to `batch`
-        messages of one queue.
-
-        With `ordered` the messages of a queue come one after the other, and one that fails comes
-        again after `suspension` seconds; it needs a listener. `consume_from` says where to begin in
-        queues that the group has never committed an offset of, `start_time` (ms since 1970; by
-        default half an hour ago) goes with CONSUME_FROM_TIMESTAMP.
-
-        A message that has failed more than `max_reconsume_times` is a dead letter: 16 by default,
-        no limit with `ordered`. What a listener has had for `consume_timeout` seconds is sent back.
-        `limits` bounds what is held unfinished, `pull_batch` is messages per pull, `timeout`
-        seconds per request. `trace` sends what is consumed to the trace topic, or to that of the
-        name given. All members must have the same `strategy`.
-
-        `on_assigned(topic, all, mine)` hears which queues of a topic are this member's, each time
-        that a rebalance has changed that. `offsets` is a store of one's own for them (see
-        `reader.Offsets`) instead of the brokers' or the file's. `intervals` says how often routes
-        are refreshed, heartbeats sent and offsets committed.
+        `subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
+        `options` and `client`, and keywords that are fields of them, say how; with a session that
+        is shared `client` is what that was opened with, by default.
 
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
         ClientError for addresses that are none, for `ordered` without a listener, for two.
         """
-        self.call = make_call(listener, batch_listener, batch, ordered, concurrency)
+        given = cast("dict[str, Any]", keywords)
+        options = take(options or ConsumeOptions(), given)
+        self.call = make_call(
+            options.listener,
+            options.batch_listener,
+            options.batch,
+            options.ordered,
+            options.concurrency,
+        )
+        if options.broadcasting and not isinstance(session, Session):
+            client = take(client or ClientOptions(), given)
+            client = replace(client, instance=client.instance or _BROADCASTING_INSTANCE)
+        self.session, client = session_for(session, client, given)
+        refuse(self, given)
+        self._owns_session = self.session is not session
+        self.namespace = namespace = client.namespace
         self.group = check_group(with_namespace(namespace, check_group(group)))
-        self.concurrency = concurrency
-        self.ordered = ordered
-        self.broadcasting = broadcasting
+        self.concurrency = options.concurrency
+        self.ordered = options.ordered
+        self.broadcasting = options.broadcasting
         self.subscriptions = Subscriptions(
             self.group,
             subscriptions,
-            expression_type,
+            options.expression_type,
             namespace=namespace,
-            retries=not broadcasting,
-        )
-        self.session = Session(
-            namesrv,
-            timeout=timeout,
-            instance=_BROADCASTING_INSTANCE if broadcasting and instance is None else instance,
-            unit_name=unit_name,
-            credentials=credentials,
-            tls=tls,
-            route_interval=intervals.routes,
+            retries=not options.broadcasting,
         )
         self.started = 0.0  # seconds since 1970
         self.consume_type = ConsumeType.CONSUME_PASSIVELY
-        self.namespace = namespace
-        self._consume_from = consume_from
-        if max_reconsume_times is None:
-            max_reconsume_times = UNLIMITED if ordered else MAX_RECONSUME_TIMES
-        self._max_reconsume_times = max_reconsume_times
+        self._requests = ConsumerRequests(self)
+        self._consume_from = options.consume_from
+        self._max_reconsume_times = options.tries
         self._heartbeats = Heartbeats(
-            self.session, self._describe, replicas=True, interval=intervals.heartbeats
+            self.session, self._describe, replicas=True, interval=client.intervals.heartbeats
         )
-        if start_time is None:
-            start_time = int((time.time() - 1800) * 1000)  # DefaultMQPushConsumer.consumeTimestamp
-        self.reader = Reader(
-            self.session,
-            self.group,
-            self.subscriptions,
-            offsets or self._own_offsets(offset_directory),
-            StartingOffset(self.session, consume_from, start_time),
-            ReaderSettings(
-                ordered=ordered,
-                broadcasting=broadcasting,
-                strategy=strategy,
-                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
-                limits=limits or FlowLimits(span=None if ordered else FlowLimits.span),
-                pulls=PullSettings(batch=pull_batch, commits=not broadcasting, namespace=namespace),
-            ),
-            greet=self._heartbeats.greet,
-            on_ready=self._hand_out,
-            on_failure=self._fail,
-            on_assigned=on_assigned,
+        self.trace = (
+            make_trace(self.session, self.group, options.trace, namespace)
+            if options.trace
+            else None
         )
-        self.trace = make_trace(self.session, self.group, trace, namespace) if trace else None
-        self._consumption: ConcurrentConsumption | OrderedConsumption
-        if ordered:
-            self._consumption = OrderedConsumption(
-                self.group,
-                self.reader.figures,
-                self._give_up,
-                locks=not broadcasting,
-                batch=batch,
-                suspension=suspension,
-                max_reconsume_times=max_reconsume_times,
-                trace=self.trace,
-            )
-        else:
-            self._consumption = ConcurrentConsumption(
-                self.group,
-                self.reader.figures,
-                None if broadcasting else self._send_back,
-                batch=batch,
-                timeout=consume_timeout,
-                trace=self.trace,
-            )
+        traces = [] if self.trace is None else [self.trace]
+        self._hooks = consume_hooks([*client.hooks, *traces], self.group)
+        self.reader = self._make_reader(options, client)
+        self._consumption = self._make_consumption(options)
         self._in_hand: dict[int, ProcessQueue] = {}  # by id() of a message that is handed out
         self._workers: list[asyncio.Task[None]] = []
-        self._again: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._closing = False
         self._closed = asyncio.Event()
         self._close_once = Closing()
+
+    def _make_reader(self, options: ConsumeOptions, client: ClientOptions) -> Reader:
+        intervals = client.intervals
+        return Reader(
+            self.session,
+            self.group,
+            self.subscriptions,
+            options.offsets or self._own_offsets(options.offset_directory),
+            StartingOffset(self.session, options.consume_from, options.begin),
+            ReaderSettings(
+                ordered=options.ordered,
+                broadcasting=options.broadcasting,
+                strategy=options.strategy,
+                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
+                limits=options.flow_limits,
+                pulls=PullSettings(
+                    batch=options.pull_batch,
+                    commits=not options.broadcasting,
+                    namespace=client.namespace,
+                ),
+            ),
+            greet=self._heartbeats.greet,
+            on_ready=self._hand_out,
+            on_failure=self._fail,
+            on_assigned=options.on_assigned,
+            hooks=self._hooks,
+        )
+
+    def _make_consumption(
+        self, options: ConsumeOptions
+    ) -> ConcurrentConsumption | OrderedConsumption:
+        if options.ordered:
+            return OrderedConsumption(
+                self.group,
+                self.reader.figures,
+                self._give_up,
+                locks=not options.broadcasting,
+                batch=options.batch,
+                suspension=options.suspension,
+                max_reconsume_times=options.tries,
+                hooks=self._hooks,
+            )
+        return ConcurrentConsumption(
+            self.group,
+            self.reader.figures,
+            None if options.broadcasting else self._send_back,
+            batch=options.batch,
+            timeout=options.consume_timeout,
+            hooks=self._hooks,
+        )
 
     def _own_offsets(self, directory: Path) -> Offsets:
         if self.broadcasting:
@@ -220,19 +194,19 @@ class Consumer:
         """
         await self.session.open()
         self.started = time.time()
-        ConsumerRequests(self).register()
+        self._requests.register()
         await asyncio.gather(*map(self._look_for, self.subscriptions.chosen))
         if self.trace is not None:
             await self.trace.dispatcher.open()
         await self._heartbeats.beat()
-        self._again = self.session.keep_task(self._heartbeats.run())
+        self._background.append(self.session.keep_task(self._heartbeats.run()))
         self.reader.start()
         if self.call is None:
             return
         for _ in range(self.concurrency):
             self._start_worker()
         if isinstance(self._consumption, ConcurrentConsumption):
-            self.session.keep_task(self._consumption.expire())
+            self._background.append(self.session.keep_task(self._consumption.expire()))
 
     async def _look_for(self, topic: str) -> None:
         try:
@@ -266,14 +240,18 @@ class Consumer:
                     await asyncio.wait(late)
             if self.call is not None:
                 self.call.close()
-            if self._again is not None:
-                self._again.cancel()
+            if self._background:
+                for task in self._background:
+                    task.cancel()
+                self._background = []
                 await self.reader.release()
                 if self.trace is not None:
                     await self.trace.dispatcher.close()
                 await self._heartbeats.unregister(consumer_group=self.group)
         finally:
-            await self.session.close()
+            self._requests.leave()
+            if self._owns_session:
+                await self.session.close()
             self._closed.set()
 
     async def wait_closed(self) -> None:
@@ -300,14 +278,19 @@ class Consumer:
         while (ready := await self._consumption.next()) is not None:
             held, (message,) = ready
             self._in_hand[id(message)] = held
+            began = None if self._hooks is None else self._hooks.begin(held.queue, [message])
+            outcome = ConsumeOutcome.FAILED
             try:
                 yield message
                 # Only reached when the loop asks for more; a loop that was left has not finished.
                 if held.holds(message):
+                    outcome = ConsumeOutcome.SUCCESS
                     held.finish(message)
                     self.reader.figures[held.queue.topic].consumed += 1
             finally:
                 self._in_hand.pop(id(message), None)
+                if self._hooks is not None and began is not None:
+                    self._hooks.end(began, outcome)
                 if held.holds(message):  # the next loop gets it
                     self._consumption.hand_out(held, [message])
         if self._failure is not None:

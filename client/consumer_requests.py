@@ -1,11 +1,16 @@
 """What brokers ask of a consumer, and its answers."""
 
 import time
+from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
+from mq.client.errors import ClientError
 from mq.client.namespace import without_namespace
 from mq.client.push.listener import RetryLater, SuspendQueue
 from mq.client.running_info import describe_consumer
+from mq.client.session import RequestHandler, Session
 from mq.protocol.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,
@@ -33,14 +38,28 @@ class MemberRequests:
 
     def __init__(self, consumer: "Consumer | LitePullConsumer") -> None:
         self._consumer = consumer
+        self.handlers: dict[int, RequestHandler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+        }
 
     def register(self) -> None:
-        """Let the consumer's session bring these requests here."""
-        on_request = self._consumer.session.on_request
-        on_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
-        on_request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offset)
-        on_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
-        on_request(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
+        """Let the consumer's session bring requests for its group here. Safe to call again.
+
+        Raises ClientError if another member of the group is open on the same session.
+        """
+        members = _members_of(self._consumer.session)
+        group = self._consumer.group
+        if members.setdefault(group, self) is not self:
+            raise ClientError(f"the session has a consumer of {group} already")
+
+    def leave(self) -> None:
+        """The consumer is closed. Safe to call again."""
+        members = _members_of(self._consumer.session)
+        if members.get(self._consumer.group) is self:
+            del members[self._consumer.group]
 
     def _members_changed(self, request: Command, address: str) -> None:
         header = NotifyConsumerIdsChangedRequestHeader.decode(request.fields)
@@ -68,7 +87,7 @@ class MemberRequests:
         header = GetConsumerRunningInfoRequestHeader.decode(request.fields)
         consumer = self._consumer
         if header.consumer_group != consumer.group:
-            return self._not_here(request, header.consumer_group)
+            return _not_here(request, header.consumer_group)
         info = describe_consumer(
             name_servers=consumer.session.name_servers,
             started=consumer.started,
@@ -82,10 +101,6 @@ class MemberRequests:
         )
         return request.reply(0, None, info.encode())
 
-    def _not_here(self, request: Command, group: str) -> Command:
-        remark = f"The Consumer Group <{group}> not exist in this consumer"
-        return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)
-
 
 class ConsumerRequests(MemberRequests):
     """Answers for one consumer that may have a listener."""
@@ -93,16 +108,12 @@ class ConsumerRequests(MemberRequests):
     def __init__(self, consumer: "Consumer") -> None:
         super().__init__(consumer)
         self._listening = consumer
-
-    def register(self) -> None:
-        super().register()
-        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
-        self._consumer.session.on_request(code, self._consume_directly)
+        self.handlers[RequestCode.CONSUME_MESSAGE_DIRECTLY] = self._consume_directly
 
     async def _consume_directly(self, request: Command, address: str) -> Command:
         header = ConsumeMessageDirectlyResultRequestHeader.decode(request.fields)
         if header.consumer_group != self._consumer.group:
-            return self._not_here(request, header.consumer_group)
+            return _not_here(request, header.consumer_group)
         message = decode_record(request.body)
         started = time.monotonic()
         outcome, remark = await self._consume(message)
@@ -128,3 +139,37 @@ class ConsumerRequests(MemberRequests):
         except Exception as error:  # the listener is the user's
             return CMResult.CR_THROW_EXCEPTION, f"{type(error).__name__}: {error}"
         return CMResult.CR_SUCCESS, None
+
+
+_CODES = (
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+)
+_MEMBERS: "WeakKeyDictionary[Session, dict[str, MemberRequests]]" = WeakKeyDictionary()
+
+
+def _members_of(session: Session) -> dict[str, MemberRequests]:
+    """The members of groups on a session, by group; brokers' requests find them here."""
+    members = _MEMBERS.get(session)
+    if members is None:
+        members = _MEMBERS[session] = {}
+        for code in _CODES:
+            session.on_request(code, partial(_for_member, members))
+    return members
+
+
+def _for_member(
+    members: dict[str, MemberRequests], request: Command, address: str
+) -> Command | Awaitable[Command | None] | None:
+    group = request.fields.get("consumerGroup") or request.fields.get("group", "")
+    member = members.get(group)
+    handler = None if member is None else member.handlers.get(request.code)
+    return _not_here(request, group) if handler is None else handler(request, address)
+
+
+def _not_here(request: Command, group: str) -> Command:
+    remark = f"The Consumer Group <{group}> not exist in this consumer"
+    return request.reply(ResponseCode.SYSTEM_ERROR, remark=remark)

@@ -5,37 +5,31 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, Unpack, cast
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.closing import Closing
+from mq.client.consume_options import PollKeywords, PollOptions
 from mq.client.consumer_requests import MemberRequests
-from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError, MQError
 from mq.client.heartbeat import Heartbeats, describe_member
-from mq.client.intervals import DEFAULT_INTERVALS, Intervals
+from mq.client.hook_calls import consume_hooks
+from mq.client.hooks import ConsumeContext
+from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.namespace import with_namespace
 from mq.client.offsets import OffsetStore
+from mq.client.options import ClientOptions, refuse, take
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import PullSettings
-from mq.client.reader import AssignmentListener, Offsets, Reader, ReaderSettings
-from mq.client.rebalance import Strategy, allocate_averagely
+from mq.client.reader import Offsets, Reader, ReaderSettings
 from mq.client.routes import read_queues
-from mq.client.session import Session
+from mq.client.session import Session, session_for
 from mq.client.starting_offset import StartingOffset
-from mq.client.subscription import TAG, Subscriptions
-from mq.protocol.bodies import (
-    ConsumeFromWhere,
-    ConsumeType,
-    HeartbeatData,
-    MessageModel,
-    MessageQueue,
-)
+from mq.client.subscription import Subscriptions
+from mq.client.trace.records import ConsumeOutcome
+from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import check_group
-
-if TYPE_CHECKING:
-    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -61,81 +55,71 @@ class LitePullConsumer:
 
     def __init__(
         self,
-        namesrv: str | Sequence[str],
+        session: Session | str | Sequence[str],
         group: str,
         subscriptions: Mapping[str, str] | None = None,
+        options: PollOptions | None = None,
         *,
-        auto_commit: bool = True,
-        strategy: Strategy = allocate_averagely,
-        on_assigned: AssignmentListener | None = None,
-        offsets: Offsets | None = None,
-        intervals: Intervals = DEFAULT_INTERVALS,
-        limits: FlowLimits | None = None,
-        expression_type: str = TAG,
-        consume_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        start_time: int | None = None,
-        pull_batch: int = 10,
-        timeout: float = 3.0,
-        namespace: str | None = None,
-        unit_name: str | None = None,
-        instance: str | None = None,
-        credentials: AccessKey | None = None,
-        tls: "ssl.SSLContext | None" = None,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[PollKeywords],
     ) -> None:
-        """`subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
+        """`session` is the addresses of name servers, or an open session to share.
 
-        `consume_from` and `start_time` (ms since 1970) say where to begin in queues that the group
-        has never committed an offset of. `pull_batch` is messages per pull, `timeout` seconds per
-        request. `limits` bounds what is held that `poll` has not returned. `on_assigned`, `offsets`
-        and `intervals` are as `Consumer` takes them.
+        `subscriptions` are expressions by topic: "*", tags as "a || b", or `expression_type`'s.
+        `options` and `client`, and keywords that are fields of them, say how; with a session that
+        is shared `client` is what that was opened with, by default.
 
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
         ClientError for addresses that are none.
         """
+        given = cast("dict[str, Any]", keywords)
+        options = take(options or PollOptions(), given)
+        self.session, client = session_for(session, client, given)
+        refuse(self, given)
+        self._owns_session = self.session is not session
+        self.namespace = namespace = client.namespace
         self.group = check_group(with_namespace(namespace, check_group(group)))
-        self.namespace = namespace
-        self.session = Session(
-            namesrv,
-            timeout=timeout,
-            instance=instance,
-            unit_name=unit_name,
-            credentials=credentials,
-            tls=tls,
-            route_interval=intervals.routes,
-        )
         self.subscriptions = Subscriptions(
-            self.group, subscriptions or {}, expression_type, namespace=namespace, retries=False
+            self.group,
+            subscriptions or {},
+            options.expression_type,
+            namespace=namespace,
+            retries=False,
         )
         self.started = 0.0  # seconds since 1970
         self.consume_type = ConsumeType.CONSUME_ACTIVELY
         self.ordered = False
         self.concurrency = 1
-        self._auto_commit = auto_commit
+        self._auto_commit = options.auto_commit
         self._assigns = not self.subscriptions.chosen
-        self._consume_from = consume_from
+        self._consume_from = options.consume_from
+        self._requests = MemberRequests(self)
+        intervals = client.intervals
         self._heartbeats = Heartbeats(
             self.session, self._describe, replicas=True, interval=intervals.heartbeats
         )
-        if start_time is None:
-            start_time = int((time.time() - 1800) * 1000)
-        self.offsets: Offsets = offsets or OffsetStore(self.session, self.group)
+        self._hooks = consume_hooks(client.hooks, self.group)
+        self.offsets: Offsets = options.offsets or OffsetStore(self.session, self.group)
         self.reader = Reader(
             self.session,
             self.group,
             self.subscriptions,
             self.offsets,
-            StartingOffset(self.session, consume_from, start_time),
+            StartingOffset(self.session, options.consume_from, options.begin),
             ReaderSettings(
-                commits=auto_commit,
-                strategy=strategy,
+                commits=options.auto_commit,
+                strategy=options.strategy,
                 commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
-                limits=limits or FlowLimits(),
-                pulls=PullSettings(batch=pull_batch, commits=False, lite=True, namespace=namespace),
+                limits=options.limits or FlowLimits(),
+                pulls=PullSettings(
+                    batch=options.pull_batch, commits=False, lite=True, namespace=namespace
+                ),
             ),
             greet=self._heartbeats.greet,
             on_ready=self._hand_out,
             on_failure=self._fail,
-            on_assigned=on_assigned,
+            on_assigned=options.on_assigned,
+            hooks=self._hooks,
         )
         self._admin = OffsetAdmin(self.session)
         self._ready: deque[tuple[ProcessQueue, list[StoredMessage]]] = deque()
@@ -144,20 +128,22 @@ class LitePullConsumer:
         self._failure: BaseException | None = None
         self._open = False
         self._close_once = Closing()
+        self._background: list[asyncio.Task[None]] = []
         # What `poll` has returned last: the caller works on it until it polls again.
         self._returned: tuple[ProcessQueue, list[StoredMessage]] | None = None
+        self._began: tuple[ConsumeContext, float] | None = None  # of hooks around it
 
     async def open(self) -> None:
         """Begin to read. Raises RouteNotFound for a topic that does not exist."""
         await self.session.open()
         self._open = True
         self.started = time.time()
-        MemberRequests(self).register()
+        self._requests.register()
         for topic in self.subscriptions.chosen:
             await self.session.route(topic)
         await self._heartbeats.beat()
-        self.session.keep_task(self._heartbeats.run())
-        self.session.keep_task(self._watch_topics())
+        for task in (self._heartbeats.run(), self._watch_topics()):
+            self._background.append(self.session.keep_task(task))
         self.reader.start(rebalance=not self._assigns)
 
     async def close(self) -> None:
@@ -172,17 +158,22 @@ class LitePullConsumer:
             if self._open:
                 self._open = False
                 self._news.set()
+                self._end_hooks(ConsumeOutcome.FAILED)
+                for task in self._background:
+                    task.cancel()
                 await self.reader.stop()
                 await self.reader.release()
                 await self._heartbeats.unregister(consumer_group=self.group)
         finally:
-            await self.session.close()
+            self._requests.leave()
+            if self._owns_session:
+                await self.session.close()
 
     async def __aenter__(self) -> Self:
         try:
             await self.open()
         except BaseException:
-            await self.session.close()
+            await self.close()
             raise
         return self
 
@@ -223,6 +214,8 @@ class LitePullConsumer:
                 continue
             del self._ready[index]
             self._returned = held, messages
+            if self._hooks is not None:
+                self._began = self._hooks.begin(held.queue, messages)
             self.reader.figures[held.queue.topic].consumed += len(messages)
             return messages
         return []
@@ -233,6 +226,12 @@ class LitePullConsumer:
             self._returned = None
             for message in messages:
                 held.finish(message)
+            self._end_hooks(ConsumeOutcome.SUCCESS)
+
+    def _end_hooks(self, outcome: ConsumeOutcome) -> None:
+        if self._hooks is not None and self._began is not None:
+            began, self._began = self._began, None
+            self._hooks.end(began, outcome)
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues from now on.

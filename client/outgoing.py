@@ -28,12 +28,19 @@ _COMPRESSION = CompressionType.ZLIB
 class Draft:
     """A message, or a batch, ready to go to any queue of its topic, more than once if need be."""
 
-    __slots__ = ("_body", "_code", "_fields", "ids", "topic")
+    __slots__ = ("_body", "_code", "_fields", "ids", "source", "topic")
 
     def __init__(
-        self, topic: str, ids: str, code: RequestCode, fields: dict[str, str], body: bytes
+        self,
+        topic: str,
+        ids: str,
+        code: RequestCode,
+        fields: dict[str, str],
+        body: bytes,
+        source: Message | Sequence[Message],
     ) -> None:
         self.topic = topic
+        self.source = source  # what it was made of
         self.ids = ids  # the unique ids, joined by commas
         self._code = code
         self._fields = fields
@@ -85,7 +92,7 @@ def draft(
     fields = _fields(group, message.topic, sys_flag, message.flag, message.encode_properties())
     if in_unit:
         fields[Letter.UNIT_MODE] = "true"
-    return Draft(message.topic, unique_id, code, fields, body)
+    return Draft(message.topic, unique_id, code, fields, body, message)
 
 
 def _draft_retry(
@@ -102,7 +109,7 @@ def _draft_retry(
         fields[Letter.UNIT_MODE] = "true"
     if max_reconsume_times is not None:
         fields[Letter.MAX_RECONSUME_TIMES] = max_reconsume_times
-    return Draft(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, fields, body)
+    return Draft(message.topic, unique_id, RequestCode.SEND_MESSAGE_V2, fields, body, message)
 
 
 def draft_batch(
@@ -137,7 +144,8 @@ def draft_batch(
     fields[Letter.BATCH] = "true"
     if in_unit:
         fields[Letter.UNIT_MODE] = "true"
-    return Draft(first.topic, ",".join(ids), RequestCode.SEND_BATCH_MESSAGE, fields, body)
+    code = RequestCode.SEND_BATCH_MESSAGE
+    return Draft(first.topic, ",".join(ids), code, fields, body, messages)
 
 
 def _check(message: Message, max_body: int) -> None:

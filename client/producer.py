@@ -6,16 +6,16 @@ what cannot be had without waiting: fetching a route, and trying another broker.
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
-from mq.client.caller import Caller
+from mq.client.aims import Aims
 from mq.client.closing import Closing
-from mq.client.credentials import AccessKey
 from mq.client.errors import (
     ClientError,
     ConnectError,
@@ -23,72 +23,37 @@ from mq.client.errors import (
     ReplyTimeout,
     RequestTimeout,
     RouteNotFound,
-    for_code,
 )
 from mq.client.heartbeat import Heartbeats
-from mq.client.intervals import DEFAULT_INTERVALS, Intervals
-from mq.client.latency import BrokerFaults, FaultTolerance
+from mq.client.hook_calls import SendHooks
+from mq.client.hooks import HookRefused, SendContext, SendHook, of_kind
 from mq.client.namespace import with_namespace
-from mq.client.outgoing import MAX_BODY, Draft, draft, draft_batch
+from mq.client.options import ClientOptions, refuse, take
+from mq.client.outgoing import Draft, draft, draft_batch
+from mq.client.producer_options import COMPRESS_OVER as COMPRESS_OVER
+from mq.client.producer_options import ProducerKeywords, ProducerOptions
 from mq.client.request_reply import make_reply, make_request, replies_of
-from mq.client.routes import write_queues
-from mq.client.session import Session
-from mq.client.targets import Target, queues_to_create
-from mq.protocol.bodies import (
-    HeartbeatData,
-    MessageQueue,
-    ProducerData,
-    TopicRouteData,
-)
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.client.send_result import SendResult as SendResult
+from mq.client.send_result import SendStatus as SendStatus
+from mq.client.send_result import read_result
+from mq.client.session import Session, session_for
+from mq.client.targets import Target
+from mq.protocol.bodies import HeartbeatData, MessageQueue, ProducerData
+from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
-from mq.protocol.headers.send import (
-    RecallMessageRequestHeader,
-    RecallMessageResponseHeader,
-    SendMessageResponseHeader,
-)
-from mq.protocol.message import Message, StoredMessage
+from mq.protocol.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
+from mq.protocol.message import Message, StoredMessage, check_property
 from mq.protocol.message_id import UniqueIdMaker
-from mq.protocol.names import DEFAULT_TOPIC, check_group, check_topic, reply_topic
+from mq.protocol.names import check_group, reply_topic
 from mq.protocol.recall import RecallHandle
 
 if TYPE_CHECKING:
-    import ssl
-
     from mq.client.trace.hooks import SendTrace
+
+log = logging.getLogger(__name__)
 
 # How long a send whose only broker has failed waits for a fresh route before it tries again.
 ROUTE_PATIENCE = 0.5
-COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Java's producers do
-
-
-class SendStatus(StrEnum):
-    """How safe a message is that the broker has taken."""
-
-    SEND_OK = "SEND_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-
-
-_STATUS = {
-    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
-    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
-    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
-    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
-}
-
-
-class SendResult(NamedTuple):
-    """Where a message went. Of a batch: the ids of all, joined by commas, and the first offset."""
-
-    status: SendStatus
-    message_id: str  # the unique id
-    offset_message_id: str  # says which host has it where in its log
-    queue: MessageQueue
-    queue_offset: int
-    transaction_id: str | None
-    recall_handle: str | None = None  # of a message that is due later, for `Producer.recall`
 
 
 #: Chooses a queue for a message among those of its topic.
@@ -111,70 +76,53 @@ class Producer:
         self,
         session: Session | str | Sequence[str],
         group: str = "mq_producer",
+        options: ProducerOptions | None = None,
         *,
-        timeout: float = 3.0,
-        retries: int = 2,
-        retry_not_stored: bool = False,
-        compress_over: int = COMPRESS_OVER,
-        max_body: int = MAX_BODY,
-        faults: FaultTolerance | None = None,
-        vip_channel: bool = False,
-        intervals: Intervals = DEFAULT_INTERVALS,
-        trace: bool | str = False,
-        namespace: str | None = None,
-        instance: str | None = None,
-        unit_name: str | None = None,
-        credentials: AccessKey | None = None,
-        tls: "ssl.SSLContext | None" = None,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ProducerKeywords],
     ) -> None:
         """`session` is the addresses of name servers, or an open session to share.
 
-        `instance`, `unit_name`, `credentials` and `tls` are for a session of its own, as `Session`
-        takes them.
+        `options` and `client`, and keywords that are fields of them, say how; with a session that
+        is shared `client` is what that was opened with, by default. The session's own part (time-
+        outs, credentials and the like) is as it is then.
 
-        `timeout` in seconds is for a `send` with all its tries, of which there are 1 + `retries`;
-        with `retry_not_stored` also a status other than SEND_OK has it tried at another broker
-        (retryAnotherBrokerWhenNotStoreOK), after which both may have the message. Bodies over
-        `max_body` bytes are refused. With `vip_channel` messages go to the port that brokers keep
-        for senders, two below their own. `intervals` says how often routes are refreshed, in a
-        session of its own, and heartbeats sent.
-        With `faults` brokers that have been slow are avoided for a while (sendLatencyFaultEnable).
-        `trace` sends what is sent to the trace topic, too, or to that of the name given. Topics and
-        the group are of `namespace`: queues have their full names, messages the short ones.
-
-        Raises IllegalName for the group, ClientError for addresses that are none.
+        Raises IllegalName for the group, ClientError for addresses that are none, and for an
+        `RpcHook` that is to work on a session without being one of its own.
         """
+        given = cast("dict[str, Any]", keywords)
+        options = take(options or ProducerOptions(), given)
+        self.session, client = session_for(session, client, given)
+        refuse(self, given)
+        self._owns_session = self.session is not session
+        self.namespace = namespace = client.namespace
         self.group = check_group(with_namespace(namespace, check_group(group)))
-        self.namespace = namespace
-        self.timeout = timeout
-        self.retries = retries
-        self.retry_not_stored = retry_not_stored
-        self.compress_over = compress_over
-        self.max_body = max_body
-        self._vip_channel = vip_channel
-        self._owns_session = not isinstance(session, Caller)
-        self.session = (
-            session
-            if isinstance(session, Session)
-            else Session(
-                session,
-                instance=instance,
-                unit_name=unit_name,
-                credentials=credentials,
-                tls=tls,
-                route_interval=intervals.routes,
-            )
-        )
+        self.timeout = options.timeout
+        self.retries = options.retries
+        self.retry_not_stored = options.retry_not_stored
+        self.compress_over = options.compress_over
+        self.max_body = options.max_body
         self.trace: SendTrace | None = None
-        self._trace_topic = trace
-        self._faults = None if faults is None else BrokerFaults(faults)
-        self._targets: dict[str, Target] = {}
+        self._trace_topic = options.trace
+        self._send_hooks: Sequence[SendHook] = of_kind(client.hooks, SendHook) or ()
+        self._hooks = self._made_hooks()
         self._heartbeats = Heartbeats(
-            self.session, self._describe, replicas=False, interval=intervals.heartbeats
+            self.session, self._describe, replicas=False, interval=client.intervals.heartbeats
+        )
+        self._aims = Aims(
+            self.session,
+            namespace,
+            options.faults,
+            vip=options.vip_channel,
+            greet=self._heartbeats.greet_new,
         )
         self._next_id: UniqueIdMaker | None = None
         self._beating: asyncio.Task[None] | None = None
         self._close_once = Closing()
+
+    def _made_hooks(self) -> SendHooks | None:
+        hooks = [*self._send_hooks, *([] if self.trace is None else [self.trace])]
+        return SendHooks(hooks, self.group) if hooks else None
 
     async def open(self) -> None:
         """Get ready to send. Safe to call again."""
@@ -192,6 +140,7 @@ class Producer:
 
         self.trace = make_send_trace(self.session, self.group, topic, self.namespace)
         await self.trace.dispatcher.open()
+        self._hooks = self._made_hooks()
 
     async def close(self) -> None:
         """Say good-bye to the brokers, and close the session if it is this producer's own.
@@ -254,18 +203,29 @@ class Producer:
         message: the broker would refuse them.
         """
         named = [self._named(message) for message in messages]
-        batch = draft_batch(self.group, named, self._ids(), self._in_unit, self.max_body)
+        batch = self._drafted(named)
         deadline = self._deadline(timeout)
         await self.prepare(batch.topic, timeout=self.timeout if timeout is None else timeout)
         return await self._send(batch, queue, deadline)
 
     async def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
         """Send a message that no broker answers: it may be lost without an error."""
-        await self.prepare(message.topic)
-        target = self._target(message.topic)
-        chosen = queue or self._next(target)
-        command = self._draft(message).command(chosen)
-        await self.session.invoke_oneway(self._address(target, chosen), command)
+        target = await self._aims.prepare(message.topic)
+        chosen = queue or self._aims.next(target)
+        address = self._aims.address(target, chosen)
+        outgoing = self._draft(message)
+        if self._hooks is None:
+            await self.session.invoke_oneway(address, outgoing.command(chosen))
+            return
+        context, request = self._begin(self._hooks, outgoing, chosen, address, one_way=True)
+        error: BaseException | None = None
+        try:
+            await self.session.invoke_oneway(address, request)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            self._hooks.end(context, None, error)
 
     async def request(
         self, message: Message, timeout: float | None = None, queue: MessageQueue | None = None
@@ -294,14 +254,11 @@ class Producer:
         """Make sure that each broker to which a reply may be sent knows where this client is."""
         await self.prepare(topic)
         topic = with_namespace(self.namespace, topic)
-        route = await self.session.route(topic if self._is_routed(topic) else DEFAULT_TOPIC)
+        route = await self.session.route(self._aims.routed(topic))
         for cluster in {broker.cluster for broker in route.broker_datas if broker.cluster}:
             with contextlib.suppress(RouteNotFound):
                 await self.session.route(reply_topic(cluster))
         await self._heartbeats.greet_new()
-
-    def _is_routed(self, topic: str) -> bool:
-        return self.session.known_route(topic) is not None
 
     async def reply(
         self,
@@ -349,8 +306,8 @@ class Producer:
 
         For many messages in flight. The caller bounds how many. `prepare` the topic first.
         """
-        target = self._target(message.topic)
-        chosen = queue or self._next(target)
+        target = self._aims.target(message.topic)
+        chosen = queue or self._aims.next(target)
         return self._submit(target, self._draft(message), chosen, self.timeout)
 
     async def prepare(self, topic: str, *, timeout: float | None = None) -> Sequence[MessageQueue]:
@@ -360,81 +317,14 @@ class Producer:
         It waits only the first time; from then on what is known serves while it is refreshed.
         Raises RouteNotFound, and RequestTimeout after `timeout` seconds, 3 by default.
         """
-        if self.namespace is not None:
-            topic = with_namespace(self.namespace, topic)
-        target = self._targets.get(topic)
-        if target is not None:
-            now = asyncio.get_running_loop().time()
-            if now >= target.until:
-                target = self._renewed(topic, target)
-                target.until = now + 1.0
-            return target.queues
-        check_topic(topic)
-        seconds = self.session.timeout if timeout is None else timeout
-        try:
-            async with asyncio.timeout(seconds):
-                route, queues = await self._find(topic)
-        except TimeoutError:
-            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-            raise RequestTimeout(self.session.name_server, seconds, code) from None
-        return self._aim(topic, route, queues).queues
-
-    async def _find(self, topic: str) -> tuple[TopicRouteData, list[MessageQueue]]:
-        try:
-            route = await self.session.route(topic)
-        except RouteNotFound:
-            try:
-                route = await self.session.route(DEFAULT_TOPIC)
-            except RouteNotFound:
-                raise RouteNotFound(topic) from None
-            return route, queues_to_create(topic, route)
-        return route, write_queues(topic, route)
-
-    def _aim(self, topic: str, route: TopicRouteData, queues: list[MessageQueue]) -> Target:
-        until = asyncio.get_running_loop().time() + 1.0
-        target = self._targets[topic] = Target(topic, route, queues, until, vip=self._vip_channel)
-        self.session.keep_task(self._heartbeats.greet_new())
-        return target
-
-    def _renewed(self, topic: str, target: Target) -> Target:
-        """The target of the newest route there is; a newer one is asked for if that is old."""
-        route = self.session.current_route(topic)
-        if route is None:  # of a topic that is to be made, or was meanwhile
-            self.session.refresh_route(topic)
-            route = self.session.current_route(DEFAULT_TOPIC)
-            if route is None or route is target.route:
-                return target
-            return self._aim(topic, route, queues_to_create(topic, route))
-        if route is target.route:
-            return target
-        return self._aim(topic, route, write_queues(topic, route))
+        return (await self._aims.prepare(topic, timeout)).queues
 
     async def address_of(self, queue: MessageQueue) -> str:
         """Where messages for a queue are sent to, "host:port"; also of a topic that is to be made.
 
         Raises RouteNotFound.
         """
-        await self.prepare(queue.topic)
-        return self._address(self._target(queue.topic), queue)
-
-    def _target(self, topic: str) -> Target:
-        if self.namespace is not None:
-            topic = with_namespace(self.namespace, topic)
-        target = self._targets.get(topic)
-        if target is None:
-            raise ClientError(f"topic {topic} is not prepared")
-        return target
-
-    def _next(self, target: Target, avoid: str | None = None) -> MessageQueue:
-        if self._faults is None:
-            return target.next(avoid)
-        return target.next_available(self._faults, avoid)
-
-    def _address(self, target: Target, queue: MessageQueue) -> str:
-        address = target.addresses.get(queue.broker_name)
-        if address is None:
-            raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
-        return address
+        return self._aims.address(await self._aims.prepare(queue.topic), queue)
 
     def _deadline(self, timeout: float | None) -> float:
         """When a send with this time-out is to be over, by the loop's clock."""
@@ -445,17 +335,18 @@ class Producer:
         self, outgoing: Draft, queue: MessageQueue | None, deadline: float
     ) -> SendResult:
         loop = asyncio.get_running_loop()
+        aims, faults = self._aims, self._aims.faults
         tries = 1 if queue is not None else 1 + self.retries
         failed: str | None = None
         while True:
-            target = self._target(outgoing.topic)
-            chosen = queue or self._next(target, failed)
+            target = aims.target(outgoing.topic)
+            chosen = queue or aims.next(target, failed)
             tries -= 1
             began = loop.time()
             try:
                 result = await self._submit(target, outgoing, chosen, deadline - began)
-                if self._faults is not None:
-                    self._faults.record(chosen.broker_name, loop.time() - began)
+                if faults is not None:
+                    faults.record(chosen.broker_name, loop.time() - began)
                 if (
                     result.status is SendStatus.SEND_OK
                     or not self.retry_not_stored
@@ -465,67 +356,88 @@ class Producer:
                     return result
                 failed = chosen.broker_name
                 continue
+            except HookRefused:
+                raise
             except MQError as error:
-                if self._faults is not None:
-                    self._faults.record(chosen.broker_name, loop.time() - began, isolate=True)
+                if faults is not None:
+                    faults.record(chosen.broker_name, loop.time() - began, isolate=True)
                 if isinstance(error, ConnectError | RequestTimeout) or error.retriable:
-                    self._outdate(outgoing.topic)
+                    aims.outdate(outgoing.topic)
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise
                 failed = chosen.broker_name
             if len(target.addresses) == 1:
                 # Only a newer route has another place to try.
-                await self._look_again(outgoing.topic, min(ROUTE_PATIENCE, deadline - loop.time()))
-            await self.prepare(outgoing.topic)
-
-    async def _look_again(self, topic: str, seconds: float) -> None:
-        """Wait for a fresh route of `topic`, but not for long: there may be none to be had."""
-        topic = topic if self._is_routed(topic) else DEFAULT_TOPIC
-        with contextlib.suppress(MQError, TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.session.fresh_route(topic)
-
-    def _outdate(self, topic: str) -> None:
-        """A broker has failed: look for a fresh route before the next message."""
-        self.session.outdate_route(topic if self._is_routed(topic) else DEFAULT_TOPIC)
-        target = self._targets.get(topic)
-        if target is not None:
-            target.until = 0
+                await aims.look_again(outgoing.topic, min(ROUTE_PATIENCE, deadline - loop.time()))
+            await aims.prepare(outgoing.topic)
 
     def _submit(
         self, target: Target, outgoing: Draft, queue: MessageQueue, seconds: float
     ) -> "asyncio.Future[SendResult]":
-        address = self._address(target, queue)
-        ids = outgoing.ids
-        request = outgoing.command(queue)
-        trace = self.trace
-        began = 0.0 if trace is None else time.time()
+        address = self._aims.address(target, queue)
+        read = partial(read_result, address, outgoing.ids, queue)
+        if self._hooks is not None:
+            return self._submit_hooked(self._hooks, outgoing, queue, address, seconds, read)
+        return self.session.request(address, outgoing.command(queue), seconds, read)
 
-        def read(response: Command) -> SendResult:
-            status = _STATUS.get(response.code)
-            if status is None:
-                raise for_code(response.code, response.remark, address)
-            header = SendMessageResponseHeader.decode(response.fields)
-            result = SendResult(
-                status,
-                ids,
-                header.msg_id,
-                MessageQueue(queue.topic, queue.broker_name, header.queue_id),
-                header.queue_offset,
-                header.transaction_id,
-                header.recall_handle,
-            )
-            if trace is not None:
-                trace.sent(request, response, address, began, result)
-            return result
+    def _submit_hooked(
+        self,
+        hooks: SendHooks,
+        outgoing: Draft,
+        queue: MessageQueue,
+        address: str,
+        seconds: float,
+        read: Callable[[Command], SendResult],
+    ) -> "asyncio.Future[SendResult]":
+        context, request = self._begin(hooks, outgoing, queue, address, one_way=False)
 
-        return self.session.request(address, request, seconds, read)
+        def note(response: Command) -> SendResult:
+            context.response = response
+            return read(response)
+
+        try:
+            future = self.session.request(address, request, seconds, note)
+        except BaseException as error:
+            hooks.end(context, None, error)
+            raise
+        # The first callback of the future: hooks have run when `send` returns.
+        future.add_done_callback(partial(hooks.done, context))
+        return future
+
+    def _begin(
+        self,
+        hooks: SendHooks,
+        outgoing: Draft,
+        queue: MessageQueue,
+        address: str,
+        *,
+        one_way: bool,
+    ) -> tuple[SendContext, Command]:
+        """Let hooks see a try, and change its messages; returns what goes out then."""
+        source = outgoing.source
+        messages = (source,) if isinstance(source, Message) else source
+        context = hooks.begin(messages, queue, address, one_way=one_way)
+        if hooks.may_change:
+            try:
+                for message in messages:
+                    for name, value in message.properties.items():
+                        check_property(name, value)
+                outgoing = self._drafted(source)
+            except Exception:
+                log.exception("what a hook has set cannot be sent, the message goes without it")
+        request = context.request = outgoing.command(queue)
+        return context, request
 
     def _draft(self, message: Message) -> Draft:
-        named = message if self.namespace is None else self._named(message)
-        return draft(
-            self.group, named, self._ids(), self.compress_over, self._in_unit, self.max_body
-        )
+        return self._drafted(message if self.namespace is None else self._named(message))
+
+    def _drafted(self, source: Message | Sequence[Message]) -> Draft:
+        """What sends messages that have their full names; they keep ids that they have."""
+        if isinstance(source, Message):
+            return draft(
+                self.group, source, self._ids(), self.compress_over, self._in_unit, self.max_body
+            )
+        return draft_batch(self.group, source, self._ids(), self._in_unit, self.max_body)
 
     def _named(self, message: Message) -> Message:
         """The message under the full name of its topic."""

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, cast
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.caller import Caller
 from mq.client.errors import BadAnswer, RouteNotFound, for_code
 from mq.client.offsets import OffsetStore
+from mq.client.options import ClientKeywords, ClientOptions, refuse, take
 from mq.client.routes import broker_address, read_queues
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -20,9 +21,7 @@ from mq.protocol.names import MASTER_ID, TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import TagExpression
 
 if TYPE_CHECKING:
-    import ssl
-
-    from mq.client.credentials import AccessKey
+    from mq.client.hook_calls import ConsumeHooks
     from mq.client.session import Session
 
 # Java's broker looks every 5 s which held pulls are due, so an answer may come well after the wait
@@ -62,15 +61,23 @@ class PullResult(NamedTuple):
 class Puller:
     """Pulls for one group, each queue from the replica that the broker has suggested last."""
 
-    def __init__(self, session: Caller, group: str, *, lite: bool = False) -> None:
+    def __init__(
+        self,
+        session: Caller,
+        group: str,
+        *,
+        lite: bool = False,
+        hooks: "ConsumeHooks | None" = None,
+    ) -> None:
         """With `lite` pulls are marked as Java marks those of its lite pull consumers.
 
         5.x clients have a request code of their own for them, which 4.9 brokers do not know; all
-        brokers take these.
+        brokers take these. `hooks` may sort out messages.
         """
         self._session = session
         self.group = group
         self._flags = int(PullSysFlag.LITE_PULL) if lite else 0
+        self._hooks = hooks
         self._suggested: dict[MessageQueue, int] = {}
 
     async def pull(
@@ -126,6 +133,8 @@ class Puller:
         response = await self._session.invoke(address, command, seconds)
         result = _read_result(response, queue, tags, address)
         self._suggested[queue] = result.suggested_broker_id
+        if self._hooks is not None and result.messages:
+            result = result._replace(messages=self._hooks.kept(queue, result.messages))
         return result
 
 
@@ -169,24 +178,35 @@ class PullConsumer:
         session: Caller | str | Sequence[str],
         group: str = TOOLS_CONSUMER_GROUP,
         *,
-        credentials: "AccessKey | None" = None,
-        tls: "ssl.SSLContext | None" = None,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ClientKeywords],
     ) -> None:
         """`session` is a session, or the addresses of name servers.
 
-        `credentials` and `tls` are for a session of its own, as `Session` takes them.
+        `client`, and keywords that are fields of it, are for a session of its own; with one that is
+        given they are what that was opened with, by default.
 
         Raises IllegalName for the group, ClientError for addresses that are none.
         """
         check_group(group)
+        given = cast("dict[str, Any]", keywords)
         self._own: Session | None = None
-        if not isinstance(session, Caller):
+        if isinstance(session, Caller):
+            client = session.options_for(client, given)
+        else:
             # Only here: a command with a session of its own kind must not pay for asyncio.
             from mq.client.session import Session as OwnSession
 
-            session = self._own = OwnSession(session, credentials=credentials, tls=tls)
+            client = take(client or ClientOptions(), given)
+            session = self._own = OwnSession(session, client)
+        refuse(self, given)
+        self._hooks: ConsumeHooks | None = None
+        if client.hooks:
+            from mq.client.hook_calls import consume_hooks
+
+            self._hooks = consume_hooks(client.hooks, group)
         self.session = session
-        self._puller = Puller(session, group)
+        self._puller = Puller(session, group, hooks=self._hooks)
         self._admin = OffsetAdmin(session)
         self._offsets = OffsetStore(session, group)
 
@@ -225,7 +245,7 @@ class PullConsumer:
         Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
         """
         tags = TagExpression.parse(expression) if expression_type == "TAG" else None
-        return await self._puller.pull(
+        result = await self._puller.pull(
             queue,
             offset,
             tags,
@@ -234,6 +254,9 @@ class PullConsumer:
             subscription=expression,
             expression_type=expression_type,
         )
+        if self._hooks is not None and result.messages:
+            self._hooks.hand_over(queue, result.messages)
+        return result
 
     async def read(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from mq.client.errors import ConnectError, MQError, SubscriptionNotExist, SubscriptionNotLatest
+from mq.client.hook_calls import ConsumeHooks
 from mq.client.namespace import without_namespace
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
@@ -49,6 +50,7 @@ class Pulling:
         greet: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_moved: Callable[[ProcessQueue, int], None],
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         """`greet` sends a heartbeat to a broker that has forgotten us.
 
@@ -61,7 +63,7 @@ class Pulling:
         self._greet = greet
         self._on_ready = on_ready
         self._on_moved = on_moved
-        self._puller = Puller(session, group, lite=settings.lite)
+        self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
     async def run(self, held: ProcessQueue, figures: Figures) -> None:
         """Pull until cancelled, or until the queue turns out to have been made anew."""

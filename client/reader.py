@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import ClientError, MQError, RouteNotFound
+from mq.client.hook_calls import ConsumeHooks
 from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling, PullSettings
@@ -110,11 +111,12 @@ class Reader:
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_failure: Callable[[BaseException], None],
         on_assigned: AssignmentListener | None = None,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         """`greet` sends a heartbeat to a broker; `on_ready` gets what is pulled.
 
         `on_failure` gets what ends the whole program, raised in a task. `on_assigned` hears when a
-        rebalance has given us other queues of a topic than before.
+        rebalance has given us other queues of a topic than before. `hooks` may sort out.
         """
         self._session = session
         self._group = group
@@ -139,6 +141,7 @@ class Reader:
             greet=greet,
             on_ready=on_ready,
             on_moved=self._moved,
+            hooks=hooks,
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}

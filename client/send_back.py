@@ -4,6 +4,7 @@ import logging
 
 from mq.client.errors import MQError
 from mq.client.namespace import with_namespace
+from mq.client.options import ClientOptions
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue
@@ -73,7 +74,7 @@ async def send_dead_letter(
 
 
 async def _send(session: Session, copy: Message) -> None:
-    async with Producer(session, CLIENT_INNER_PRODUCER_GROUP) as producer:
+    async with Producer(session, CLIENT_INNER_PRODUCER_GROUP, client=ClientOptions()) as producer:
         await producer.send(copy)
 
 

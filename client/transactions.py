@@ -9,14 +9,15 @@ import copy
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Unpack
 from weakref import WeakKeyDictionary
 
-from mq.client.credentials import AccessKey
 from mq.client.errors import ClientError, MQError
-from mq.client.latency import FaultTolerance
 from mq.client.namespace import with_namespace, without_namespace
-from mq.client.producer import COMPRESS_OVER, Producer, SendResult, SendStatus
+from mq.client.options import ClientOptions
+from mq.client.producer import Producer
+from mq.client.producer_options import ProducerKeywords, ProducerOptions
+from mq.client.send_result import SendResult, SendStatus
 from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
@@ -29,9 +30,6 @@ from mq.protocol.headers.transaction import (
 from mq.protocol.message import Message, StoredMessage, decode_record
 from mq.protocol.message_id import decode_offset_id
 from mq.protocol.properties import PropertyKey
-
-if TYPE_CHECKING:
-    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -100,29 +98,13 @@ class TransactionProducer(Producer):
         session: Session | str | Sequence[str],
         group: str,
         check: Check,
+        options: ProducerOptions | None = None,
         *,
-        timeout: float = 3.0,
-        retries: int = 2,
-        compress_over: int = COMPRESS_OVER,
-        faults: FaultTolerance | None = None,
-        trace: bool | str = False,
-        namespace: str | None = None,
-        credentials: AccessKey | None = None,
-        tls: "ssl.SSLContext | None" = None,
+        client: ClientOptions | None = None,
+        **keywords: Unpack[ProducerKeywords],
     ) -> None:
         """As `Producer`; of one session only one producer of a group may be open."""
-        super().__init__(
-            session,
-            group,
-            timeout=timeout,
-            retries=retries,
-            compress_over=compress_over,
-            faults=faults,
-            trace=trace,
-            namespace=namespace,
-            credentials=credentials,
-            tls=tls,
-        )
+        super().__init__(session, group, options, client=client, **keywords)
         self._check = check
 
     async def open(self) -> None:

@@ -97,7 +97,7 @@ class Message:
         self.transaction_id = transaction_id
         self.system: dict[str, str] = {}
         for name, value in self.properties.items():
-            _check_property(name, value)
+            check_property(name, value)
 
     def all_properties(self) -> dict[str, str]:
         """What is stored as its properties: the user's, tags, keys and the like, and `system`."""
@@ -138,7 +138,8 @@ class Message:
         )
 
 
-def _check_property(name: str, value: str) -> None:
+def check_property(name: str, value: str) -> None:
+    """Raises ValueError for a property that users may not set or that cannot be stored."""
     if name in RESERVED:
         raise ValueError(f"the property {name!r} is used by RocketMQ: choose another name")
     if not name or not value:

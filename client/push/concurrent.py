@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 
 from mq.client.errors import MQError
+from mq.client.hook_calls import ConsumeHooks
 from mq.client.process_queue import ProcessQueue
 from mq.client.push.listener import Call, RetryLater
 from mq.client.running_info import Figures
-from mq.client.trace.hooks import ConsumeOutcome, ConsumeTrace
+from mq.client.trace.records import ConsumeOutcome
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class ConcurrentConsumption:
         *,
         batch: int = 1,
         timeout: float = 900.0,
-        trace: ConsumeTrace | None = None,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         """Without `send_back` a message that fails is dropped: nobody else could get it.
 
@@ -45,7 +46,7 @@ class ConcurrentConsumption:
         self._send_back = send_back
         self._batch = batch
         self._timeout = timeout
-        self._trace = trace
+        self._hooks = hooks
         # None ends whoever takes it; it is put back for the next one.
         self._ready: asyncio.Queue[tuple[ProcessQueue, list[StoredMessage]] | None] = (
             asyncio.Queue()
@@ -101,28 +102,30 @@ class ConcurrentConsumption:
     ) -> tuple[int, int]:
         """Returns how many of the messages are consumed, and the delay level for the others."""
         figures = self._figures[held.queue.topic]
-        traced = self._trace.before(messages) if self._trace is not None else None
+        hooks = self._hooks
+        began = None if hooks is None else hooks.begin(held.queue, messages)
         started = time.monotonic()
-        outcome = ConsumeOutcome.SUCCESS
+        outcome = ConsumeOutcome.EXCEPTION
+        failure: Exception | None = None
         consumed, delay_level = len(messages), 0
         try:
             await call(messages)
+            outcome = ConsumeOutcome.SUCCESS
         except RetryLater as later:
-            outcome = ConsumeOutcome.FAILED
+            outcome, failure = ConsumeOutcome.FAILED, later
             consumed, delay_level = min(later.consumed, len(messages)), later.delay_level
-        except Exception:  # the listener is the user's: whatever it raises means "not consumed"
+        except Exception as error:  # the listener is the user's: all it raises means "not consumed"
             log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
-            outcome = ConsumeOutcome.EXCEPTION
-            consumed = 0
+            failure, consumed = error, 0
         finally:
             seconds = time.monotonic() - started
             figures.consume_seconds += seconds
-        if outcome is ConsumeOutcome.SUCCESS and seconds >= self._timeout:
-            outcome = ConsumeOutcome.TIME_OUT
+            if outcome is ConsumeOutcome.SUCCESS and seconds >= self._timeout:
+                outcome = ConsumeOutcome.TIME_OUT
+            if hooks is not None and began is not None:
+                hooks.end(began, outcome, failure)
         figures.consumed += consumed
         figures.failed += len(messages) - consumed
-        if traced is not None:
-            traced.after(outcome, seconds)
         return consumed, delay_level
 
     async def _return(

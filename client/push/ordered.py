@@ -10,11 +10,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from mq.client.errors import MQError
+from mq.client.hook_calls import ConsumeHooks
 from mq.client.process_queue import ProcessQueue
 from mq.client.push.listener import Call, SuspendQueue, suspension_of
 from mq.client.queue_locks import is_locked
 from mq.client.running_info import Figures
-from mq.client.trace.hooks import ConsumeOutcome, ConsumeTrace
+from mq.client.trace.records import ConsumeOutcome
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class OrderedConsumption:
         batch: int = 1,
         suspension: float = 1.0,
         max_reconsume_times: int = UNLIMITED,
-        trace: ConsumeTrace | None = None,
+        hooks: ConsumeHooks | None = None,
     ) -> None:
         """With `locks` a queue is only consumed while its lock is ours.
 
@@ -54,7 +55,7 @@ class OrderedConsumption:
         self._batch = batch
         self._suspension = suspension
         self._max_reconsume_times = max_reconsume_times
-        self._trace = trace
+        self._hooks = hooks
         self._turns: asyncio.Queue[ProcessQueue | None] = asyncio.Queue()
         self._closing = False
 
@@ -108,26 +109,28 @@ class OrderedConsumption:
         self, call: Call, held: ProcessQueue, messages: list[StoredMessage]
     ) -> Exception | None:
         figures = self._figures[held.queue.topic]
-        traced = self._trace.before(messages) if self._trace is not None else None
+        hooks = self._hooks
+        began = None if hooks is None else hooks.begin(held.queue, messages)
         started = time.monotonic()
-        outcome = ConsumeOutcome.SUCCESS
+        outcome = ConsumeOutcome.EXCEPTION
         failure: Exception | None = None
         try:
             await call(messages)
+            outcome = ConsumeOutcome.SUCCESS
         except SuspendQueue as error:
             outcome, failure = ConsumeOutcome.FAILED, error
         except Exception as error:  # the listener is the user's: all it raises means the same
             log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
-            outcome, failure = ConsumeOutcome.EXCEPTION, error
+            failure = error
         finally:
             seconds = time.monotonic() - started
             figures.consume_seconds += seconds
+            if hooks is not None and began is not None:
+                hooks.end(began, outcome, failure)
         if failure is None:
             figures.consumed += len(messages)
         else:
             figures.failed += len(messages)
-        if traced is not None:
-            traced.after(outcome, seconds)
         return failure
 
     async def _give_up_old(self, messages: list[StoredMessage]) -> bool:

@@ -6,6 +6,7 @@ from collections import deque
 from itertools import count
 
 from mq.client.errors import MQError
+from mq.client.options import ClientOptions
 from mq.client.session import Session
 from mq.client.trace.records import Record, encode
 from mq.protocol.message import Message
@@ -41,7 +42,9 @@ class TraceDispatcher:
         self.dropped = 0
         self._session = session
         name = f"{_GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"
-        self._producer = Producer(session, name[:255], timeout=_SEND_SECONDS)
+        self._producer = Producer(
+            session, name[:255], timeout=_SEND_SECONDS, client=ClientOptions()
+        )
         self._waiting: deque[Record] = deque()
         self._full = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

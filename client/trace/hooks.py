@@ -2,9 +2,8 @@
 
 import os
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from mq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
 from mq.client.namespace import without_namespace
 from mq.client.session import Session
 from mq.client.trace.dispatcher import TraceDispatcher
@@ -17,7 +16,6 @@ from mq.client.trace.records import (
     SubAfter,
     SubBefore,
 )
-from mq.protocol.command import Command
 from mq.protocol.headers.send import Letter
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
@@ -25,16 +23,11 @@ from mq.protocol.names import TRACE_TOPIC
 from mq.protocol.properties import PropertyKey
 from mq.protocol.properties import decode as decode_properties
 
-if TYPE_CHECKING:
-    from mq.client.producer import SendResult
-
-__all__ = ["ConsumeOutcome", "ConsumeTrace", "SendTrace", "make_send_trace", "make_trace"]
-
 _TIMED = (PropertyKey.DELAY_LEVEL, PropertyKey.TIMER_DELIVER_MS, PropertyKey.TIMER_DELAY_SEC)
 
 
-class SendTrace:
-    """Traces what a producer sends."""
+class SendTrace(SendHook):
+    """Traces what a producer sends, and what brokers have stored of it."""
 
     def __init__(
         self, dispatcher: TraceDispatcher, group: str, namespace: str | None = None
@@ -43,20 +36,14 @@ class SendTrace:
         self._group = without_namespace(namespace, group)
         self._namespace = namespace
 
-    def sent(
-        self,
-        request: Command,
-        response: Command,
-        address: str,
-        began: float,
-        result: "SendResult",
-    ) -> None:
-        """A broker at `address` has answered; `began` is in seconds since 1970.
-
-        Nothing is traced where the broker has switched that off (traceOn).
-        """
+    def after_send(self, context: SendContext) -> None:
+        """Nothing is traced where the broker has switched that off (traceOn)."""
+        request, response, result = context.request, context.response, context.result
+        if request is None or response is None or result is None:
+            return
         if response.fields.get(PropertyKey.TRACE_SWITCH) == "false":
             return
+        began = context.began
         properties = decode_properties(request.fields[Letter.PROPERTIES])
         if PropertyKey.TRANSACTION_PREPARED in properties:
             kind = MessageType.HALF
@@ -72,7 +59,7 @@ class SendTrace:
                 message_id=result.message_id,
                 tags=properties.get(PropertyKey.TAGS, ""),
                 keys=properties.get(PropertyKey.KEYS, ""),
-                store_host=address,
+                store_host=context.address,
                 body_length=len(request.body),
                 cost=int((time.time() - began) * 1000),
                 message_type=kind,
@@ -111,8 +98,8 @@ class SendTrace:
         )
 
 
-class ConsumeTrace:
-    """Traces what a listener gets."""
+class ConsumeTrace(ConsumeHook):
+    """Traces what a consumer's user gets."""
 
     def __init__(
         self, dispatcher: TraceDispatcher, group: str, host: str, namespace: str | None = None
@@ -122,15 +109,14 @@ class ConsumeTrace:
         self._group = without_namespace(namespace, group)
         self._next_id = UniqueIdMaker(host, os.getpid(), time.time)
 
-    def before(self, messages: Sequence[StoredMessage]) -> "Traced | None":
-        """The listener is about to get these. None when none of them shall be traced."""
+    def before_consume(self, context: ConsumeContext) -> None:
         traced = [
             message
-            for message in messages
+            for message in context.messages
             if message.properties.get(PropertyKey.TRACE_SWITCH) != "false"
         ]
         if not traced:
-            return None
+            return
         request_id = self._next_id()
         now = int(time.time() * 1000)
         for message in traced:
@@ -146,7 +132,27 @@ class ConsumeTrace:
                     region=properties.get(PropertyKey.MSG_REGION, DEFAULT_REGION),
                 )
             )
-        return Traced(self.dispatcher, self._group, request_id, traced, len(messages))
+        context.state[self] = request_id, traced
+
+    def after_consume(self, context: ConsumeContext) -> None:
+        if self not in context.state or context.outcome is None:
+            return
+        request_id, traced = context.state[self]
+        outcome = context.outcome
+        now = int(time.time() * 1000)
+        for message in traced:
+            self.dispatcher.append(
+                SubAfter(
+                    request_id=request_id,
+                    message_id=message.message_id,
+                    cost=int(context.seconds * 1000 / len(context.messages)),
+                    success=outcome in (ConsumeOutcome.SUCCESS, ConsumeOutcome.TIME_OUT),
+                    keys=message.properties.get(PropertyKey.KEYS, ""),
+                    outcome=outcome,
+                    timestamp=now,
+                    group=self._group,
+                )
+            )
 
 
 def make_trace(
@@ -168,40 +174,3 @@ def make_send_trace(
         session, group, "PRODUCE", topic if isinstance(topic, str) else TRACE_TOPIC
     )
     return SendTrace(dispatcher, group, namespace)
-
-
-class Traced:
-    """A call of a listener whose beginning is in the trace."""
-
-    __slots__ = ("_count", "_dispatcher", "_group", "_messages", "_request_id")
-
-    def __init__(
-        self,
-        dispatcher: TraceDispatcher,
-        group: str,
-        request_id: str,
-        messages: list[StoredMessage],
-        count: int,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._group = group
-        self._request_id = request_id
-        self._messages = messages
-        self._count = count  # of the call, those that are not traced among them
-
-    def after(self, outcome: ConsumeOutcome, seconds: float) -> None:
-        """The listener has ended after `seconds`."""
-        now = int(time.time() * 1000)
-        for message in self._messages:
-            self._dispatcher.append(
-                SubAfter(
-                    request_id=self._request_id,
-                    message_id=message.message_id,
-                    cost=int(seconds * 1000 / self._count),
-                    success=outcome in (ConsumeOutcome.SUCCESS, ConsumeOutcome.TIME_OUT),
-                    keys=message.properties.get(PropertyKey.KEYS, ""),
-                    outcome=outcome,
-                    timestamp=now,
-                    group=self._group,
-                )
-            )

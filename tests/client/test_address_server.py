@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client import session as session_module
+from mq.client import session_routes as routes_module
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.consumer import Consumer
@@ -77,7 +77,7 @@ def test_clients_find_their_name_servers_at_an_address_server() -> None:
 def test_a_list_that_changes_is_followed_and_one_that_cannot_be_read_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "ADDRESS_SERVER_SECONDS", 0.05)
+    monkeypatch.setattr(routes_module, "ADDRESS_SERVER_SECONDS", 0.05)
 
     async def scenario() -> None:
         async with (

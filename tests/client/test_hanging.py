@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client import session as session_module
+from mq.client import peer as peer_module
 from mq.client.admin import Admin
 from mq.client.errors import ConnectError, RequestTimeout, RouteNotFound
 from mq.client.process_queue import ProcessQueue
@@ -76,12 +76,12 @@ def test_a_send_to_a_healthy_broker_does_not_wait_for_a_name_server_that_stands_
             await producer.send(Message(TOPIC, b"before"))
             os.kill(pid, signal.SIGSTOP)
             try:
-                producer._outdate(TOPIC)  # as any failed send does
+                producer._aims.outdate(TOPIC)  # as any failed send does
                 for _ in range(3):
                     began = time.monotonic()
                     await producer.send(Message(TOPIC, b"meanwhile"), timeout=1)
                     assert time.monotonic() - began < AT_ONCE
-                    producer._outdate(TOPIC)
+                    producer._aims.outdate(TOPIC)
             finally:
                 os.kill(pid, signal.SIGCONT)
 
@@ -256,7 +256,7 @@ def test_a_name_server_that_was_restarted_takes_no_route_away() -> None:
                     await producer.send(Message(TOPIC, b"1"))
                     names.forgot = True
                     for _ in range(3):
-                        producer._outdate(TOPIC)
+                        producer._aims.outdate(TOPIC)
                         with pytest.raises(RouteNotFound):
                             await producer.session.fresh_route(TOPIC)
                         result = await producer.send(Message(TOPIC, b"2"))
@@ -276,7 +276,7 @@ def test_a_name_server_that_was_restarted_takes_no_route_away() -> None:
 def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 0.3)
 
     async def scenario() -> None:
         async with scripted(accept_heartbeats()) as broker, gate(broker) as way:
@@ -302,7 +302,7 @@ def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
 def test_a_slow_answer_ends_no_connection_on_which_others_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session_module, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 0.1)
 
     def silent(request: Command, channel: Channel) -> None:
         return None

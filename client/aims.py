@@ -1,0 +1,135 @@
+"""Where a producer's messages go: the targets of its topics, kept up with their routes."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from mq.client.errors import ClientError, MQError, RequestTimeout, RouteNotFound
+from mq.client.latency import BrokerFaults, FaultTolerance
+from mq.client.namespace import with_namespace
+from mq.client.routes import write_queues
+from mq.client.session import Session
+from mq.client.targets import Target, queues_to_create
+from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol.codes import RequestCode
+from mq.protocol.names import DEFAULT_TOPIC, check_topic
+
+
+class Aims:
+    """The targets of one producer. What is known serves at once; it is renewed each second."""
+
+    def __init__(
+        self,
+        session: Session,
+        namespace: str | None,
+        faults: FaultTolerance | None,
+        *,
+        vip: bool,
+        greet: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`greet` tells brokers of us that were not among the targets before.
+
+        With `vip` messages go to the port that brokers keep for senders.
+        """
+        self._session = session
+        self._namespace = namespace
+        self._vip = vip
+        self._greet = greet
+        self._targets: dict[str, Target] = {}
+        self.faults = None if faults is None else BrokerFaults(faults)
+
+    async def prepare(self, topic: str, timeout: float | None = None) -> Target:
+        """The target of `topic`, waited for the first time only.
+
+        Raises as `Producer.prepare`.
+        """
+        if self._namespace is not None:
+            topic = with_namespace(self._namespace, topic)
+        target = self._targets.get(topic)
+        if target is not None:
+            now = asyncio.get_running_loop().time()
+            if now >= target.until:
+                target = self._renewed(topic, target)
+                target.until = now + 1.0
+            return target
+        check_topic(topic)
+        seconds = self._session.timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                route, queues = await self._find(topic)
+        except TimeoutError:
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+            raise RequestTimeout(self._session.name_server, seconds, code) from None
+        return self._aim(topic, route, queues)
+
+    async def _find(self, topic: str) -> tuple[TopicRouteData, list[MessageQueue]]:
+        try:
+            route = await self._session.route(topic)
+        except RouteNotFound:
+            try:
+                route = await self._session.route(DEFAULT_TOPIC)
+            except RouteNotFound:
+                raise RouteNotFound(topic) from None
+            return route, queues_to_create(topic, route)
+        return route, write_queues(topic, route)
+
+    def _aim(self, topic: str, route: TopicRouteData, queues: list[MessageQueue]) -> Target:
+        until = asyncio.get_running_loop().time() + 1.0
+        target = self._targets[topic] = Target(topic, route, queues, until, vip=self._vip)
+        self._session.keep_task(self._greet_new())
+        return target
+
+    async def _greet_new(self) -> None:
+        await self._greet()
+
+    def _renewed(self, topic: str, target: Target) -> Target:
+        """The target of the newest route there is; a newer one is asked for if that is old."""
+        route = self._session.current_route(topic)
+        if route is None:  # of a topic that is to be made, or was meanwhile
+            self._session.refresh_route(topic)
+            route = self._session.current_route(DEFAULT_TOPIC)
+            if route is None or route is target.route:
+                return target
+            return self._aim(topic, route, queues_to_create(topic, route))
+        if route is target.route:
+            return target
+        return self._aim(topic, route, write_queues(topic, route))
+
+    def target(self, topic: str) -> Target:
+        """The target of a topic that is prepared. Raises ClientError for another one."""
+        if self._namespace is not None:
+            topic = with_namespace(self._namespace, topic)
+        target = self._targets.get(topic)
+        if target is None:
+            raise ClientError(f"topic {topic} is not prepared")
+        return target
+
+    def next(self, target: Target, avoid: str | None = None) -> MessageQueue:
+        """The next queue in turn, of another broker than `avoid` if there is one."""
+        if self.faults is None:
+            return target.next(avoid)
+        return target.next_available(self.faults, avoid)
+
+    def address(self, target: Target, queue: MessageQueue) -> str:
+        """The address of the broker of a queue. Raises RouteNotFound."""
+        address = target.addresses.get(queue.broker_name)
+        if address is None:
+            raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
+        return address
+
+    def routed(self, topic: str) -> str:
+        """The topic whose route says where to send: itself, or the default one until it is made."""
+        return DEFAULT_TOPIC if self._session.known_route(topic) is None else topic
+
+    def outdate(self, topic: str) -> None:
+        """A broker has failed: look for a fresh route before the next message."""
+        self._session.outdate_route(self.routed(topic))
+        target = self._targets.get(topic)
+        if target is not None:
+            target.until = 0
+
+    async def look_again(self, topic: str, seconds: float) -> None:
+        """Wait for a fresh route of `topic`, but not for long: there may be none to be had."""
+        with contextlib.suppress(MQError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._session.fresh_route(self.routed(topic))

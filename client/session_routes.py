@@ -1,0 +1,195 @@
+"""The routes that a session knows: served at once, refreshed behind, one fetch per topic."""
+
+import asyncio
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Coroutine, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from mq.client.address_server import ADDRESS_SERVER_SECONDS, fetch_text
+from mq.client.caller import ROUTE_RETRY_SECONDS, ROUTE_SECONDS, Caller, route_request
+from mq.client.errors import ClientError, ConnectError, MQError, RequestTimeout
+from mq.client.options import ClientKeywords, ClientOptions
+from mq.protocol.command import Command
+
+if TYPE_CHECKING:
+    from mq.protocol.bodies import TopicRouteData
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# A name server that has not answered for so long is not waited for: the next one is asked, too.
+HEDGE_SECONDS = 0.3
+
+
+class RoutingCaller(Caller):
+    """A session on an event loop, as far as routes and name servers go.
+
+    No call waits for a name server that hangs, but the first one for a topic.
+    """
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str],
+        options: ClientOptions | None = None,
+        **keywords: Unpack[ClientKeywords],
+    ) -> None:
+        """As `Caller`."""
+        super().__init__(namesrv, options, **keywords)
+        self.route_interval = self.options.intervals.routes
+        self._fetching: dict[str, asyncio.Task[TopicRouteData]] = {}
+        self._asked: dict[str, float] = {}  # when each route was asked for last
+        self._due: dict[str, asyncio.TimerHandle] = {}  # routes that will be asked for in a moment
+        self._loop: asyncio.AbstractEventLoop | None = None  # while the session is open
+
+    @abstractmethod
+    def keep_task(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Run a coroutine as a task that ends with the session."""
+
+    @abstractmethod
+    def _ask(self, address: str, command: Command) -> "asyncio.Future[Command]":
+        """Send a request without waiting."""
+
+    def _stop_refreshing(self) -> None:
+        """Ask for no route any more that is due in a moment."""
+        for due in self._due.values():
+            due.cancel()
+        self._due.clear()
+
+    async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
+        """Return the route of `topic`: what is known at once, however old, while it is refreshed.
+
+        So no call waits for a name server that hangs, but the first one for a topic. With a
+        `max_age` of 0 it is asked for and waited for.
+
+        Raises:
+            RouteNotFound: the name server does not know the topic.
+            ConnectError, RequestTimeout: no name server answers and no route is known.
+            ClientError: the session was closed meanwhile.
+        """
+        known = self.current_route(topic, max_age=max_age) if max_age > 0 else None
+        return await self.fresh_route(topic) if known is None else known
+
+    def current_route(
+        self, topic: str, *, max_age: float = ROUTE_SECONDS
+    ) -> "TopicRouteData | None":
+        """The route of `topic` if it is known; when it is older than that it is refreshed."""
+        known = self._routes.get(topic)
+        if known is None:
+            return None
+        if time.monotonic() >= known[1] + max_age:
+            self.refresh_route(topic)
+        return known[0]
+
+    def refresh_route(self, topic: str) -> None:
+        """Ask for a route in the background; in a moment if it was asked for just now."""
+        loop = self._loop
+        if loop is None or topic in self._fetching or topic in self._due:
+            return
+        pause = self._asked.get(topic, -inf) + ROUTE_RETRY_SECONDS - time.monotonic()
+        if pause <= 0:
+            self._fetch(topic)
+        else:
+            self._due[topic] = loop.call_later(pause, self._fetch, topic)
+
+    async def fresh_route(self, topic: str) -> "TopicRouteData":
+        """Ask a name server for the route of `topic`, with all others who want it now.
+
+        Raises as `route`.
+        """
+        fetching = self._fetch(topic)
+        await asyncio.wait([fetching])  # of many who wait, one may give up
+        if fetching.cancelled():
+            raise ClientError("the session was closed")
+        return fetching.result()
+
+    def _fetch(self, topic: str) -> "asyncio.Task[TopicRouteData]":
+        fetching = self._fetching.get(topic)
+        if fetching is None:
+            due = self._due.pop(topic, None)
+            if due is not None:
+                due.cancel()
+            self._asked[topic] = time.monotonic()
+            fetching = self._fetching[topic] = self.keep_task(self._fetch_route(topic))
+            fetching.add_done_callback(lambda task: self._fetched(topic, task))
+        return fetching
+
+    def _fetched(self, topic: str, task: "asyncio.Task[TopicRouteData]") -> None:
+        self._fetching.pop(topic, None)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if topic not in self._routes:
+            self._asked.pop(topic, None)  # one that is not there is not kept account of
+        elif isinstance(error, MQError):
+            log.debug("the route of %s stays as it was: %s", topic, error)
+        else:
+            log.error("the route of %s cannot be refreshed", topic, exc_info=error)
+
+    def outdate_route(self, topic: str) -> None:
+        super().outdate_route(topic)
+        if topic in self._routes:
+            self.refresh_route(topic)
+
+    async def _ask_for_route(self, topic: str) -> tuple[Command, str]:
+        """The first answer: a name server that hangs is soon not the only one that is asked."""
+        addresses = await self.find_name_servers()
+        start = self._chosen_name_server
+        untried = [*addresses[start:], *addresses[:start]]
+        asked: dict[asyncio.Future[Command], str] = {}
+        last: MQError = ClientError("no name server given")
+        try:
+            while untried or asked:
+                if untried:
+                    address = untried.pop(0)
+                    asked[self._ask(address, route_request(topic))] = address
+                done, _ = await asyncio.wait(
+                    asked,
+                    timeout=HEDGE_SECONDS if untried else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for answer in done:
+                    address = asked.pop(answer)
+                    try:
+                        response = answer.result()
+                    except (ConnectError, RequestTimeout) as error:
+                        last = error
+                        continue
+                    self._answered(address)
+                    return response, address
+        finally:
+            for answer in asked:
+                answer.cancel()
+        raise last
+
+    async def _read_address_server(self, url: str) -> str:
+        return await asyncio.to_thread(fetch_text, url)
+
+    async def _refresh_name_servers(self) -> None:
+        while True:
+            await asyncio.sleep(ADDRESS_SERVER_SECONDS)
+            before = self.name_servers
+            try:
+                await self.ask_address_server()
+            except MQError as error:
+                log.warning("the name servers stay as they are: %s", error)
+            if self.name_servers != before:
+                log.info("name servers: %s", ", ".join(self.name_servers))
+
+    async def _refresh_routes(self) -> None:
+        while True:
+            await asyncio.sleep(self.route_interval)
+            for topic, (_, fetched) in list(self._routes.items()):
+                if fetched == inf:  # another topic's, which it shares
+                    continue
+                # A route that cannot be had now stays as it is; who needs it will see the error.
+                try:
+                    await self.fresh_route(topic)
+                except (ConnectError, RequestTimeout):
+                    break  # nor can the others be had
+                except MQError:
+                    continue
+                except Exception:
+                    log.exception("the route of %s cannot be refreshed", topic)
