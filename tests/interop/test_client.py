@@ -10,8 +10,10 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
+from mq.client.consume_options import ConsumeOptions
 from mq.client.consumer import Consumer
 from mq.client.errors import ConsumerNotOnline, RemoteSystemError, RouteNotFound
+from mq.client.options import ClientOptions, Serialization
 from mq.client.producer import Producer, SendStatus
 from mq.client.pull_consumer import PullConsumer, PullStatus
 from mq.client.session import Session
@@ -96,6 +98,37 @@ def test_messages_sent_in_every_way_are_stored_as_sent(java_cluster: JavaCluster
                 batch.queue_offset + i for i in range(3)
             ]
             assert b"oneway" in by_body
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("form", Serialization)
+def test_java_understands_requests_in_either_form(
+    java_cluster: JavaCluster, form: Serialization
+) -> None:
+    topic, group = f"client-form-{form}", f"client-form-{form}-g"
+
+    async def scenario() -> None:
+        client = ClientOptions(serialization=form)
+        async with Session(java_cluster.namesrv, client) as session:
+            await make_topic(java_cluster, session, topic)
+            async with Producer(session) as sender:
+                plain = await sender.send(Message(topic, b"1", "red", ["k"], {"who": "mé"}))
+                await sender.send_batch([Message(topic, b"2"), Message(topic, b"3")])
+                await sender.send_oneway(Message(topic, b"4"))
+            by_body = {message.body: message for message in await read_all(session, topic, 4)}
+            first = by_body[b"1"]
+            assert (first.message_id, first.properties["who"]) == (plain.message_id, "mé")
+        got: set[bytes] = set()
+        options = ConsumeOptions(consume_from=FIRST)
+        async with Consumer(
+            java_cluster.namesrv, group, {topic: "*"}, options, client=client
+        ) as consumer:
+            async for message in consumer:
+                got.add(message.body)
+                if len(got) == 4:
+                    break
+        assert got == set(by_body)
 
     asyncio.run(scenario())
 
