@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import islice
+from math import inf
 
 from mq.client.errors import ClientError
 from mq.protocol.bodies import MessageQueue
@@ -55,7 +56,8 @@ class ProcessQueue:
         self.next_offset = offset  # where to pull next
         self.dropped = False  # another member of the group has it now
         self.locked = False
-        self.last_lock = 0.0  # seconds since 1970
+        self.last_lock = 0.0  # seconds since 1970, to be told
+        self.locked_at = -inf  # the same by the monotonic clock, to be trusted
         self.last_pull = time.time()
         self.last_consume = time.time()
         self._limits = limits or FlowLimits()
@@ -147,6 +149,12 @@ class ProcessQueue:
     async def wait_for_room(self) -> None:
         """Return when more may be pulled."""
         await self._room.wait()
+
+    def note_lock(self, asked: float) -> None:
+        """Ordered: its broker has locked it for us, `asked` to at that time (monotonic)."""
+        self.locked = True
+        self.locked_at = asked
+        self.last_lock = time.time() - (time.monotonic() - asked)
 
     def line_up(self, messages: Iterable[StoredMessage]) -> bool:
         """Ordered: put messages in line; returns whether somebody must be told to work it off."""

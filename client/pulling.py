@@ -11,6 +11,7 @@ from mq.client.hook_calls import ConsumeHooks
 from mq.client.namespace import without_namespace
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
+from mq.client.pull_failures import PullFailures
 from mq.client.queue_locks import is_locked
 from mq.client.running_info import Figures
 from mq.client.session import Session
@@ -63,28 +64,37 @@ class Pulling:
         self._greet = greet
         self._on_ready = on_ready
         self._on_moved = on_moved
+        self._failures = PullFailures(group)
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
     async def run(self, held: ProcessQueue, figures: Figures) -> None:
         """Pull until cancelled, or until the queue turns out to have been made anew."""
-        while True:
-            await held.wait_for_room()
-            if self._settings.locked and not is_locked(held):
-                await asyncio.sleep(LOCK_RETRY_SECONDS)
-                continue
-            started = time.monotonic()
-            try:
-                result = await self._pull(held)
-                figures.pulls += 1
-                figures.pull_seconds += time.monotonic() - started
-                figures.pulled += len(result.messages)
-                if not self._accept(held, result):
-                    return
-            except MQError as error:
-                await self._recover(held, error)
-            except Exception:  # whatever it is, the queue is ours and nobody else pulls it
-                log.exception("group %s, %s: pull failed", self._group, held.queue)
-                await asyncio.sleep(PULL_RETRY_SECONDS)
+        try:
+            while await self._pull_once(held, figures):
+                pass
+        finally:
+            self._failures.forget(held.queue)
+
+    async def _pull_once(self, held: ProcessQueue, figures: Figures) -> bool:
+        """Pull once the queue has room; False when it is to be taken anew."""
+        await held.wait_for_room()
+        if self._settings.locked and not is_locked(held):
+            await asyncio.sleep(LOCK_RETRY_SECONDS)
+            return True
+        started = time.monotonic()
+        try:
+            result = await self._pull(held)
+            figures.pulls += 1
+            figures.pull_seconds += time.monotonic() - started
+            figures.pulled += len(result.messages)
+            self._failures.succeeded(held.queue)
+            return self._accept(held, result)
+        except MQError as error:
+            await self._recover(held, error)
+        except Exception as error:  # whatever it is, the queue is ours and nobody else pulls it
+            self._failures.failed(held.queue, error, unexpected=True)
+            await asyncio.sleep(PULL_RETRY_SECONDS)
+        return True
 
     async def _pull(self, held: ProcessQueue) -> PullResult:
         subscription = self._subscriptions.of(held.queue.topic)
@@ -131,7 +141,7 @@ class Pulling:
         return True
 
     async def _recover(self, held: ProcessQueue, error: MQError) -> None:
-        log.warning("group %s, %s: pull failed: %s", self._group, held.queue, error)
+        self._failures.failed(held.queue, error)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest | ConnectError):
             if isinstance(error, ConnectError):
                 self._session.outdate_route(held.queue.topic)

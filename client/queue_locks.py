@@ -21,7 +21,7 @@ TRUSTED_SECONDS = 30.0
 
 def is_locked(held: ProcessQueue) -> bool:
     """Whether a lock of this member stands at the broker for certain."""
-    return held.locked and time.time() - held.last_lock < TRUSTED_SECONDS
+    return held.locked and time.monotonic() - held.locked_at < TRUSTED_SECONDS
 
 
 class QueueLocks:
@@ -73,11 +73,11 @@ class QueueLocks:
         (RebalanceImpl.lockAll).
         """
         held_of = {held.queue: held for held in all_held}
-        asked = time.time()
+        asked = time.monotonic()
         for queue, locked in (await self._acquire_all(held_of)).items():
             held_of[queue].locked = locked
             if locked:
-                held_of[queue].last_lock = asked
+                held_of[queue].note_lock(asked)
 
     async def release(self, queue: MessageQueue) -> None:
         """Unlock a queue; if that fails, the broker lets go of it after 60 s."""

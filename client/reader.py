@@ -357,15 +357,15 @@ class Reader:
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
             return False  # the listener still has a message of the time when it was ours before
-        asked = time.time()
+        asked = time.monotonic()
         if self._settings.locks and queue not in await self._locks.acquire([queue]):
             return False  # its former owner has not finished with it
         offset = await self.offsets.committed(queue)
         if offset is None:
             offset = await self._start.find(queue)
         held = self._read(queue, offset)
-        held.locked = self._settings.locks
-        held.last_lock = asked
+        if self._settings.locks:
+            held.note_lock(asked)
         held.paused = self._paused
         log.info("group %s takes %s from offset %d", self._group, queue, offset)
         return True

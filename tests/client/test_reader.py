@@ -199,6 +199,52 @@ def test_a_dead_broker_costs_the_living_ones_no_heartbeats(
     asyncio.run(scenario())
 
 
+def test_failing_pulls_are_told_once_for_each_broker_and_state_and_once_when_they_are_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("mq.client.pulling.PULL_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("mq.client.pulling.RECONNECT_SECONDS", 0.01)
+    broken = ScriptedBroker()
+    answers: Counter[int] = Counter()
+    state: ResponseCode = ResponseCode.SYSTEM_ERROR
+
+    def pull(request: Command, channel: Channel) -> Command:
+        answers[state] += 1
+        place = {"nextBeginOffset": "5", "minOffset": "0", "maxOffset": "5"}
+        place["suggestWhichBrokerId"] = "0"
+        if state == ResponseCode.SYSTEM_ERROR and request.fields["queueId"] == "0":
+            return request.reply(ResponseCode.PULL_NOT_FOUND, place)  # not all of its queues fail
+        return request.reply(state, place, remark="the disk is away")
+
+    async def scenario() -> None:
+        nonlocal state
+        handlers: dict[int, Handler] = {**broken.handlers(), RequestCode.PULL_MESSAGE: pull}
+        async with (
+            scripted(handlers) as there,
+            scripted(routes_of({"a": {0: there}}, queues=8)) as namesrv,
+        ):
+            consumer = Consumer(namesrv, GROUP, {TOPIC: "*"}, listener=nothing)
+            broken.consumers.append(consumer)
+            async with consumer:
+                await until(lambda: answers[ResponseCode.SYSTEM_ERROR] >= 80)
+                state = ResponseCode.NO_PERMISSION
+                await until(lambda: answers[ResponseCode.NO_PERMISSION] >= 80)
+                state = ResponseCode.PULL_NOT_FOUND
+                await until(lambda: "succeed again" in caplog.text)
+
+    with caplog.at_level("INFO"):
+        asyncio.run(scenario())
+    told = [r.getMessage() for r in caplog.records if r.name.startswith("mq.client.pull")]
+    assert [line.partition(":")[0] for line in told] == [
+        "group group, broker a",
+        "group group, broker a",
+        "group group, broker a",
+    ]
+    assert "pulls fail" in told[0] and "the disk is away" in told[0]
+    assert "pulls fail" in told[1]
+    assert "pulls succeed again" in told[2]
+
+
 def test_queues_are_given_up_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "HAND_OVER_SECONDS", 0.3)
     inside: set[int] = set()

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+import time
 from collections import defaultdict
 
 import pytest
@@ -135,7 +136,7 @@ def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
         got.append(message.body)
         if message.body == b"1":  # as if no renewal had succeeded for 30 s
             (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
-            held.last_lock -= queue_locks.TRUSTED_SECONDS
+            held.locked_at -= queue_locks.TRUSTED_SECONDS
 
     async def scenario() -> None:
         async with cluster(queues=1) as there:
@@ -148,6 +149,26 @@ def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
                 assert got == [b"1"]
                 await consumer.reader._locks.renew([held])
                 await until(lambda: got == [b"1", b"2"])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("jump", [3600, -3600])
+def test_a_lock_is_as_old_as_it_is_whatever_the_wall_clock_says(
+    jump: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            async with there.consumer(listener=print, ordered=True) as consumer:
+                held = consumer.reader.held
+                await until(lambda: any(queue.topic == TOPIC for queue in held))
+                [queue] = [one for queue, one in held.items() if queue.topic == TOPIC]
+                now = time.time
+                with monkeypatch.context() as patch:
+                    patch.setattr(time, "time", lambda: now() + jump)
+                    assert queue_locks.is_locked(queue)
+                    queue.locked_at -= queue_locks.TRUSTED_SECONDS
+                    assert not queue_locks.is_locked(queue)
 
     asyncio.run(scenario())
 

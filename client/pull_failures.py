@@ -1,0 +1,47 @@
+"""Saying once what goes wrong again and again: pulls of many queues from one broker."""
+
+import logging
+
+from mq.protocol.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+
+class PullFailures:
+    """Which queues of a group cannot be pulled, and why, as far as that has been said.
+
+    A line for each broker and kind of error, as long as any of its queues has it, and one when all
+    of them can be pulled again.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._kinds: dict[MessageQueue, str] = {}
+        self._told: dict[str, set[str]] = {}  # kinds by broker
+
+    def failed(self, queue: MessageQueue, error: Exception, *, unexpected: bool = False) -> None:
+        """A pull has failed; with `unexpected` it is said where."""
+        kind = type(error).__name__
+        self._kinds[queue] = kind
+        told = self._told.setdefault(queue.broker_name, set())
+        if kind not in told:
+            told.add(kind)
+            log.warning(
+                "group %s, broker %s: pulls fail, first of queue %d of %s: %s",
+                *(self._group, queue.broker_name, queue.queue_id, queue.topic, error),
+                exc_info=error if unexpected else None,
+            )
+
+    def succeeded(self, queue: MessageQueue) -> None:
+        """A pull has not failed."""
+        if self._kinds and self._kinds.pop(queue, None) and not self._fails(queue.broker_name):
+            del self._told[queue.broker_name]
+            log.info("group %s, broker %s: pulls succeed again", self._group, queue.broker_name)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is not pulled any more."""
+        if self._kinds.pop(queue, None) and not self._fails(queue.broker_name):
+            del self._told[queue.broker_name]
+
+    def _fails(self, broker_name: str) -> bool:
+        return any(queue.broker_name == broker_name for queue in self._kinds)
