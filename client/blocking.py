@@ -138,7 +138,8 @@ class BlockingSession(Caller):
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         command.opaque = next(self._opaques)
-        self._seal(address, command)
+        if self._seals:
+            self._seal(address, command)
         try:
             wire = self._wire(address, deadline)
             wire.send(command, deadline)
@@ -156,7 +157,8 @@ class BlockingSession(Caller):
     async def invoke_oneway(self, address: str, command: Command) -> None:
         command.flag |= ONE_WAY
         command.opaque = next(self._opaques)
-        self._seal(address, command)
+        if self._seals:
+            self._seal(address, command)
         deadline = time.monotonic() + self.timeout
         try:
             self._wire(address, deadline).send(command, deadline)

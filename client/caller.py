@@ -104,6 +104,8 @@ class Caller(ABC):
         self.tls = self.options.tls
         self._serialization = chosen_serialization(self.options)
         self._rpc_hooks: tuple[RpcHook, ...] | None = of_kind(self.options.hooks, RpcHook)
+        # Whether there is anything to do to a request: one look on the hot path.
+        self._seals = bool(self._serialization or self._rpc_hooks or self.credentials)
         self.address_server = str(namesrv) if is_url(namesrv) else None
         #: Empty until it is needed when an address server has the list.
         self.name_servers = () if self.address_server else parse_name_servers(namesrv)
@@ -191,7 +193,7 @@ class Caller(ABC):
         return BlockingSession(self.name_servers or self.address_server or (), self.options)
 
     def _seal(self, address: str, command: Command) -> None:
-        """The last that is done to a request before it goes to `address`.
+        """The last that is done to a request before it goes to `address`, if `_seals`.
 
         Raises HookRefused.
         """

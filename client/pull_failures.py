@@ -34,14 +34,18 @@ class PullFailures:
 
     def succeeded(self, queue: MessageQueue) -> None:
         """A pull has not failed."""
-        if self._kinds and self._kinds.pop(queue, None) and not self._fails(queue.broker_name):
-            del self._told[queue.broker_name]
+        if queue in self._kinds and self._forget(queue):
             log.info("group %s, broker %s: pulls succeed again", self._group, queue.broker_name)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is not pulled any more."""
-        if self._kinds.pop(queue, None) and not self._fails(queue.broker_name):
-            del self._told[queue.broker_name]
+        if queue in self._kinds:
+            self._forget(queue)
 
-    def _fails(self, broker_name: str) -> bool:
-        return any(queue.broker_name == broker_name for queue in self._kinds)
+    def _forget(self, queue: MessageQueue) -> bool:
+        """Whether its broker has no other queue that fails."""
+        del self._kinds[queue]
+        if any(other.broker_name == queue.broker_name for other in self._kinds):
+            return False
+        del self._told[queue.broker_name]
+        return True

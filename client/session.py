@@ -140,7 +140,8 @@ class Session(RoutingCaller):
         `convert` raises. Raises ClientError when the session is not open, HookRefused of a hook.
         """
         command.opaque = self._next_opaque()
-        self._seal(address, command)
+        if self._seals:
+            self._seal(address, command)
         if self._rpc_hooks is not None:
             convert = self._hooked(address, command, convert)
         seconds = self.timeout if timeout is None else timeout
@@ -169,7 +170,8 @@ class Session(RoutingCaller):
         """Send a request that nobody answers, without waiting until the socket takes it."""
         command.flag |= ONE_WAY
         command.opaque = self._next_opaque()
-        self._seal(address, command)
+        if self._seals:
+            self._seal(address, command)
         peer = self._peer(address)
         peer.write(command)
         return peer

@@ -61,7 +61,7 @@ async def unknown(question: TransactionCheck) -> TransactionState:
 
 def test_the_options_that_all_clients_have_reach_the_session_of_each() -> None:
     client = ClientOptions(timeout=7.0, instance="i", unit_name="u", namespace="n", credentials=KEY)
-    clients = [
+    clients: list[Any] = [
         Producer(NOWHERE, "g", client=client),
         TransactionProducer(NOWHERE, "g", unknown, client=client),
         Consumer(NOWHERE, "g", {"t": "*"}, client=client),
@@ -80,7 +80,7 @@ def test_keywords_go_before_the_fields_of_the_objects() -> None:
     client = ClientOptions(instance="i", intervals=Intervals(routes=7))
     options = ProducerOptions(timeout=9.0, retries=5)
     producer = Producer(NOWHERE, "g", options, client=client, retries=1, instance="mine")
-    assert (producer.timeout, producer.retries) == (9.0, 1)
+    assert (producer.timeout, producer.options.retries) == (9.0, 1)
     assert producer.session.client_id.endswith("@mine")
     assert producer.session.route_interval == 7
     assert (options.retries, client.instance) == (5, "i")
