@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mq.client.latency import FaultTolerance as FaultTolerance
     from mq.client.lite_pull_consumer import LitePullConsumer as LitePullConsumer
     from mq.client.log_handler import MessageLogHandler as MessageLogHandler
+    from mq.client.offsets import Offsets as Offsets
     from mq.client.options import ClientOptions as ClientOptions
     from mq.client.options import Serialization as Serialization
     from mq.client.process_queue import FlowLimits as FlowLimits
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from mq.client.pull_consumer import PullConsumer as PullConsumer
     from mq.client.push.listener import RetryLater as RetryLater
     from mq.client.push.listener import SuspendQueue as SuspendQueue
-    from mq.client.reader import Offsets as Offsets
     from mq.client.send_result import SendResult as SendResult
     from mq.client.send_result import SendStatus as SendStatus
     from mq.client.session import Session as Session
@@ -64,7 +64,7 @@ _MODULE_OF = {
     "LitePullConsumer": "lite_pull_consumer",
     "MQError": "errors",
     "MessageLogHandler": "log_handler",
-    "Offsets": "reader",
+    "Offsets": "offsets",
     "PollOptions": "consume_options",
     "Producer": "producer",
     "ProducerOptions": "producer_options",

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mq.client.local_offsets import DEFAULT_DIRECTORY
+from mq.client.offsets import Offsets
 from mq.client.options import ClientKeywords
 from mq.client.process_queue import FlowLimits
 from mq.client.push.listener import BatchListener, Listener
 from mq.client.push.ordered import UNLIMITED
-from mq.client.reader import AssignmentListener, Offsets
+from mq.client.reader_settings import AssignmentListener
 from mq.client.rebalance import Strategy, allocate_averagely
 from mq.client.subscription import TAG
 from mq.protocol.bodies import ConsumeFromWhere
@@ -26,7 +27,7 @@ class MemberOptions:
         strategy: how queues are shared out; all members must have the same.
         on_assigned: called as `(topic, all, mine)` with queues, each time that a rebalance has
             changed which queues of a topic are this member's.
-        offsets: a store of one's own for offsets (see `reader.Offsets`) instead of the brokers'
+        offsets: a store of one's own for offsets (see `mq.client.Offsets`) instead of the brokers'
             or the file's.
         limits: what is held unfinished at most.
         expression_type: of the subscriptions, "TAG" or "SQL92".

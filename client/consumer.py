@@ -17,14 +17,16 @@ from mq.client.hook_calls import consume_hooks
 from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.namespace import with_namespace
-from mq.client.offsets import OffsetStore
+from mq.client.offsets import Offsets, OffsetStore
 from mq.client.options import ClientOptions, refuse, take
 from mq.client.process_queue import ProcessQueue
 from mq.client.pulling import PullSettings
 from mq.client.push.concurrent import ConcurrentConsumption
 from mq.client.push.listener import make_call
 from mq.client.push.ordered import OrderedConsumption
-from mq.client.reader import Offsets, Reader, ReaderSettings
+from mq.client.push.workers import Workers
+from mq.client.reader import Reader
+from mq.client.reader_settings import ReaderSettings
 from mq.client.send_back import send_back, send_dead_letter
 from mq.client.session import Session, session_for
 from mq.client.starting_offset import StartingOffset
@@ -37,7 +39,6 @@ from mq.protocol.names import check_group
 
 log = logging.getLogger(__name__)
 
-RESTART_SECONDS = 1.0  # until the place of a worker that has ended is taken
 _BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
 
 
@@ -123,7 +124,7 @@ class Consumer:
         self.reader = self._make_reader(options, client)
         self._consumption = self._make_consumption(options)
         self._in_hand: dict[int, ProcessQueue] = {}  # by id() of a message that is handed out
-        self._workers: list[asyncio.Task[None]] = []
+        self._workers = Workers(self.session, self.group, self._work, self._fail)
         self._background: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._closing = False
@@ -203,8 +204,7 @@ class Consumer:
         self.reader.start()
         if self.call is None:
             return
-        for _ in range(self.concurrency):
-            self._start_worker()
+        self._workers.start(self.concurrency)
         if isinstance(self._consumption, ConcurrentConsumption):
             self._background.append(self.session.keep_task(self._consumption.expire()))
 
@@ -220,7 +220,7 @@ class Consumer:
         It goes on to the end even when whoever waits for it is cancelled. Called by an async
         listener it begins to close and returns, so that the listener can finish its message.
         """
-        if asyncio.current_task() in self._workers:
+        if self._workers.includes_current():
             self._close_once.begin(lambda: self._close(grace))
         else:
             await self._close_once.run(lambda: self._close(grace))
@@ -229,15 +229,11 @@ class Consumer:
         if self._closed.is_set():
             return
         self._closing = True
+        self._workers.close()
         try:
             await self.reader.stop()
             self._consumption.close()
-            if self._workers:
-                _, late = await asyncio.wait(self._workers, timeout=grace)
-                for worker in late:
-                    worker.cancel()
-                if late:
-                    await asyncio.wait(late)
+            await self._workers.end(grace)
             if self.call is not None:
                 self.call.close()
             if self._background:
@@ -356,28 +352,9 @@ class Consumer:
         member = (self.session, self.group, self.subscriptions)
         return describe_member(*member, self.consume_type, model, self._consume_from)
 
-    def _start_worker(self) -> None:
-        if self._closing or self.call is None:
-            return
-        worker = self.session.keep_task(self._consumption.work(self.call))
-        self._workers.append(worker)
-        worker.add_done_callback(self._worker_ended)
-
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        if self._closing:
-            return
-        self._workers.remove(worker)
-        error = None if worker.cancelled() else worker.exception()
-        if error is not None and not isinstance(error, Exception):
-            self._fail(error)
-            return
-        log.error(
-            "group %s: a worker has ended, another takes its place: %r",
-            self.group,
-            error or "it was cancelled",
-        )
-        # Not at once: when the loop itself ends, it cancels every task that there is now.
-        asyncio.get_running_loop().call_later(RESTART_SECONDS, self._start_worker)
+    async def _work(self) -> None:
+        if self.call is not None:
+            await self._consumption.work(self.call)
 
     def _fail(self, error: BaseException) -> None:
         """Something that is to end the program: close, and let those who wait know why."""

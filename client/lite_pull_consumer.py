@@ -4,39 +4,36 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.closing import Closing
 from mq.client.consume_options import PollKeywords, PollOptions
 from mq.client.consumer_requests import MemberRequests
-from mq.client.errors import ClientError, MQError
+from mq.client.errors import ClientError
 from mq.client.heartbeat import Heartbeats, describe_member
 from mq.client.hook_calls import consume_hooks
 from mq.client.hooks import ConsumeContext
 from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.namespace import with_namespace
-from mq.client.offsets import OffsetStore
+from mq.client.offsets import Offsets, OffsetStore
 from mq.client.options import ClientOptions, refuse, take
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import PullSettings
-from mq.client.reader import Offsets, Reader, ReaderSettings
+from mq.client.reader import Reader
+from mq.client.reader_settings import ReaderSettings
 from mq.client.routes import read_queues
 from mq.client.session import Session, session_for
 from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import Subscriptions
+from mq.client.topic_watch import TopicListener, TopicWatch
 from mq.client.trace.records import ConsumeOutcome
 from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import check_group
 
 log = logging.getLogger(__name__)
-
-TOPIC_CHECK_SECONDS = 30.0  # DefaultLitePullConsumer.topicMetadataCheckIntervalMillis
-
-#: Hears that a topic has other queues than before: `(topic, queues)`.
-TopicListener = Callable[[str, list[MessageQueue]], Any]
 
 
 class LitePullConsumer:
@@ -124,7 +121,7 @@ class LitePullConsumer:
         self._admin = OffsetAdmin(self.session)
         self._ready: deque[tuple[ProcessQueue, list[StoredMessage]]] = deque()
         self._news = asyncio.Event()
-        self._watched: dict[str, tuple[list[MessageQueue], list[TopicListener]]] = {}
+        self._watch = TopicWatch(self.group, self.queues)
         self._failure: BaseException | None = None
         self._open = False
         self._close_once = Closing()
@@ -142,7 +139,7 @@ class LitePullConsumer:
         for topic in self.subscriptions.chosen:
             await self.session.route(topic)
         await self._heartbeats.beat()
-        for task in (self._heartbeats.run(), self._watch_topics()):
+        for task in (self._heartbeats.run(), self._watch.run()):
             self._background.append(self.session.keep_task(task))
         self.reader.start(rebalance=not self._assigns)
 
@@ -311,26 +308,7 @@ class LitePullConsumer:
 
         Raises RouteNotFound.
         """
-        queues = await self.queues(topic)
-        _, listeners = self._watched.setdefault(topic, (queues, []))
-        listeners.append(listener)
-
-    async def _watch_topics(self) -> None:
-        while True:
-            await asyncio.sleep(TOPIC_CHECK_SECONDS)
-            for topic, (before, listeners) in list(self._watched.items()):
-                try:
-                    now = await self.queues(topic)
-                except MQError as error:
-                    log.warning("group %s: the queues of %s: %s", self.group, topic, error)
-                    continue
-                if now != before:
-                    self._watched[topic] = now, listeners
-                    for listener in listeners:
-                        try:
-                            listener(topic, now)
-                        except Exception:  # it is the user's, and others listen, too
-                            log.exception("group %s: a listener to %s", self.group, topic)
+        await self._watch.add(topic, listener)
 
     async def _min_offset(self, queue: MessageQueue) -> int:
         return await self._admin.min_offset(await self._master(queue), queue.topic, queue.queue_id)

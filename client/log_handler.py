@@ -7,7 +7,6 @@ for, and what no broker takes, is dropped and counted; stderr is told so once in
 connections above all, never gets into the queue: a broker that is away would fill it with that.
 """
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -15,28 +14,21 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from mq.client.address_server import is_url
 from mq.client.caller import parse_name_servers
-from mq.client.errors import MQError, RouteNotFound
+from mq.client.log_sender import TELL_SECONDS, LogSender
 from mq.client.options import ClientOptions
 from mq.protocol.message import Message
 from mq.protocol.names import check_group, check_topic
 
-if TYPE_CHECKING:
-    from mq.client.producer import Producer
-
 CAPACITY = 10_000  # records that wait
 MAX_BYTES = 16 * 1024 * 1024  # of records that wait, so that long ones do not fill the memory
 CLOSE_SECONDS = 5.0
-TELL_SECONDS = 60.0  # between two lines about what was dropped
 _BATCH = 200  # records of one batch
 _BATCH_BYTES = 256 * 1024  # of one batch; a longer record travels alone
-_SEND_SECONDS = 5.0
 _LEAST_JOIN = 0.5  # how long the end waits for the thread in any case
-_LEAST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # before records that no broker took are tried again
 
 
 class MessageLogHandler(logging.Handler):
@@ -89,7 +81,7 @@ class MessageLogHandler(logging.Handler):
         self._bytes = 0  # of what waits
         self._unsent = 0  # records that wait or are on their way
         self._settled = threading.Condition()  # of the two above
-        self._sender: _Sender | None = None
+        self._sender: LogSender | None = None
         self._untold = 0
         self._told = -TELL_SECONDS
 
@@ -139,11 +131,11 @@ class MessageLogHandler(logging.Handler):
         finally:
             self.release()
 
-    def _started(self) -> "_Sender":
+    def _started(self) -> LogSender:
         self.acquire()
         try:
             if self._sender is None:
-                self._sender = _Sender(self, *self._place)  # first: its thread logs at once
+                self._sender = LogSender(self, *self._place)  # first: its thread logs at once
                 try:
                     self._sender.thread.start()
                 except RuntimeError:
@@ -237,126 +229,3 @@ class MessageLogHandler(logging.Handler):
                     f"mq: {count} log records for topic {self.topic} were dropped: {reason}",
                     file=sys.stderr,
                 )
-
-
-class _OwnLoop(asyncio.SelectorEventLoop):
-    """A loop that nobody else waits for: it looks up names itself, without threads.
-
-    When Python ends, threads can be started no more, but what waits is still to be sent.
-    """
-
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Any, func: Callable[..., Any], *args: Any
-    ) -> "asyncio.Future[Any]":
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-class _Sender:
-    """The thread that sends what a handler has taken."""
-
-    def __init__(
-        self,
-        handler: MessageLogHandler,
-        namesrv: str | Sequence[str],
-        group: str,
-        client: ClientOptions,
-    ) -> None:
-        self._handler = handler
-        self._place = namesrv, group, client
-        # Made in the thread: asyncio logs when a loop is made, and that may not come back here.
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._woken = asyncio.Event()
-        self._ending = asyncio.Event()
-        self._is_woken = False  # whether `_woken` is about to be set
-        self._ends = False
-        # Nobody joins it but `close`: a handler that nobody closes does not keep Python alive.
-        self.thread = threading.Thread(target=self._run, name="mq-log", daemon=True)
-
-    def wake(self) -> None:
-        """There is something to send. From any thread."""
-        if not self._is_woken:
-            self._is_woken = True
-            self._call(self._woken.set)
-
-    def end(self, seconds: float) -> None:
-        """Let the thread end, and wait for it so long."""
-        self._ends = True
-        self._call(self._woken.set)
-        self._call(self._ending.set)
-        self.thread.join(seconds)
-
-    def _call(self, function: Callable[[], None]) -> None:
-        if self._loop is not None:  # else the thread has not looked for the first time yet
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(function)
-
-    def _run(self) -> None:
-        self._loop = loop = _OwnLoop()
-        try:
-            while not self._ends:
-                try:
-                    loop.run_until_complete(self._send_all())
-                except Exception as error:  # of opening or closing its client
-                    self._handler.tell(repr(error))
-                    loop.run_until_complete(_within(_LONGEST_PAUSE, self._ending))
-        finally:
-            loop.close()
-
-    async def _send_all(self) -> None:
-        # Here: whoever only imports this module need not wait for a producer to be imported.
-        from mq.client.producer import Producer
-
-        namesrv, group, client = self._place
-        async with Producer(namesrv, group, client=client, timeout=_SEND_SECONDS) as producer:
-            while not self._ends:
-                self._is_woken = False
-                self._woken.clear()
-                while not self._ends and (batch := self._handler.take()):
-                    await self._send(producer, batch)
-                self._handler.tell("too many waited")
-                if not self._ends:
-                    await _within(TELL_SECONDS, self._woken)
-
-    async def _send(self, producer: "Producer", batch: list[Message]) -> None:
-        """Send records; while no broker can be had they are tried again, until the end."""
-        pause = _LEAST_PAUSE
-        while not self._ends:
-            try:
-                if len(batch) == 1:
-                    await producer.send(batch[0])
-                else:
-                    await producer.send_batch(batch)
-            except Exception as error:
-                # A cluster of which no broker is up has no route; it may come.
-                waits = isinstance(error, RouteNotFound)
-                if not waits and not (isinstance(error, MQError) and error.retriable):
-                    await self._send_singly(producer, batch, error)
-                    return
-                self._handler.tell(f"too many waited: {error}")
-                await _within(pause, self._ending)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                self._handler.settle(len(batch))
-                return
-
-    async def _send_singly(
-        self, producer: "Producer", batch: list[Message], error: Exception
-    ) -> None:
-        """One of the records, or all together, was refused: others need not suffer for it."""
-        if len(batch) == 1:
-            self._handler.settle(1, dropped=True)
-            self._handler.tell(str(error))
-            return
-        for message in batch:
-            await self._send(producer, [message])
-
-
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable
 from math import inf
+from typing import Protocol
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.caller import Caller
@@ -11,6 +12,28 @@ from mq.client.routes import broker_address, replicas
 from mq.protocol.bodies import MessageQueue
 
 REPEAT_SECONDS = 60.0  # after so long a broker is told again what it has confirmed already
+
+
+class Offsets(Protocol):
+    """Where offsets are kept: at the brokers, in a file, or in a store of the user's own."""
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Where the group goes on in `queue`; None if nothing is known of it.
+
+        While it raises, the queue is not read; it is asked again.
+        """
+
+    def update(self, queue: MessageQueue, offset: int) -> None:
+        """Remember that everything below `offset` is done."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The queue is another member's now; what was committed stays."""
+
+    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
+        """Keep what has changed of these, or with `again` all that is remembered of them.
+
+        Returns what went wrong; it is tried again with the next commit.
+        """
 
 
 class OffsetStore:

@@ -22,23 +22,22 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.offsets import Offsets as Offsets
 from mq.client.process_queue import FlowLimits, ProcessQueue
-from mq.client.pulling import Pulling, PullSettings
+from mq.client.pulling import Pulling
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks
-from mq.client.rebalance import Strategy, allocate_averagely
-from mq.client.routes import all_brokers, read_queues
+from mq.client.reader_settings import AssignmentListener, ReaderSettings
 from mq.client.running_info import Figures
 from mq.client.session import Session
+from mq.client.shares import Shares
 from mq.client.starting_offset import StartingOffset
 from mq.client.subscription import Subscriptions
-from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
@@ -49,50 +48,6 @@ COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
 HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
-
-
-class Offsets(Protocol):
-    """Where offsets are kept: at the brokers, in a file, or in a store of the user's own."""
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """Where the group goes on in `queue`; None if nothing is known of it.
-
-        While it raises, the queue is not read; it is asked again.
-        """
-
-    def update(self, queue: MessageQueue, offset: int) -> None:
-        """Remember that everything below `offset` is done."""
-
-    def forget(self, queue: MessageQueue) -> None:
-        """The queue is another member's now; what was committed stays."""
-
-    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
-        """Keep what has changed of these, or with `again` all that is remembered of them.
-
-        Returns what went wrong; it is tried again with the next commit.
-        """
-
-
-#: Hears which queues of a topic are this member's: `(topic, all of them, mine)`.
-AssignmentListener = Callable[[str, list[MessageQueue], list[MessageQueue]], Any]
-
-
-@dataclass(frozen=True)
-class ReaderSettings:
-    """How a member reads. With `broadcasting` it has all queues and needs no locks."""
-
-    ordered: bool = False
-    broadcasting: bool = False
-    commits: bool = True  # again and again; else only when it is asked to
-    commit_interval: float | None = None  # seconds
-    strategy: Strategy = allocate_averagely
-    limits: FlowLimits = field(default_factory=FlowLimits)
-    pulls: PullSettings = field(default_factory=PullSettings)
-
-    @property
-    def locks(self) -> bool:
-        """Whether queues are locked at their brokers."""
-        return self.ordered and not self.broadcasting
 
 
 class Reader:
@@ -123,15 +78,16 @@ class Reader:
         self._subscriptions = subscriptions
         self._start = start
         self._settings = settings
-        self._greet = greet
         self._on_failure = on_failure
         self._on_assigned = on_assigned
         self._told: dict[str, set[MessageQueue]] = {}  # what `on_assigned` was told, by topic
         self.held: dict[MessageQueue, ProcessQueue] = {}
         self.figures: dict[str, Figures] = defaultdict(Figures)
         self.offsets = offsets
-        self._groups = GroupAdmin(session)
         self._locks = QueueLocks(session, group)
+        self._shares = Shares(
+            session, group, settings.strategy, broadcasting=settings.broadcasting, greet=greet
+        )
         pulls = settings.pulls._replace(locked=settings.locks)
         self._pulling = Pulling(
             session,
@@ -146,13 +102,12 @@ class Reader:
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
         self._background: list[asyncio.Task[None]] = []
-        self._shares: dict[str, int] = {}  # how many queues of a topic are to be ours
+        self._counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
         self._rebalances = True
         self._wanted: set[MessageQueue] = set()  # what is assigned by hand
-        self._informant: str | None = None  # the broker that has named the members last
 
     def start(self, *, rebalance: bool = True) -> None:
         """Begin to commit, and to take queues: our share, or those that are assigned by hand."""
@@ -276,61 +231,23 @@ class Reader:
         return complete
 
     async def _rebalance_topic(self, topic: str) -> bool:
-        route = await self._session.route(topic)
-        queues = read_queues(topic, route)
+        share = await self._shares.of(topic)
+        if share is None:
+            return False
+        mine = share.mine
         had = [queue for queue in self.held if queue.topic == topic]
-        if self._settings.broadcasting:
-            return await self._share(topic, queues, set(queues), had)
-        if not route.broker_datas:
-            return False
-        address, members = await self._members(route)
-        client_id = self._session.client_id
-        if client_id not in members:
-            await self._greet(address)
-            return False
-        mine = set(self._settings.strategy(client_id, queues, members))
-        return await self._share(topic, queues, mine, had)
-
-    async def _share(
-        self,
-        topic: str,
-        queues: list[MessageQueue],
-        mine: set[MessageQueue],
-        had: list[MessageQueue],
-    ) -> bool:
         complete = await self._change(mine, had)
         if self._on_assigned is not None and self._told.get(topic, set()) != mine:
             self._told[topic] = mine
             try:
-                self._on_assigned(topic, list(queues), sorted(mine))
+                self._on_assigned(topic, list(share.queues), sorted(mine))
             except Exception:  # it is the user's
                 log.exception("group %s: the listener to assignments", self._group)
         return complete
 
-    async def _members(self, route: TopicRouteData) -> tuple[str, list[str]]:
-        """Who belongs to the group, and the broker that says so: the last one, or the next.
-
-        Raises what the last of them raises if none answers.
-        """
-        addresses = all_brokers(route)
-        if self._informant in addresses:
-            addresses.remove(self._informant)
-            addresses.insert(0, self._informant)
-        failure: MQError | None = None
-        for address in addresses:
-            try:
-                members = await self._groups.consumer_ids(address, self._group)
-            except MQError as error:
-                failure = error
-                continue
-            self._informant = address
-            return address, members
-        assert failure is not None
-        raise failure
-
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         counts = Counter(queue.topic for queue in mine)
-        self._shares.update(counts)
+        self._counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])
         for queue, held in self.held.items():
             if queue.topic in counts:
@@ -352,7 +269,7 @@ class Reader:
 
     def _limits(self, queue: MessageQueue) -> FlowLimits:
         """The queue's part of its topic's limits (RebalancePushImpl.messageQueueChanged)."""
-        return self._settings.limits.of_queue(self._shares[queue.topic])
+        return self._settings.limits.of_queue(self._counts[queue.topic])
 
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.client import lite_pull_consumer, reader
+from mq.client import reader, topic_watch
 from mq.client.errors import ClientError
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer
@@ -144,7 +144,7 @@ def test_offsets_are_committed_by_themselves(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_listener_hears_of_new_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lite_pull_consumer, "TOPIC_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(topic_watch, "TOPIC_CHECK_SECONDS", 0.02)
     heard: list[tuple[str, int]] = []
 
     async def scenario() -> None:

@@ -247,7 +247,7 @@ def test_what_lite_polls_have_returned_is_committed_with_the_next_poll() -> None
 
 
 def test_a_topic_listener_that_raises_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mq.client.lite_pull_consumer.TOPIC_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.topic_watch.TOPIC_CHECK_SECONDS", 0.05)
     heard: list[int] = []
 
     def broken(topic: str, queues: list[MessageQueue]) -> None:
