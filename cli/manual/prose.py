@@ -75,6 +75,7 @@ VARIABLES = (
     ("NO_COLOR", "If set, nothing is coloured."),
     ("PYSPARK_PYTHON", "The Python of mq spark submit's jobs, unless --python names one."),
     ("ROCKETMQ_HOME", "Its conf/tools.yml is read for an access key if nothing else names one."),
+    ("ROCKETMQ_SERIALIZE_TYPE", "Headers of requests: JSON, the default, or ROCKETMQ: binary."),
     ("SPARK_HOME", "The Spark of mq spark submit, unless --spark-home names one."),
 )
 
