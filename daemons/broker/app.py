@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from mq.daemons import exporters
+from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
-from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.chores import spawn_chores, spawn_timer
@@ -97,11 +97,13 @@ class Broker:
         )
 
     def reload(self) -> None:
-        """Read ACL files and certificates again; settings change by request."""
+        """Read ACL files, certificates and the key for name servers again; settings change by
+        request."""
         if self.tls is not None:
             self.tls.reload()
         if self.access is not None:
             self.access.reload()
+        self.registration.reload_key()
 
     def state(self) -> Iterable[str]:
         """What it has and does now."""

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
+from mq.daemons.config import ConfigError
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
+from mq.daemons.namesrv.access import NameServerAccess, access_of
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers import handlers
@@ -37,6 +39,7 @@ class NameServer:
         self.tasks: Tasks
         self.listener: Listener
         self.beacons: BeaconListener | None = None
+        self.access: NameServerAccess | None = None
         self.metrics_port = -1  # none
         self._tls: ServerTls | None = None
         self._parts = AsyncExitStack()
@@ -53,6 +56,7 @@ class NameServer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
+            self.access = access_of(self.settings)
             kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
             self.tasks = await parts.enter_async_context(Tasks())
             server = self.settings.server
@@ -63,6 +67,7 @@ class NameServer:
                 server.listen_port,
                 idle_seconds=server.server_channel_max_idle_time_seconds,
                 backlog=server.server_socket_backlog,
+                guard=self.access,
                 tls=self._tls,
                 slow_seconds=self.settings.operation.slow_request_millis / 1000,
                 max_connections=lambda: self.settings.operation.max_connections,
@@ -80,6 +85,8 @@ class NameServer:
                 )
             if self._tls is not None:
                 self.tasks.spawn(self._tls.watch, "certificates")
+            if self.access is not None and self.access.signers is not None:
+                self.tasks.spawn(self.access.signers.watch, "ACL files")
             self._parts = parts.pop_all()
         return self
 
@@ -94,9 +101,20 @@ class NameServer:
         )
 
     def reload(self) -> None:
-        """Read certificates again; settings change by request."""
+        """Read certificates, accounts and writeAllowList again; settings change by request."""
         if self._tls is not None:
             self._tls.reload()
+        if self.access is not None:
+            self.access.reload()
+        try:
+            self.settings.read_allow_list_again()
+        except ConfigError as error:
+            log.error("writeAllowList stays as it was: %s", error)
+            return
+        if self.access is not None:
+            self.access.reload_addresses()
+        elif self.settings.namesrv.write_allow_list:
+            log.warning("access control is off since the start: restart to use writeAllowList")
 
     def _metrics(self) -> Iterator["Metric"]:
         from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it
