@@ -148,7 +148,7 @@ def test_changed_accounts_count_without_a_restart(
         key, secret = STRANGER[0], STRANGER[1].decode()
         home(tmp_path, f"accounts:\n- {{accessKey: {key}, secretKey: {secret}, admin: true}}\n")
         async with asyncio.timeout(5):
-            while STRANGER[0] not in accounts():
+            while STRANGER[0] not in accounts():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert not is_refused(await ask(server, STRANGER, Code.PUT_KV_CONFIG))
         assert is_refused(await ask(server, ADMIN, Code.PUT_KV_CONFIG))
