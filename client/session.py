@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, overload
 from urllib.parse import urlsplit
 
 from mq.client.address_server import ADDRESS_SERVER_SECONDS, fetch_text, is_url
+from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.caller import (
     ROUTE_RETRY_SECONDS,
     ROUTE_SECONDS,
@@ -127,6 +128,8 @@ class _Peer(asyncio.Protocol):
         self._heard = self._loop.time()
         if self._session.dead_after is not None:
             _end_when_dead(transport.get_extra_info("socket"), self._session.dead_after)
+        if any(self._session.buffers):
+            self._session.buffers.set_on(transport.get_extra_info("socket"))
         self._flush()
 
     def request(
@@ -287,6 +290,7 @@ class Session(Caller):
         tls: "ssl.SSLContext | None" = None,
         dead_after: float | None = None,
         route_interval: float = ROUTE_SECONDS,
+        buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> None:
         """`instance` sets this client's part of the client id; by default it is unique.
 
@@ -299,6 +303,7 @@ class Session(Caller):
         self.connect_timeout = connect_timeout
         self.dead_after = dead_after
         self.route_interval = route_interval
+        self.buffers = buffers
         self.unit_name = unit_name if unit_name and unit_name.strip() else None
         self._instance = instance or f"{os.getpid()}#{next(_instances)}#{time.time_ns():x}"
         self._client_id: str | None = None

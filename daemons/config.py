@@ -25,7 +25,7 @@ LONG_RANGE = range(-(2**63), 2**63)
 
 # Values under such names may be secrets, also of other programs that share the file: a reply or a
 # log never shows them.
-_SECRET_NAME = re.compile(r"secret|password|passwd|token|access_?key", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access_?key", re.IGNORECASE)
 
 
 class ConfigError(Exception):
@@ -256,6 +256,14 @@ class Settings:
             for section in self.sections
             for name, value in _without_secrets(section.properties(important=important))
         ]
+
+    def log_all(self) -> None:
+        """Write every setting to the log, a line each (MixAll.printObjectProperties)."""
+        foreign = [f"{name}={value}" for name, value in _without_secrets(self.extra.items())]
+        for line in self.lines():
+            log.info("%s", _escape_value(line))
+        for line in foreign:
+            log.info("%s (not a setting of this daemon)", _escape_value(line))
 
     def text(self) -> str:
         """The answer to "get config": every setting that has a value, one line each.

@@ -197,7 +197,7 @@ class Broker:
         self.producers = Producers()
         if self.access is not None:
             self.producers.may_have = self.access.may_have
-        self.locks = QueueLocks()
+        self.locks = QueueLocks(lifetime=settings.broker.rebalance_lock_max_live_time / 1000)
         self.transaction_checks = TransactionChecks(
             lambda: settings.broker,
             lambda: settings.store,
@@ -245,6 +245,7 @@ class Broker:
             slow_seconds=self.settings.operation.slow_request_millis / 1000,
             max_connections=lambda: self.settings.operation.max_connections,
             longest_wait=self.longest_wait,
+            buffers=server.buffers(),
             memory=self.memory,
         )
 

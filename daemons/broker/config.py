@@ -314,6 +314,14 @@ class BrokerConfig(Section):
         "configBlackList;brokerConfigPath",
         "settings, separated by ;, that may not be changed while the broker runs",
     )
+    rebalance_lock_max_live_time: int = setting(
+        60_000,
+        "a lock of an ordered consumer that is not renewed for this long is free (a system "
+        "property of Java's broker)",
+        name="rocketmq.broker.rebalance.lockMaxLiveTime",
+        unit="ms",
+        long=True,
+    )
     revive_queue_num: int = setting(
         8, "queues of the topic that holds what was popped (a 5.x name)"
     )
@@ -424,6 +432,9 @@ class BrokerSettings(Settings):
         operation = sections["operation"]
         assert isinstance(operation, BrokerOperationConfig)
         operation.check()
+        client = sections["client"]
+        assert isinstance(client, NettyClientConfig)
+        client.check()
         assert isinstance(broker, BrokerConfig)
         assert isinstance(store, MessageStoreConfig)
         assert isinstance(server, NettyServerConfig)
@@ -434,6 +445,7 @@ class BrokerSettings(Settings):
                 f"brokerId={broker.broker_id}: a slave's brokerId must be above 0 "
                 "(brokerRole=SLAVE)"
             )
+        server.check()
         if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")
 
@@ -494,6 +506,7 @@ def _check_broker(broker: BrokerConfig) -> None:
         ("flushConsumerOffsetInterval", broker.flush_consumer_offset_interval),
         ("registerNameServerPeriod", broker.register_name_server_period),
         ("registerBrokerTimeoutMills", broker.register_broker_timeout_mills),
+        ("rocketmq.broker.rebalance.lockMaxLiveTime", broker.rebalance_lock_max_live_time),
         ("channelExpiredTimeout", broker.channel_expired_timeout),
         ("updateNameServerAddrPeriod", broker.update_name_server_addr_period),
         ("defaultTopicQueueNums", broker.default_topic_queue_nums),

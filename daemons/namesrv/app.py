@@ -68,6 +68,7 @@ class NameServer:
                 idle_seconds=server.server_channel_max_idle_time_seconds,
                 backlog=server.server_socket_backlog,
                 guard=self.access,
+                buffers=server.buffers(),
                 tls=self._tls,
                 slow_seconds=self.settings.operation.slow_request_millis / 1000,
                 max_connections=lambda: self.settings.operation.max_connections,

@@ -132,6 +132,7 @@ class NamesrvSettings(Settings):
         assert isinstance(namesrv, NamesrvConfig)
         assert isinstance(server, NettyServerConfig)
         namesrv.check()
+        server.check()
         if not 0 <= server.listen_port <= 65535:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")
 
