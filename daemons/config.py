@@ -28,6 +28,9 @@ LONG_RANGE = range(-(2**63), 2**63)
 _SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access_?key", re.IGNORECASE)
 
 
+MASK = "******"
+
+
 class ConfigError(Exception):
     """A setting or a configuration file that cannot be used; the text says which and why."""
 
@@ -310,7 +313,8 @@ class Settings:
                 old = getattr(section, declared.attribute)
                 if declared.attribute in values and new != old:
                     changed.add(declared.name)
-                    log.info("setting changed: %s: %s -> %s", declared.name, old, new)
+                    shown = (MASK, MASK) if is_secret(declared.name) else (old, new)
+                    log.info("setting changed: %s: %s -> %s", declared.name, *shown)
             replaced[section_name] = section.replace(**values)
         self.check_sections(replaced)
         for section_name, section in replaced.items():
@@ -362,7 +366,12 @@ class Settings:
 
 def _without_secrets(properties: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for name, value in properties:
-        yield name, "******" if value and _SECRET_NAME.search(name) else value
+        yield name, MASK if value and is_secret(name) else value
+
+
+def is_secret(name: str) -> bool:
+    """Whether what has this name may be a secret."""
+    return _SECRET_NAME.search(name) is not None
 
 
 def _escape_value(value: str) -> str:

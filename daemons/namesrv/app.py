@@ -16,6 +16,7 @@ from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers import handlers
 from mq.daemons.namesrv.kv import KvConfig
+from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
@@ -59,10 +60,15 @@ class NameServer:
             self.access = access_of(self.settings)
             kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
             self.tasks = await parts.enter_async_context(Tasks())
+            elsewhere = None
+            if self.settings.namesrv.cluster_test:
+                elsewhere = await parts.enter_async_context(
+                    ProductEnvironment(self.settings.namesrv)
+                )
             server = self.settings.server
             self._tls = server_tls(self.settings.tls)
             self.listener = Listener(
-                handlers(self.routes, kv, self.settings),
+                handlers(self.routes, kv, self.settings, elsewhere),
                 self.settings.listen_host(),
                 server.listen_port,
                 idle_seconds=server.server_channel_max_idle_time_seconds,
@@ -79,6 +85,7 @@ class NameServer:
             )
             await parts.enter_async_context(self.listener)
             self.tasks.spawn(self._expire, "expiry of brokers")
+            self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
             await self._hear_beacons(parts)
             if exporters.are_wanted(self.settings.operation):
                 self.metrics_port = await exporters.start_exporters(

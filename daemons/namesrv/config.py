@@ -40,9 +40,18 @@ class NamesrvConfig(Section):
         shown="~/namesrv/namesrv.properties",
         doc="file that changed settings are saved in; the one given with -c",
     )
-    product_env_name: str = setting("center", "environment asked by clusterTest", effect=False)
-    cluster_test: bool = setting(
-        False, "ask another environment for routes that are missing here", effect=False
+    product_env_name: str = setting("center", "environment asked by clusterTest")
+    cluster_test: bool = setting(False, "ask another environment for routes that are missing here")
+    address_server_domain: str = setting(
+        "jmenv.tbsite.net",
+        "host[:port] of the address server that clusterTest asks for name servers (a system "
+        "property of Java)",
+        name="rocketmq.namesrv.domain",
+    )
+    address_server_sub_group: str = setting(
+        "nsaddr",
+        "what clusterTest asks it for, before -productEnvName (likewise)",
+        name="rocketmq.namesrv.domain.subgroup",
     )
     order_message_enable: bool = setting(
         False, "add the queues of ordered topics to their routes", updatable=True

@@ -1,7 +1,7 @@
 """What a name server answers: one method per request code."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
 from mq.daemons.config import ConfigError, NotUpdatable
@@ -9,6 +9,7 @@ from mq.daemons.dispatch import Handler, Refused
 from mq.daemons.listener import Channel
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
+from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import OutOfOrder, Registration, Routes
 from mq.daemons.properties import read_update
 from mq.daemons.registration_body import body_crc32, decompress
@@ -68,11 +69,16 @@ LONGEST_BEACON_INTERVAL = 40.0
 HELP = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
-def handlers(routes: Routes, kv: KvConfig, settings: NamesrvSettings) -> dict[int, Handler]:
-    """The table of a name server."""
+def handlers(
+    routes: Routes,
+    kv: KvConfig,
+    settings: NamesrvSettings,
+    elsewhere: ProductEnvironment | None = None,
+) -> dict[int, Handler]:
+    """The table of a name server. Topics without a route here are asked for `elsewhere`."""
     about_kv = KvHandlers(kv)
     about_brokers = BrokerHandlers(routes, kv, settings)
-    about_topics = TopicHandlers(routes, kv, settings)
+    about_topics = TopicHandlers(routes, kv, settings, elsewhere)
     about_config = ConfigHandlers(settings)
     return {
         RequestCode.PUT_KV_CONFIG: about_kv.put,
@@ -263,22 +269,42 @@ class BrokerHandlers:
 class TopicHandlers:
     """Topics and their routes."""
 
-    def __init__(self, routes: Routes, kv: KvConfig, settings: NamesrvSettings) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        kv: KvConfig,
+        settings: NamesrvSettings,
+        elsewhere: ProductEnvironment | None,
+    ) -> None:
         self._routes = routes
         self._kv = kv
         self._settings = settings
+        self._elsewhere = elsewhere
 
-    def route(self, command: Command, channel: Channel) -> Command:
+    def route(self, command: Command, channel: Channel) -> Command | Awaitable[Command]:
         """Where a topic is."""
         header = GetRouteInfoRequestHeader.decode(command.fields)
         route = self._routes.route(header.topic)
         if route is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {header.topic}{HELP}",
-            )
-        if self._settings.namesrv.order_message_enable:
+            if self._elsewhere is not None:
+                return self._route_elsewhere(self._elsewhere, command, header)
+            raise _no_route(header.topic)
+        # With clusterTest Java adds it whatever the settings say (ClusterTestRequestProcessor).
+        if self._settings.namesrv.order_message_enable or self._elsewhere is not None:
             route.order_topic_conf = self._kv.get(ORDER_TOPIC_NAMESPACE, header.topic)
+        return self._answer(command, header, route)
+
+    async def _route_elsewhere(
+        self, elsewhere: ProductEnvironment, command: Command, header: GetRouteInfoRequestHeader
+    ) -> Command:
+        route = await elsewhere.route(header.topic)
+        if route is None:
+            raise _no_route(header.topic)
+        return self._answer(command, header, route)
+
+    def _answer(
+        self, command: Command, header: GetRouteInfoRequestHeader, route: TopicRouteData
+    ) -> Command:
         standard = command.version >= STANDARD_JSON or bool(header.accept_standard_json_only)
         return command.reply(body=route.encode(standard=standard))
 
@@ -326,6 +352,13 @@ class ConfigHandlers:
     def get(self, command: Command, channel: Channel) -> Command:
         """All settings as a .properties text."""
         return command.reply(body=self._settings.text().encode())
+
+
+def _no_route(topic: str) -> Refused:
+    return Refused(
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"No topic route info in name server for the topic: {topic}{HELP}",
+    )
 
 
 def _registration_body(command: Command, compressed: bool) -> RegisterBrokerBody:
