@@ -216,6 +216,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "namesrv": "Run a name server.",
         "broker": "Run a broker.",
         "standalone": "Run a name server and a broker in one process.",
+        "shutdown": "Stop the brokers or name servers of this machine that run under one's own "
+        "user.",
     },
 }
 
@@ -275,6 +277,7 @@ MODULES: dict[str, str] = {
     "updateUser": "users",
     "createUser": "users",
     "manual": "tools",
+    "shutdown": "stopping",
     "shell": "tools",
     "exportMetrics": "export_metrics",
     "startMonitoring": "monitoring",
@@ -322,6 +325,7 @@ def fold(name: str) -> str:
 ALIASES = {
     "getAccessConfigSubCommand": "getAclConfig",
     "deleteAccessConfig": "deleteAclConfig",
+    "topicStats": "topicStatus",  # ours: what it asks for is called so (GET_TOPIC_STATS_INFO)
 }
 
 _SECOND_NAMES = {fold(alias): fold(name) for alias, name in ALIASES.items()}
