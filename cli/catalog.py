@@ -210,14 +210,14 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "tool": {
         "shell": "Run many commands in one process.",
+        "shutdown": "Stop the brokers or name servers of this machine that run under one's own "
+        "user.",
         "manual": "Write the man pages, the completions and the description of the JSON.",
     },
     "daemon": {
         "namesrv": "Run a name server.",
         "broker": "Run a broker.",
         "standalone": "Run a name server and a broker in one process.",
-        "shutdown": "Stop the brokers or name servers of this machine that run under one's own "
-        "user.",
     },
 }
 
