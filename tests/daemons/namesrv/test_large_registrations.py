@@ -107,7 +107,11 @@ def _half_way(server: NameServer) -> Callable[[], bool]:
 
 def test_nothing_is_left_of_a_broker_whose_connection_ends_half_way(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
-        for half_way in (lambda: bool(server.listener._tasks), _half_way(server)):
+        moments: list[Callable[[], bool]] = [
+            lambda: bool(server.listener._tasks),
+            _half_way(server),
+        ]
+        for half_way in moments:
             async with Peer(server.port) as broker:
                 broker.writer.write(encode(LARGE))
                 async with asyncio.timeout(10):
