@@ -243,8 +243,7 @@ def test_filters_of_held_pulls_are_counted_by_what_they_take(tmp_path: Path) -> 
         (channel,) = broker.listener.channels
 
         def waiting(opaque: int, expression: str) -> Command:
-            kind = {"expressionType": "SQL92"}
-            return request(0, opaque=opaque, tags=expression, hold=LONG, **kind)
+            return request(0, opaque=opaque, tags=expression, hold=LONG, expressionType="SQL92")
 
         start_pull(peer, waiting(0, text(-1)))  # lark is imported
         await held(broker, peer)
