@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -220,14 +221,14 @@ class Broker:
         self.topics.on_change.append(self._forget_deleted)
 
     async def _export(self, parts: AsyncExitStack) -> None:
-        from mq.daemons.broker.metrics import metrics_of  # only where somebody reads it
+        from mq.daemons.broker.metrics import metrics_with_pauses  # only where somebody reads it
         from mq.daemons.metrics import LoopDelay
 
         delay = LoopDelay()
         self.tasks.spawn(delay.run, "loop delay")
         self.metrics_port = await exporters.start_exporters(
             self.settings.operation,
-            lambda: (*metrics_of(self), delay.metric()),
+            lambda: chain(metrics_with_pauses(self), (delay.metric(),)),
             self.tasks,
             parts,
         )
