@@ -179,12 +179,12 @@ class Registration:
         self.master_ha_address = header.ha_server_addr
         answering = [each for each in self._links.values() if each.answers is not False]
         if body and answering[:1] == [link]:  # one name server's word, not each in turn
-            self._take_ordered(body)
+            self._tasks.spawn(lambda: self._take_ordered(body), "ordered topics")
 
-    def _take_ordered(self, body: bytes) -> None:
+    async def _take_ordered(self, body: bytes) -> None:
         """The name servers say which topics are ordered (their ORDER_TOPIC_CONFIG)."""
         try:
-            self._topics.set_ordered(KVTable.decode(body).table)
+            await self._topics.set_ordered(KVTable.decode(body).table)
         except (RemoteProtocolError, OSError) as error:
             log.error("the ordered topics of the name server are not taken over: %s", error)
 
