@@ -4,8 +4,9 @@ A table is never changed once others can see it: a change puts another one in it
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
 of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
-the disk before it can be seen; it is written in a thread, and topics made meanwhile stay. So is a topic that is made for a send; but of many that are made in
-a row, and of those that are made by the way otherwise, most are saved a little later, in a thread,
+the disk before it can be seen; it is written in a thread, and topics made meanwhile stay. A topic
+that is made for a send is on the disk then, too; but of many that are made in a row, and of those
+that are made by the way otherwise, most are saved a little later, in a thread,
 together: nobody else shall wait for the disk. If the broker is killed before that, the topic's
 queues tell of it (`adopt`).
 """
