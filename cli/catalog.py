@@ -325,7 +325,6 @@ def fold(name: str) -> str:
 ALIASES = {
     "getAccessConfigSubCommand": "getAclConfig",
     "deleteAccessConfig": "deleteAclConfig",
-    "topicStats": "topicStatus",  # ours: what it asks for is called so (GET_TOPIC_STATS_INFO)
 }
 
 _SECOND_NAMES = {fold(alias): fold(name) for alias, name in ALIASES.items()}

@@ -354,7 +354,7 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddrs;brokerName;cluster;perm;readQueueNums;writeQueueNums|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddrs;brokerName;cluster;perm;readQueueNums;writeQueueNums|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
-        case 'topicstatus' 'topicstats'
+        case 'topicstatus'
             echo '-t,--topic|1|topics|Topic name.'
             echo '-c,--cluster|1|clusters|Ask the brokers of this cluster, or of this parent of a light topic.'
             echo '--columns|1|one:brokerName;lastUpdated;maxOffset;minOffset;queueId|Only these columns, in this order.'
