@@ -210,6 +210,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "tool": {
         "shell": "Run many commands in one process.",
+        "shutdown": "Stop the brokers or name servers of this machine that run under one's own "
+        "user.",
         "manual": "Write the man pages, the completions and the description of the JSON.",
     },
     "daemon": {
@@ -275,6 +277,7 @@ MODULES: dict[str, str] = {
     "updateUser": "users",
     "createUser": "users",
     "manual": "tools",
+    "shutdown": "stopping",
     "shell": "tools",
     "exportMetrics": "export_metrics",
     "startMonitoring": "monitoring",

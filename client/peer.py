@@ -108,6 +108,8 @@ class Peer(asyncio.Protocol):
         self._heard = self._loop.time()
         if self._session.dead_after is not None:
             _end_when_dead(transport.get_extra_info("socket"), self._session.dead_after)
+        if any(self._session.buffers):
+            self._session.buffers.set_on(transport.get_extra_info("socket"))
         self._flush()
 
     def request(

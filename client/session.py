@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
 from mq.client.address_server import is_url
+from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.caller import Endpoint, parse_address
 from mq.client.errors import ClientError, MQError
 from mq.client.options import ClientKeywords, ClientOptions, take
@@ -50,6 +51,7 @@ class Session(RoutingCaller):
         *,
         dead_after: float | None = None,
         route_interval: float | None = None,
+        buffers: SocketBuffers = SYSTEM_BUFFERS,
         **keywords: Unpack[ClientKeywords],
     ) -> None:
         """`options`, and keywords that are fields of them, say how (see `ClientOptions`).
@@ -62,6 +64,7 @@ class Session(RoutingCaller):
         options = self.options
         self.connect_timeout = options.connect_timeout
         self.dead_after = dead_after
+        self.buffers = buffers
         if route_interval is not None:
             self.route_interval = route_interval
         unit_name = options.unit_name

@@ -25,7 +25,10 @@ LONG_RANGE = range(-(2**63), 2**63)
 
 # Values under such names may be secrets, also of other programs that share the file: a reply or a
 # log never shows them.
-_SECRET_NAME = re.compile(r"secret|password|passwd|token|access_?key", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"secret|password|passwd|token|credential|access_?key", re.IGNORECASE)
+
+
+MASK = "******"
 
 
 class ConfigError(Exception):
@@ -257,6 +260,14 @@ class Settings:
             for name, value in _without_secrets(section.properties(important=important))
         ]
 
+    def log_all(self) -> None:
+        """Write every setting to the log, a line each (MixAll.printObjectProperties)."""
+        foreign = [f"{name}={value}" for name, value in _without_secrets(self.extra.items())]
+        for line in self.lines():
+            log.info("%s", _escape_value(line))
+        for line in foreign:
+            log.info("%s (not a setting of this daemon)", _escape_value(line))
+
     def text(self) -> str:
         """The answer to "get config": every setting that has a value, one line each.
 
@@ -302,7 +313,8 @@ class Settings:
                 old = getattr(section, declared.attribute)
                 if declared.attribute in values and new != old:
                     changed.add(declared.name)
-                    log.info("setting changed: %s: %s -> %s", declared.name, old, new)
+                    shown = (MASK, MASK) if is_secret(declared.name) else (old, new)
+                    log.info("setting changed: %s: %s -> %s", declared.name, *shown)
             replaced[section_name] = section.replace(**values)
         self.check_sections(replaced)
         for section_name, section in replaced.items():
@@ -354,7 +366,12 @@ class Settings:
 
 def _without_secrets(properties: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     for name, value in properties:
-        yield name, "******" if value and _SECRET_NAME.search(name) else value
+        yield name, MASK if value and is_secret(name) else value
+
+
+def is_secret(name: str) -> bool:
+    """Whether what has this name may be a secret."""
+    return _SECRET_NAME.search(name) is not None
 
 
 def _escape_value(value: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mq.daemons.operation_config import OFF, OperationConfig
 from mq.daemons.service import CannotStart
+from mq.daemons.steps import Steps
 from mq.daemons.supervision import Tasks
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Collect = Callable[[], Iterable["Metric"]]
+#: Gives the figures; at each None of it anything else may happen.
+Collect = Callable[[], Iterable["Metric | None"]]
 
 COLLECT_TIMEOUT = 10.0  # for a loop that is busy; Prometheus itself gives up after 10 s
 MOST_DATAGRAM = 1400  # bytes, so that none is cut in pieces on its way
@@ -52,12 +54,24 @@ async def start_exporters(
     return port
 
 
+async def collected(collect: Collect) -> list["Metric"]:
+    """The figures, put together in steps between which others are served."""
+    steps = Steps()
+    found = []
+    for metric in collect():
+        if metric is not None:
+            found.append(metric)
+        await steps.rest()
+    return found
+
+
 class Prometheus:
     """The port that Prometheus reads from. Its threads ask the loop for the figures."""
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
         self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
         self._server: Any = None
 
     def start(self, host: str, port: int) -> int:
@@ -88,6 +102,10 @@ class Prometheus:
         await asyncio.to_thread(self._server.shutdown)
         self._server.server_close()
 
+    async def _ask(self) -> list["Metric"]:
+        async with self._turn:  # many who ask at a time get no more of the loop than one
+            return await collected(self._collect)
+
     def describe(self) -> list[Any]:
         """Nothing: which figures there are depends on what the daemon does."""
         return []
@@ -96,10 +114,7 @@ class Prometheus:
         """The figures as prometheus_client takes them; called by its threads."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        async def ask() -> list["Metric"]:
-            return list(self._collect())
-
-        future = asyncio.run_coroutine_threadsafe(ask(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
         for metric in future.result(COLLECT_TIMEOUT):
             family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             labels = (*metric.constant, *metric.labels)
@@ -129,7 +144,7 @@ class StatsdReporter:
                 try:
                     if stream is None:
                         stream = await asyncio_dgram.connect((host.strip("[]"), int(port)))
-                    for datagram in datagrams(self.lines()):
+                    for datagram in datagrams(self.lines(await collected(self._collect))):
                         await stream.send(datagram)
                 except asyncio_dgram.TransportClosed:
                     stream = None
@@ -141,9 +156,9 @@ class StatsdReporter:
             if stream is not None:
                 stream.close()
 
-    def lines(self) -> Iterator[str]:
+    def lines(self, metrics: Iterable["Metric"]) -> Iterator[str]:
         """One line for each figure."""
-        for metric in self._collect():
+        for metric in metrics:
             for values, number in metric.values:
                 name = ".".join((metric.name, *(_NOT_IN_NAMES.sub("_", v) for v in values)))
                 if metric.kind == "gauge":

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 
+from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import (
     DirectHandler,
@@ -83,9 +84,11 @@ class Listener:
         max_connections: Callable[[], int] = lambda: 0,
         longest_wait: Callable[[], float] = lambda: 0.0,
         memory: MemoryBudget | None = None,
+        buffers: SocketBuffers = SYSTEM_BUFFERS,
     ) -> None:
         self._guard = guard
         self._tls = tls
+        self._buffers = buffers
         self.handlers: dict[int, Handler] = {}
         # Any object may be asked for: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
@@ -150,6 +153,8 @@ class Listener:
             if error.errno == errno.EADDRINUSE:  # the loop's own text says the address once more
                 why = "another process does already"
             raise OSError(error.errno, f"cannot listen on {self.host}:{self.port}: {why}") from None
+        for sock in self._server.sockets:
+            self._buffers.set_on(sock)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def _accept(self) -> asyncio.Protocol:

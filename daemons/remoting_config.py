@@ -4,7 +4,8 @@ NettyClientConfig (4.9.8). There is no Netty here: what only tunes it is accepte
 import os
 from dataclasses import dataclass
 
-from mq.daemons.config import Section, setting
+from mq.client.buffers import SocketBuffers
+from mq.daemons.config import ConfigError, Section, setting
 
 # What a peer that reads slower than we write may cost: above the high mark the listener stops
 # reading from it until the transport's buffer is below the low mark.
@@ -32,10 +33,10 @@ class NettyServerConfig(Section):
         120, "a connection without traffic for this long is closed", unit="s"
     )
     server_socket_snd_buf_size: int = setting(
-        0, "SO_SNDBUF of accepted connections; 0: the system's", unit="bytes", effect=False
+        0, "SO_SNDBUF of accepted connections; 0: the system's", unit="bytes"
     )
     server_socket_rcv_buf_size: int = setting(
-        0, "SO_RCVBUF of accepted connections; 0: the system's", unit="bytes", effect=False
+        0, "SO_RCVBUF of accepted connections; 0: the system's", unit="bytes"
     )
     write_buffer_high_water_mark: int = setting(
         DEFAULT_MARK,
@@ -51,6 +52,14 @@ class NettyServerConfig(Section):
         True, "pooled buffers of Netty", effect=False
     )
     use_epoll_native_selector: bool = setting(False, "Netty's native epoll", effect=False)
+
+    def buffers(self) -> SocketBuffers:
+        """Of accepted connections."""
+        return SocketBuffers(self.server_socket_snd_buf_size, self.server_socket_rcv_buf_size)
+
+    def check(self) -> None:
+        """Refuse values that cannot work. Raises ConfigError naming the setting."""
+        check_not_negative(self, "server_socket_snd_buf_size", "server_socket_rcv_buf_size")
 
 
 @dataclass(frozen=True)
@@ -73,8 +82,12 @@ class NettyClientConfig(Section):
     client_channel_max_idle_time_seconds: int = setting(
         120, "a connection without traffic for this long is closed", unit="s", effect=False
     )
-    client_socket_snd_buf_size: int = setting(0, "SO_SNDBUF", unit="bytes", effect=False)
-    client_socket_rcv_buf_size: int = setting(0, "SO_RCVBUF", unit="bytes", effect=False)
+    client_socket_snd_buf_size: int = setting(
+        0, "SO_SNDBUF of connections to name servers; 0: the system's", unit="bytes"
+    )
+    client_socket_rcv_buf_size: int = setting(
+        0, "SO_RCVBUF of connections to name servers; 0: the system's", unit="bytes"
+    )
     client_pooled_byte_buf_allocator_enable: bool = setting(
         False, "pooled buffers of Netty", effect=False
     )
@@ -90,3 +103,19 @@ class NettyClientConfig(Section):
     write_buffer_low_water_mark: int = setting(
         DEFAULT_MARK, "unsent bytes", unit="bytes", effect=False
     )
+
+    def buffers(self) -> SocketBuffers:
+        """Of connections that are made."""
+        return SocketBuffers(self.client_socket_snd_buf_size, self.client_socket_rcv_buf_size)
+
+    def check(self) -> None:
+        """Refuse values that cannot work. Raises ConfigError naming the setting."""
+        check_not_negative(self, "client_socket_snd_buf_size", "client_socket_rcv_buf_size")
+
+
+def check_not_negative(section: Section, *attributes: str) -> None:
+    """Raises ConfigError for the first of these numbers that is below 0."""
+    for declared in section.settings().values():
+        value = getattr(section, declared.attribute)
+        if declared.attribute in attributes and value < 0:
+            raise ConfigError(f"{declared.name}={value}: must be at least 0")

@@ -28,7 +28,7 @@ _writing = threading.Lock()
 class StateFile:
     """A state file that changes by the way, while others wait to be served.
 
-    What an administrator changes is written with `write`, at once. After any other change call
+    What an administrator changes is written with `replace`. After any other change call
     `changed`: the file is written in a thread, soon, and many changes in a row go together.
     ``encode`` gives the content and its version, a number that never falls; a write that comes
     late, behind one of a newer version, is left out.
@@ -46,6 +46,7 @@ class StateFile:
         self._written = -1
         self._saving = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+        self._replacing: set[asyncio.Task[None]] = set()
         self._next_at_once = 0.0
 
     def write(self, data: bytes, version: int) -> None:
@@ -54,6 +55,37 @@ class StateFile:
             if version >= self._written:
                 write_atomically(self.path, data)
                 self._written = version
+
+    async def replace(
+        self, encode: Callable[[], tuple[bytes, int]], then: Callable[[], None]
+    ) -> None:
+        """Write what ``encode`` gives, in a thread, and when it is on the disk call ``then``.
+
+        Nothing else is saved between the two: it would not have what was written. What was changed
+        meanwhile is saved behind it. Raises OSError; ``then`` was not called. When whoever waits
+        is cancelled, it is done all the same: `close` waits for it.
+        """
+        task = asyncio.get_running_loop().create_task(self._replace(encode, then))
+        self._replacing.add(task)
+        task.add_done_callback(self._replaced)
+        await asyncio.shield(task)
+
+    async def _replace(
+        self, encode: Callable[[], tuple[bytes, int]], then: Callable[[], None]
+    ) -> None:
+        async with self._saving:
+            unsaved, self.unsaved = self.unsaved, False
+            try:
+                await asyncio.to_thread(self.write, *encode())
+            except BaseException:
+                self.unsaved = self.unsaved or unsaved
+                raise
+            then()
+
+    def _replaced(self, task: asyncio.Task[None]) -> None:
+        self._replacing.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), OSError):
+            self._failed(error)
 
     def changed(self) -> None:
         """Write the file soon; what goes wrong is logged, and tried again by `save_pending`."""
@@ -73,7 +105,7 @@ class StateFile:
         """As `changed`, but the file is written when this returns, unless others were written so a
         moment ago: it is done in the loop, which has PAUSE times as long for everything else."""
         began = time.monotonic()
-        if began < self._next_at_once:
+        if began < self._next_at_once or self._saving.locked():
             self.changed()
             return
         self.unsaved = True
@@ -102,6 +134,8 @@ class StateFile:
 
     async def close(self) -> None:
         """Write what is not written yet. Raises OSError."""
+        if self._replacing:
+            await asyncio.wait(self._replacing)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

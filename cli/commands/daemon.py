@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -17,6 +17,8 @@ from mq.cli.status import Status
 
 if TYPE_CHECKING:
     from mq.daemons.config import Settings
+
+D = TypeVar("D")
 
 ConfigFile = Annotated[
     str | None, typer.Option("-c", "--configFile", metavar="FILE", help="Java properties file.")
@@ -93,6 +95,12 @@ def _printed(
     return True
 
 
+def _told(settings: "Settings", daemon: D) -> D:
+    """A daemon that is about to start, its settings written to the log first."""
+    settings.log_all()
+    return daemon
+
+
 def namesrv(
     environment: Environment,
     config_file: ConfigFile = None,
@@ -114,7 +122,7 @@ def namesrv(
     from mq.daemons.namesrv.app import NameServer
     from mq.daemons.service import run
 
-    return run(lambda: NameServer(settings))
+    return run(lambda: _told(settings, NameServer(settings)))
 
 
 def broker(
@@ -140,7 +148,7 @@ def broker(
     from mq.daemons.broker.app import Broker
     from mq.daemons.service import run
 
-    return run(lambda: Broker(settings))
+    return run(lambda: _told(settings, Broker(settings)))
 
 
 def standalone(

@@ -117,6 +117,7 @@ function __mq_first
     printf '%s\t%s\n' 'copyAcl' 'Copy policies from one broker to another (5.x brokers).'
     printf '%s\t%s\n' 'context' 'Contexts: …'
     printf '%s\t%s\n' 'shell' 'Run many commands in one process.'
+    printf '%s\t%s\n' 'shutdown' 'Stop the brokers or name servers of this machine that run under one\'s own user.'
     printf '%s\t%s\n' 'manual' 'Write the man pages, the completions and the description of the JSON.'
     printf '%s\t%s\n' 'namesrv' 'Run a name server.'
     printf '%s\t%s\n' 'broker' 'Run a broker.'
@@ -1587,6 +1588,13 @@ function __mq_options -a command
         case 'shell'
             echo '--stop|0||End at the first command that fails, with its status.'
             __mq_shared_11
+        case 'shutdown'
+            echo '--pid|1||The process of this number only.'
+            echo '--wait|1||Wait so long for it to end; 0: do not.'
+            echo '--columns|1|one:arguments;daemon;ended;pid|Only these columns, in this order.'
+            echo '--sort|1|one:arguments;daemon;ended;pid|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+            echo 'argument|1|one:broker|namesrv|'
         case 'manual'
             echo '--directory|1|directories|Folder of the project.'
             echo '--columns|1|one:changed;path|Only these columns, in this order.'

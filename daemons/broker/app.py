@@ -6,12 +6,13 @@ import socket
 import struct
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
 from mq.daemons import exporters
+from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
-from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.chores import spawn_chores, spawn_timer
@@ -97,11 +98,13 @@ class Broker:
         )
 
     def reload(self) -> None:
-        """Read ACL files and certificates again; settings change by request."""
+        """Read ACL files, certificates and the key for name servers again; settings change by
+        request."""
         if self.tls is not None:
             self.tls.reload()
         if self.access is not None:
             self.access.reload()
+        self.registration.reload_key()
 
     def state(self) -> Iterable[str]:
         """What it has and does now."""
@@ -195,7 +198,7 @@ class Broker:
         self.producers = Producers()
         if self.access is not None:
             self.producers.may_have = self.access.may_have
-        self.locks = QueueLocks()
+        self.locks = QueueLocks(lifetime=settings.broker.rebalance_lock_max_live_time / 1000)
         self.transaction_checks = TransactionChecks(
             lambda: settings.broker,
             lambda: settings.store,
@@ -218,14 +221,14 @@ class Broker:
         self.topics.on_change.append(self._forget_deleted)
 
     async def _export(self, parts: AsyncExitStack) -> None:
-        from mq.daemons.broker.metrics import metrics_of  # only where somebody reads it
+        from mq.daemons.broker.metrics import metrics_with_pauses  # only where somebody reads it
         from mq.daemons.metrics import LoopDelay
 
         delay = LoopDelay()
         self.tasks.spawn(delay.run, "loop delay")
         self.metrics_port = await exporters.start_exporters(
             self.settings.operation,
-            lambda: (*metrics_of(self), delay.metric()),
+            lambda: chain(metrics_with_pauses(self), (delay.metric(),)),
             self.tasks,
             parts,
         )
@@ -243,6 +246,7 @@ class Broker:
             slow_seconds=self.settings.operation.slow_request_millis / 1000,
             max_connections=lambda: self.settings.operation.max_connections,
             longest_wait=self.longest_wait,
+            buffers=server.buffers(),
             memory=self.memory,
         )
 

@@ -1,7 +1,6 @@
 """Configuration of a broker: every name and default of BrokerConfig in 4.9.8, and what binds the
 five sections together."""
 
-import ipaddress
 import logging
 import os
 import socket
@@ -11,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from mq.client.credentials import AccessKey, read_access_key
+from mq.client.errors import ClientError
+from mq.daemons.acl.networks import is_loopback
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
 from mq.daemons.operation_config import BrokerOperationConfig
@@ -291,6 +293,11 @@ class BrokerConfig(Section):
         "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
         name="rocketmq.acl.plain.file",
     )
+    namesrv_acl_file: str = setting(
+        "",
+        "file with accessKey and secretKey, as conf/tools.yml, that requests to name servers are "
+        "signed with; empty: they are not signed. SIGHUP reads it again",
+    )
     store_reply_message_enable: bool = setting(True, "store reply messages", updatable=True)
     recall_message_enable: bool = setting(
         False, "let producers take back messages that are not due yet (a 5.x name)", updatable=True
@@ -306,6 +313,14 @@ class BrokerConfig(Section):
     config_black_list: str = setting(
         "configBlackList;brokerConfigPath",
         "settings, separated by ;, that may not be changed while the broker runs",
+    )
+    rebalance_lock_max_live_time: int = setting(
+        60_000,
+        "a lock of an ordered consumer that is not renewed for this long is free (a system "
+        "property of Java's broker)",
+        name="rocketmq.broker.rebalance.lockMaxLiveTime",
+        unit="ms",
+        long=True,
     )
     revive_queue_num: int = setting(
         8, "queues of the topic that holds what was popped (a 5.x name)"
@@ -379,6 +394,19 @@ class BrokerSettings(Settings):
         """
         return self.tls.client_context() if self.tls.enable or self.client.use_tls else None
 
+    def name_server_key(self) -> AccessKey | None:
+        """What requests to name servers are signed with; None if they are not.
+
+        Raises:
+            ConfigError: the file cannot be used.
+        """
+        if not self.broker.namesrv_acl_file:
+            return None
+        try:
+            return read_access_key(Path(self.broker.namesrv_acl_file))
+        except ClientError as error:
+            raise ConfigError(f"namesrvAclFile: {error}") from None
+
     def resolve(self) -> None:
         """Check the whole and fill in what follows from it: brokerId of a master, addresses.
 
@@ -404,6 +432,9 @@ class BrokerSettings(Settings):
         operation = sections["operation"]
         assert isinstance(operation, BrokerOperationConfig)
         operation.check()
+        client = sections["client"]
+        assert isinstance(client, NettyClientConfig)
+        client.check()
         assert isinstance(broker, BrokerConfig)
         assert isinstance(store, MessageStoreConfig)
         assert isinstance(server, NettyServerConfig)
@@ -414,6 +445,7 @@ class BrokerSettings(Settings):
                 f"brokerId={broker.broker_id}: a slave's brokerId must be above 0 "
                 "(brokerRole=SLAVE)"
             )
+        server.check()
         if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")
 
@@ -427,7 +459,7 @@ class BrokerSettings(Settings):
         if self.server.bind_address:
             host = self.server.bind_address
         elif self.broker.broker_ip1:
-            host = LOOPBACK if _is_loopback(self.broker.broker_ip1) else EVERYWHERE
+            host = LOOPBACK if is_loopback(self.broker.broker_ip1) else EVERYWHERE
         else:
             host = EVERYWHERE if self.broker.acl_enable else LOOPBACK
         self.listen_host = host
@@ -437,8 +469,8 @@ class BrokerSettings(Settings):
         self.broker = self.broker.replace(
             broker_ip1=advertised, broker_ip2=self.broker.broker_ip2 or advertised
         )
-        if self.broker.acl_enable or _is_loopback(host):
-            if not told and _is_loopback(host):
+        if self.broker.acl_enable or is_loopback(host):
+            if not told and is_loopback(host):
                 log.warning(
                     "listening on %s only: set brokerIP1 or bindAddress to serve other hosts", host
                 )
@@ -474,6 +506,7 @@ def _check_broker(broker: BrokerConfig) -> None:
         ("flushConsumerOffsetInterval", broker.flush_consumer_offset_interval),
         ("registerNameServerPeriod", broker.register_name_server_period),
         ("registerBrokerTimeoutMills", broker.register_broker_timeout_mills),
+        ("rocketmq.broker.rebalance.lockMaxLiveTime", broker.rebalance_lock_max_live_time),
         ("channelExpiredTimeout", broker.channel_expired_timeout),
         ("updateNameServerAddrPeriod", broker.update_name_server_addr_period),
         ("defaultTopicQueueNums", broker.default_topic_queue_nums),
@@ -517,12 +550,3 @@ def local_address() -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return LOOPBACK
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

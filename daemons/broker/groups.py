@@ -21,6 +21,8 @@ from mq.protocol.errors import RemoteProtocolError
 
 log = logging.getLogger(__name__)
 
+Table = dict[str, SubscriptionGroupConfig]
+
 GROUPS_SETTING = "maxAutoCreatedGroups"
 
 
@@ -70,22 +72,23 @@ class Groups:
         self.file.changed()
         return group
 
-    def update(self, group: SubscriptionGroupConfig) -> None:
+    async def update(self, group: SubscriptionGroupConfig) -> None:
         """Create a group or change it.
 
         Raises:
             OSError: it could not be saved; nothing has changed.
         """
-        self.update_all([group])
+        await self.update_all([group])
 
-    def update_all(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
+    async def update_all(self, groups: Sequence[SubscriptionGroupConfig]) -> None:
         """Create groups or change them, all or none.
 
         Raises:
             OSError: they could not be saved; nothing has changed.
         """
-        old = self.table
-        self._save({**old, **{group.group_name: group for group in groups}})
+        old = dict(self.table)
+        new = {group.group_name or "": group for group in groups}
+        await self._change(lambda table: {**table, **new})
         for group in groups:
             log.info(
                 "subscription group %s: %s -> %s",
@@ -94,7 +97,7 @@ class Groups:
                 group,
             )
 
-    def delete(self, name: str) -> bool:
+    async def delete(self, name: str) -> bool:
         """Delete a group; returns whether there was one.
 
         Raises:
@@ -102,9 +105,7 @@ class Groups:
         """
         if name not in self.table:
             return False
-        table = dict(self.table)
-        del table[name]
-        self._save(table)
+        await self._change(lambda table: {n: g for n, g in table.items() if n != name})
         log.info("subscription group %s deleted", name)
         return True
 
@@ -114,7 +115,8 @@ class Groups:
         if group is not None and group.consume_enable:
             disabled = self.table[name] = copy(group)
             disabled.consume_enable = False
-            self._save(self.table)
+            self.data_version = next_version(self.data_version)
+            self.file.changed()
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """All groups, as brokers and tools exchange them."""
@@ -132,12 +134,21 @@ class Groups:
         """Write the file, in a thread, if groups were made that are not in it. Raises OSError."""
         await self.file.save_pending()
 
-    def _save(self, table: dict[str, SubscriptionGroupConfig]) -> None:
-        version = next_version(self.data_version)
-        self.file.write(*self._text.encode(table, version))
-        self.table = table
-        self.data_version = version
-        self.file.unsaved = False
+    async def _change(self, change: Callable[[Table], Table]) -> None:
+        """As `Topics._change`. Raises OSError; nothing has changed then."""
+        before, version = self.data_version, DataVersion()
+
+        def encode() -> tuple[bytes, int]:
+            nonlocal before, version
+            before, version = self.data_version, next_version(self.data_version)
+            return self._text.encode(change(self.table), version)
+
+        def count() -> None:
+            self.table = change(self.table)
+            alone = self.data_version is before
+            self.data_version = version if alone else next_version(self.data_version)
+
+        await self.file.replace(encode, count)
 
 
 def _decode(data: bytes) -> SubscriptionGroupWrapper:

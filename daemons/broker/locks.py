@@ -1,7 +1,7 @@
 """Locks on queues, with which an ordered consumer makes sure that it is the only one of its group.
 
-A lock lasts for a minute from its last renewal; consumers renew theirs every 20 s. One that expired
-may be taken by another member (RebalanceLockManager).
+A lock lasts for a minute from its last renewal, or as the settings say; consumers renew theirs
+every 20 s. One that expired may be taken by another member (RebalanceLockManager).
 """
 
 import logging

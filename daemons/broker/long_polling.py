@@ -8,6 +8,7 @@ on waiting when none fits. A timer ends the wait.
 import asyncio
 from collections.abc import Callable, Iterable
 
+from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
@@ -80,6 +81,7 @@ class HeldPull:
         assert isinstance(fields, dict)
         self._cost = COST + size_of_texts(map(str, fields.values()))
         channel.keep(_KEPT, channel.kept.get(_KEPT, 0) + self._cost)
+        keep_filter(channel, expression)
         queue.waiting[self] = None
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(min(seconds, LONGEST_HOLD), self._end)
@@ -96,6 +98,7 @@ class HeldPull:
         if self._held.pop(self, self) is None:
             kept = self.channel.kept
             self.channel.keep(_KEPT, kept.get(_KEPT, 0) - self._cost)
+            release_filter(self.channel, self.expression)
 
     def _something_fits(self) -> bool:
         if type(self.expression) is TagExpression and not self.expression.codes:

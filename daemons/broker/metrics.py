@@ -6,10 +6,10 @@ begin with mq_ are ours. docs/operations.md lists both.
 """
 
 import shutil
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
-from mq.daemons.broker.stat_items import totals
+from mq.daemons.broker.stat_items import A_STEP, totals_with_pauses
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.cleaning import used_ratio
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
@@ -19,19 +19,36 @@ from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, retry_topic
 if TYPE_CHECKING:
     from mq.daemons.broker.app import Broker
 
+T = TypeVar("T")
+Counted = Mapping[tuple[str, str], tuple[int, int]]
 Values = list[tuple[tuple[str, ...], float]]
 
 
 def metrics_of(broker: "Broker") -> Iterator[Metric]:
     """All of them."""
+    return (metric for metric in metrics_with_pauses(broker) if metric is not None)
+
+
+def metrics_with_pauses(broker: "Broker") -> Iterator[Metric | None]:
+    """All of them; at each None anything else may happen. A broker has a figure for each topic and
+    group, and others wait while it puts them together."""
     yield from of_listeners({"main": broker.listener, "fast": broker.fast_listener})
     yield of_tasks(broker.tasks)
     yield _set_aside(broker)
-    yield from _rates(broker)
+    counted = yield from totals_with_pauses(
+        broker.store.queues, broker.stats, lambda: broker.settings.broker
+    )
+    yield from _rates(broker, counted)
     yield from _offsets(broker)
     yield from _runtime(broker)
-    yield from _counted(broker)
+    yield from _counted(counted)
     yield from _store(broker)
+
+
+def _paced(items: Iterable[T]) -> Iterator[tuple[bool, T]]:
+    """Each with whether it is time for a pause; what comes and goes meanwhile does not matter."""
+    for number, item in enumerate(list(items), 1):
+        yield number % A_STEP == 0, item
 
 
 def _set_aside(broker: "Broker") -> Metric:
@@ -54,7 +71,7 @@ def _host(broker: "Broker") -> dict[str, str]:
     }
 
 
-def _rates(broker: "Broker") -> Iterator[Metric]:
+def _rates(broker: "Broker", counted: Counted) -> Iterator[Metric | None]:
     """Growth a second over the last minute, of what BrokerStatsManager counts."""
     whose = _whose(broker)
     topics, groups = ("topic",), ("topic", "group")
@@ -66,34 +83,34 @@ def _rates(broker: "Broker") -> Iterator[Metric]:
         ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", groups, "Messages sent back a second."),
     ):
         values: Values = []
-        for kind, key in _counters(broker):
+        for pause, (kind, key) in _paced(counted):
+            if pause:
+                yield None
             if kind == item:
-                viewed = broker.figures.view(item, key)
-                minute = None if viewed is None else viewed.stats_minute
-                rate = 0.0 if minute is None else minute.tps
+                rate = broker.figures.minute_rate(item, key)
                 values.append((tuple(key.split("@", 1)) if labels is groups else (key,), rate))
         yield Metric(name, Kind.gauge, doc, labels, values, whose)
-    for name, counted, doc in (
+    for name, counter_name, doc in (
         ("rocketmq_broker_tps", "puts", "Messages stored a second over 10 s."),
         ("rocketmq_broker_qps", "transferred", "Messages read a second over 10 s."),
     ):
-        rate = float(broker.stats.rates(counted).split()[0])
+        rate = float(broker.stats.rates(counter_name).split()[0])
         yield Metric(name, Kind.gauge, doc, (), [((), rate)], _host(broker))
 
 
-def _counters(broker: "Broker") -> dict[tuple[str, str], tuple[int, int]]:
-    return totals(broker.store.queues, broker.stats, lambda: broker.settings.broker)
-
-
-def _offsets(broker: "Broker") -> Iterator[Metric]:
+def _offsets(broker: "Broker") -> Iterator[Metric | None]:
     """Ends of topics, offsets of groups, and what lies between them."""
     ends: dict[str, int] = {}
-    for queue in broker.store.queues:
+    for pause, queue in _paced(broker.store.queues):
+        if pause:
+            yield None
         ends[queue.topic] = ends.get(queue.topic, 0) + queue.readable
     plain: Values = []
     retry: Values = []
     dead: Values = []
-    for topic, end in sorted(ends.items()):
+    for pause, (topic, end) in _paced(sorted(ends.items())):
+        if pause:
+            yield None
         if topic.startswith(RETRY_PREFIX):
             retry.append(((topic,), end))
         elif topic.startswith(DEAD_LETTER_PREFIX):
@@ -110,11 +127,13 @@ def _offsets(broker: "Broker") -> Iterator[Metric]:
     yield from _of_groups(broker, ends)
 
 
-def _of_groups(broker: "Broker", ends: dict[str, int]) -> Iterator[Metric]:
+def _of_groups(broker: "Broker", ends: dict[str, int]) -> Iterator[Metric | None]:
     offsets: Values = []
     behind: Values = []
     behind_retry: Values = []
-    for key, queues in broker.offsets.table.items():
+    for pause, (key, queues) in _paced(broker.offsets.table.items()):
+        if pause:
+            yield None
         topic, _, group = key.partition("@")
         offsets.append(((topic, group), sum(queues.values())))
         difference = sum(
@@ -193,9 +212,8 @@ def _runtime(broker: "Broker") -> Iterator[Metric]:
         yield gauge(start + name, doc, value, **constant)
 
 
-def _counted(broker: "Broker") -> Iterator[Metric]:
+def _counted(counted: Counted) -> Iterator[Metric | None]:
     """Counters by topic, and by topic and group."""
-    counted = _counters(broker)
     topics, groups = ("topic",), ("topic", "group")
     for name, item, labels, doc in (
         ("mq_messages_put_total", "TOPIC_PUT_NUMS", topics, "Messages stored."),
@@ -204,18 +222,21 @@ def _counted(broker: "Broker") -> Iterator[Metric]:
         ("mq_bytes_got_total", "GROUP_GET_SIZE", groups, "Bytes read."),
         ("mq_messages_sent_back_total", "SNDBCK_PUT_NUMS", groups, "Messages sent back."),
     ):
-        values: Values = [
-            (tuple(key.split("@", 1)) if labels is groups else (key,), float(total))
-            for (kind, key), (total, _) in counted.items()
-            if kind == item
-        ]
+        values: Values = []
+        for pause, ((kind, key), (total, _)) in _paced(counted.items()):
+            if pause:
+                yield None
+            if kind == item:
+                values.append((tuple(key.split("@", 1)) if labels is groups else (key,), total))
         yield Metric(name, Kind.counter, doc, labels, values)
 
 
-def _store(broker: "Broker") -> Iterator[Metric]:
+def _store(broker: "Broker") -> Iterator[Metric | None]:
     store, flusher = broker.store, broker.store.flusher
     lengths: dict[str, int] = {}
-    for queue in store.queues:
+    for pause, queue in _paced(store.queues):
+        if pause:
+            yield None
         lengths[queue.topic] = lengths.get(queue.topic, 0) + queue.readable - queue.minimum
     yield Metric(
         "mq_topic_messages",

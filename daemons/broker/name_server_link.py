@@ -87,7 +87,13 @@ class NameServerLink:
     ) -> None:
         self.address = address
         limit = min(settings.client.connect_timeout_millis / 1000, CONNECT_LIMIT)
-        self.session = Session(address, connect_timeout=limit, tls=tls, dead_after=DEAD_CONNECTION)
+        self.session = Session(
+            address,
+            connect_timeout=limit,
+            tls=tls,
+            dead_after=DEAD_CONNECTION,
+            buffers=settings.client.buffers(),
+        )
         self.answers: bool | None = None
         self.requested = 0
         self.done = 0

@@ -65,10 +65,7 @@ class SlowConsumers:
                 behind,
                 config.consumer_fallbehind_threshold,
             )
-            try:
-                self._groups.disable_consume(group)
-            except OSError as error:
-                log.error("that group %s is disabled cannot be saved: %s", group, error)
+            self._groups.disable_consume(group)
         return list(found)
 
 

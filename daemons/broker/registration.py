@@ -54,6 +54,7 @@ class Registration:
         self._requests = RegistrationRequests(settings, self.address, ha_address, self.start)
         self._tasks = tasks
         self._tls = settings.name_server_tls()
+        self._key = settings.name_server_key()
         self._links: dict[str, NameServerLink] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._connecting = asyncio.Lock()  # one list of name servers after the other
@@ -88,6 +89,17 @@ class Registration:
         self._topics.on_change.remove(self.topic_changed)
         self._settings.on_change.remove(self._settings_changed)
         await self._connect_to([])
+
+    def reload_key(self) -> None:
+        """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
+        try:
+            self._key = self._settings.name_server_key()
+        except ConfigError as error:
+            log.error("requests to name servers are signed as before: %s", error)
+            return
+        for link in self._links.values():
+            link.session.credentials = self._key
+            link.tell(None)
 
     # what the rest of the broker says -------------------------------------------------------
 
@@ -167,12 +179,12 @@ class Registration:
         self.master_ha_address = header.ha_server_addr
         answering = [each for each in self._links.values() if each.answers is not False]
         if body and answering[:1] == [link]:  # one name server's word, not each in turn
-            self._take_ordered(body)
+            self._tasks.spawn(lambda: self._take_ordered(body), "ordered topics")
 
-    def _take_ordered(self, body: bytes) -> None:
+    async def _take_ordered(self, body: bytes) -> None:
         """The name servers say which topics are ordered (their ORDER_TOPIC_CONFIG)."""
         try:
-            self._topics.set_ordered(KVTable.decode(body).table)
+            await self._topics.set_ordered(KVTable.decode(body).table)
         except (RemoteProtocolError, OSError) as error:
             log.error("the ordered topics of the name server are not taken over: %s", error)
 
@@ -191,6 +203,7 @@ class Registration:
 
     async def _add(self, address: str) -> None:
         link = NameServerLink(address, self._settings, self._requests, self._content, self._tls)
+        link.session.credentials = self._key
         link.on_round = self._round_ended
         link.on_taken = self._taken
         await link.session.open()

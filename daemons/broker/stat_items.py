@@ -8,7 +8,7 @@ it has messages, where Java counts one.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple
 
 from mq.daemons.broker.config import BrokerConfig
@@ -54,6 +54,10 @@ class _Item:
             self.base = (self.base[0] + self.last[0], self.base[1] + self.last[1])
         self.last = total
         return self.base[0] + total[0], self.base[1] + total[1]
+
+
+# Counters looked at between two pauses: well under a millisecond.
+A_STEP = 200
 
 
 class StatItems:
@@ -108,6 +112,13 @@ class StatItems:
             samples.append(item.update(total))
             del samples[: -window.most]
 
+    def minute_rate(self, name: str, key: str) -> float:
+        """What a figure grew a second over the last minute; 0 for one without samples yet."""
+        item = self._items.get((name, key))
+        if item is None:
+            return 0.0
+        return _figure(self._times[MINUTE], item.samples[MINUTE]).tps
+
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """A figure over the three windows; None for one that was never counted."""
         item = self._items.get((name, key))
@@ -142,6 +153,19 @@ def totals(
     queues: Queues, stats: BrokerStats, config: Callable[[], BrokerConfig]
 ) -> dict[Key, Total]:
     """What the counters of a broker say, under the names of BrokerStatsManager."""
+    counting = totals_with_pauses(queues, stats, config)
+    while True:
+        try:
+            next(counting)
+        except StopIteration as end:
+            found: dict[Key, Total] = end.value
+            return found
+
+
+def totals_with_pauses(
+    queues: Queues, stats: BrokerStats, config: Callable[[], BrokerConfig]
+) -> Generator[None, None, dict[Key, Total]]:
+    """The same, with pauses in which anything else may happen."""
     detailed = config().enable_detail_stat
     found: dict[Key, Total] = {}
     internal = 0
@@ -150,7 +174,9 @@ def totals(
         old_value, old_calls = found.get((name, key), (0, 0))
         found[name, key] = (old_value + value, old_calls + calls)
 
-    for queue in queues:
+    for number, queue in enumerate(list(queues), 1):
+        if number % A_STEP == 0:
+            yield
         if not queue.puts:
             continue
         add("TOPIC_PUT_NUMS", queue.topic, queue.puts, queue.puts)
@@ -161,7 +187,9 @@ def totals(
             key = f"{queue.topic}@{queue.queue_id}"
             add("QUEUE_PUT_NUMS", key, queue.puts, queue.puts)
             add("QUEUE_PUT_SIZE", key, queue.put_bytes, queue.puts)
-    for (topic, group, queue_id), counter in stats.groups.items():
+    for number, ((topic, group, queue_id), counter) in enumerate(list(stats.groups.items()), 1):
+        if number % A_STEP == 0:
+            yield
         if not counter.pulls:
             continue
         pulls = counter.pulls

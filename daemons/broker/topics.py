@@ -4,8 +4,9 @@ A table is never changed once others can see it: a change puts another one in it
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
 of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
-the disk before it can be seen. So is a topic that is made for a send; but of many that are made in
-a row, and of those that are made by the way otherwise, most are saved a little later, in a thread,
+the disk before it can be seen; it is written in a thread, and topics made meanwhile stay. A topic
+that is made for a send is on the disk then, too; but of many that are made in a row, and of those
+that are made by the way otherwise, most are saved a little later, in a thread,
 together: nobody else shall wait for the disk. If the broker is killed before that, the topic's
 queues tell of it (`adopt`).
 """
@@ -26,6 +27,8 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, TopicSysFlag
 
 log = logging.getLogger(__name__)
+
+Table = dict[str, TopicConfig]
 
 READ_WRITE = Permission.READ | Permission.WRITE
 TOPICS_SETTING = "maxAutoCreatedTopics"
@@ -195,27 +198,27 @@ class Topics:
         if found:
             self._put_soon(found)
 
-    def update(self, topic: TopicConfig) -> None:
+    async def update(self, topic: TopicConfig) -> None:
         """Create a topic or change it.
 
         Raises:
             OSError: it could not be saved; nothing has changed.
         """
-        self.update_all([topic])
+        await self.update_all([topic])
 
-    def update_all(self, topics: Sequence[TopicConfig]) -> None:
-        """Create topics or change them, all or none.
+    async def update_all(self, topics: Sequence[TopicConfig]) -> None:
+        """Create topics or change them, all or none. Which are ordered only name servers say.
 
         Raises:
             OSError: they could not be saved; nothing has changed.
         """
         old = self.table
-        self._save({**old, **{topic.topic_name: topic for topic in topics}})
+        new = {topic.topic_name: topic for topic in topics}
+        await self._change(lambda table: {**table, **_with_order(table, new)}, list(new))
         for topic in topics:
             log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
-            self._tell(topic.topic_name)
 
-    def delete(self, name: str) -> bool:
+    async def delete(self, name: str) -> bool:
         """Delete a topic; returns whether there was one.
 
         Raises:
@@ -223,24 +226,19 @@ class Topics:
         """
         if name not in self.table:
             return False
-        table = dict(self.table)
-        del table[name]
-        self._save(table)
+        await self._change(lambda table: {n: t for n, t in table.items() if n != name}, [name])
         log.info("topic %s deleted", name)
-        self._tell(name)
         return True
 
-    def set_ordered(self, ordered: Iterable[str]) -> None:
-        """Mark exactly these topics as ordered, as the name servers say."""
+    async def set_ordered(self, ordered: Iterable[str]) -> None:
+        """Mark exactly these topics as ordered, as the name servers say. Raises OSError."""
         wanted = set(ordered)
-        table = dict(self.table)
-        for topic in self.table.values():
-            if topic.order != (topic.topic_name in wanted):
-                changed = table[topic.topic_name] = copy(topic)
-                changed.order = not topic.order
-                log.info("topic %s: order=%s", topic.topic_name, changed.order)
-        if any(table[name] is not topic for name, topic in self.table.items()):
-            self._save(table)
+        others = [t.topic_name for t in self.table.values() if t.order != (t.topic_name in wanted)]
+        if not others:
+            return
+        await self._change(lambda table: _ordered(table, wanted), [])
+        for name in others:
+            log.info("topic %s: order=%s", name, name in wanted)
 
     def set_unit_flag(self, name: str, flag: int, value: bool) -> None:
         """Set or clear a bit of topicSysFlag, UNIT or UNIT_SUB."""
@@ -254,10 +252,9 @@ class Topics:
             topic.topic_sys_flag = changed
             self._put_soon([topic])
 
-    def next_version(self) -> None:
+    async def next_version(self) -> None:
         """Raise the data version, so that name servers take in every topic again."""
-        self._save(self.table)
-        self._tell("")
+        await self._change(dict, [""])
 
     def save(self) -> None:
         """Write the file as it stands, without a new data version. Raises OSError."""
@@ -278,16 +275,51 @@ class Topics:
         for topic in topics:
             self._tell(topic.topic_name)
 
-    def _save(self, table: dict[str, TopicConfig]) -> None:
-        version = next_version(self.data_version)
-        self.file.write(*self._text.encode(table, version))
-        self.table = table
-        self.data_version = version
-        self.file.unsaved = False
+    async def _change(self, change: Callable[[Table], Table], names: Sequence[str]) -> None:
+        """Make a change that is on the disk before it can be seen, and tell of these names.
+
+        It is made in the table of the moment at which it counts: topics may have been made while it
+        was written. Raises OSError; nothing has changed then.
+        """
+        before, version = self.data_version, DataVersion()
+
+        def encode() -> tuple[bytes, int]:
+            nonlocal before, version
+            before, version = self.data_version, next_version(self.data_version)
+            return self._text.encode(change(self.table), version)
+
+        def count() -> None:
+            self.table = change(self.table)
+            alone = self.data_version is before
+            self.data_version = version if alone else next_version(self.data_version)
+            for name in names:
+                self._tell(name)
+
+        await self.file.replace(encode, count)
 
     def _tell(self, name: str) -> None:
         for callback in self.on_change:
             callback(name)
+
+
+def _with_order(table: Table, new: Table) -> Table:
+    """New topics that are ordered if those of their names in the table are."""
+    found = {}
+    for name, topic in new.items():
+        known = table.get(name)
+        ordered = known is not None and known.order
+        found[name] = topic if topic.order == ordered else copy(topic)
+        found[name].order = ordered
+    return found
+
+
+def _ordered(table: Table, wanted: set[str]) -> Table:
+    changed = dict(table)
+    for name, topic in table.items():
+        if topic.order != (name in wanted):
+            changed[name] = copy(topic)
+            changed[name].order = not topic.order
+    return changed
 
 
 def _decode(data: bytes) -> TopicConfigSerializeWrapper:

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
+from mq.daemons.config import ConfigError
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
+from mq.daemons.namesrv.access import NameServerAccess, access_of
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers import handlers
 from mq.daemons.namesrv.kv import KvConfig
+from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
@@ -37,6 +40,7 @@ class NameServer:
         self.tasks: Tasks
         self.listener: Listener
         self.beacons: BeaconListener | None = None
+        self.access: NameServerAccess | None = None
         self.metrics_port = -1  # none
         self._tls: ServerTls | None = None
         self._parts = AsyncExitStack()
@@ -53,16 +57,24 @@ class NameServer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
+            self.access = access_of(self.settings)
             kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
             self.tasks = await parts.enter_async_context(Tasks())
+            elsewhere = None
+            if self.settings.namesrv.cluster_test:
+                elsewhere = await parts.enter_async_context(
+                    ProductEnvironment(self.settings.namesrv)
+                )
             server = self.settings.server
             self._tls = server_tls(self.settings.tls)
             self.listener = Listener(
-                handlers(self.routes, kv, self.settings),
+                handlers(self.routes, kv, self.settings, elsewhere),
                 self.settings.listen_host(),
                 server.listen_port,
                 idle_seconds=server.server_channel_max_idle_time_seconds,
                 backlog=server.server_socket_backlog,
+                guard=self.access,
+                buffers=server.buffers(),
                 tls=self._tls,
                 slow_seconds=self.settings.operation.slow_request_millis / 1000,
                 max_connections=lambda: self.settings.operation.max_connections,
@@ -73,6 +85,7 @@ class NameServer:
             )
             await parts.enter_async_context(self.listener)
             self.tasks.spawn(self._expire, "expiry of brokers")
+            self.tasks.spawn(kv.log_again_and_again, "log of the KV configuration")
             await self._hear_beacons(parts)
             if exporters.are_wanted(self.settings.operation):
                 self.metrics_port = await exporters.start_exporters(
@@ -80,6 +93,8 @@ class NameServer:
                 )
             if self._tls is not None:
                 self.tasks.spawn(self._tls.watch, "certificates")
+            if self.access is not None and self.access.signers is not None:
+                self.tasks.spawn(self.access.signers.watch, "ACL files")
             self._parts = parts.pop_all()
         return self
 
@@ -94,9 +109,20 @@ class NameServer:
         )
 
     def reload(self) -> None:
-        """Read certificates again; settings change by request."""
+        """Read certificates, accounts and writeAllowList again; settings change by request."""
         if self._tls is not None:
             self._tls.reload()
+        if self.access is not None:
+            self.access.reload()
+        try:
+            self.settings.read_allow_list_again()
+        except ConfigError as error:
+            log.error("writeAllowList stays as it was: %s", error)
+            return
+        if self.access is not None:
+            self.access.reload_addresses()
+        elif self.settings.namesrv.write_allow_list:
+            log.warning("access control is off since the start: restart to use writeAllowList")
 
     def _metrics(self) -> Iterator["Metric"]:
         from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from mq.daemons.acl.networks import is_loopback, parse_networks
 from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
 from mq.daemons.operation_config import NameServerOperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
@@ -16,6 +17,8 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9876
 LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
+ALLOW_LIST = "writeAllowList"
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,7 @@ class NamesrvConfig(Section):
     rocketmq_home: str | None = setting(
         factory=lambda: os.environ.get("ROCKETMQ_HOME"),
         shown="$ROCKETMQ_HOME",
-        doc="folder of the installation; not needed here",
-        effect=False,
+        doc="folder of the installation: the ACL files are looked for under it",
     )
     kv_config_path: str = setting(
         factory=lambda: str(Path.home() / "namesrv" / "kvConfig.json"),
@@ -38,9 +40,18 @@ class NamesrvConfig(Section):
         shown="~/namesrv/namesrv.properties",
         doc="file that changed settings are saved in; the one given with -c",
     )
-    product_env_name: str = setting("center", "environment asked by clusterTest", effect=False)
-    cluster_test: bool = setting(
-        False, "ask another environment for routes that are missing here", effect=False
+    product_env_name: str = setting("center", "environment asked by clusterTest")
+    cluster_test: bool = setting(False, "ask another environment for routes that are missing here")
+    address_server_domain: str = setting(
+        "jmenv.tbsite.net",
+        "host[:port] of the address server that clusterTest asks for name servers (a system "
+        "property of Java)",
+        name="rocketmq.namesrv.domain",
+    )
+    address_server_sub_group: str = setting(
+        "nsaddr",
+        "what clusterTest asks it for, before -productEnvName (likewise)",
+        name="rocketmq.namesrv.domain.subgroup",
     )
     order_message_enable: bool = setting(
         False, "add the queues of ordered topics to their routes", updatable=True
@@ -59,6 +70,19 @@ class NamesrvConfig(Section):
     broker_expired_timeout: int = setting(
         120_000, "a broker that is silent for this long is forgotten", unit="ms", updatable=True
     )
+    acl_enable: bool = setting(
+        False, "take requests that change something from administrators only, by their signature"
+    )
+    acl_plain_file: str = setting(
+        "conf/plain_acl.yml",
+        "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
+        name="rocketmq.acl.plain.file",
+    )
+    write_allow_list: str = setting(
+        "",
+        "addresses and networks, separated by ;, that may change something without a signature; "
+        "empty: with aclEnable=false everyone may, as with Java. SIGHUP reads it again",
+    )
     config_black_list: str = setting(
         "configBlackList;configStorePath;kvConfigPath",
         "settings, separated by ;, that may not be changed while the name server runs",
@@ -76,6 +100,7 @@ class NamesrvConfig(Section):
         ):
             if value < 1:
                 raise ConfigError(f"{name}={value}: must be at least 1")
+        parse_networks(self.write_allow_list)
 
 
 class NamesrvSettings(Settings):
@@ -89,6 +114,7 @@ class NamesrvSettings(Settings):
         self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
         self.tls = TlsConfig()
         self.operation = NameServerOperationConfig()
+        self._overrides: Mapping[str, str] = {}
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
@@ -101,7 +127,8 @@ class NamesrvSettings(Settings):
         if path is not None:
             settings.apply(read_file(path))
             settings.namesrv = settings.namesrv.replace(config_store_path=str(path))
-        settings.apply(overrides or {})
+        settings._overrides = dict(overrides or {})
+        settings.apply(settings._overrides)
         settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
         settings.tls = settings.tls.complete()
         settings.log_without_effect()
@@ -114,15 +141,41 @@ class NamesrvSettings(Settings):
         assert isinstance(namesrv, NamesrvConfig)
         assert isinstance(server, NettyServerConfig)
         namesrv.check()
+        server.check()
         if not 0 <= server.listen_port <= 65535:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")
 
     def listen_host(self) -> str:
-        """Where to listen: loopback unless bindAddress says otherwise, for nothing here checks
-        who asks."""
-        if not self.server.bind_address:
+        """Where to listen: loopback unless bindAddress says otherwise or somebody checks who asks.
+
+        One that others reach, and that asks nobody, says so in the log.
+        """
+        guarded = self.namesrv.acl_enable or bool(self.namesrv.write_allow_list.strip())
+        host = self.server.bind_address or (EVERYWHERE if guarded else LOOPBACK)
+        if host == LOOPBACK and not self.server.bind_address:
             log.warning(
                 "listening on %s only: set bindAddress=0.0.0.0 to serve other hosts", LOOPBACK
             )
-            return LOOPBACK
-        return self.server.bind_address
+        elif not guarded and not is_loopback(host):
+            log.warning(
+                "ACCESS CONTROL IS OFF and the name server listens on %s: whoever reaches it may "
+                "register brokers and delete routes (aclEnable=false, writeAllowList empty)",
+                host,
+            )
+        return host
+
+    def read_allow_list_again(self) -> None:
+        """Take writeAllowList from the file as it is now, unless the command line has set it.
+
+        Raises:
+            ConfigError: it cannot be used; the former list stays.
+        """
+        was = self.namesrv.write_allow_list
+        if self.path is None or ALLOW_LIST in self._overrides:
+            return
+        text = read_file(self.path).get(ALLOW_LIST, "")
+        if not parse_networks(text) and parse_networks(was) and not self.namesrv.acl_enable:
+            raise ConfigError(f"{ALLOW_LIST} is empty now: restart to let everyone write")
+        if text != was:
+            log.info("setting read again: %s=%s", ALLOW_LIST, text)
+            self.namesrv = self.namesrv.replace(write_allow_list=text)

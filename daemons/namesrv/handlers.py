@@ -1,15 +1,18 @@
 """What a name server answers: one method per request code."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
 from mq.daemons.config import ConfigError, NotUpdatable
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import LARGE_BODY, Handler, Refused
 from mq.daemons.listener import Channel
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
+from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import OutOfOrder, Registration, Routes
+from mq.daemons.namesrv.turns import in_turn
 from mq.daemons.properties import read_update
 from mq.daemons.registration_body import body_crc32, decompress
 from mq.daemons.registration_order import RegistrationOrder
@@ -60,6 +63,9 @@ WITH_FILTER_SERVERS = version_number("V3_0_11")
 STANDARD_JSON = version_number("V4_9_4")
 WITH_MAPPINGS = version_number("V5_0_0")
 
+# A compressed registration over so many bytes takes milliseconds to read: not in the loop.
+LARGE_COMPRESSED = 1024
+
 # A broker that says that its beacons are rarer than this is watched as if they were not: silence of
 # a few minutes ends any broker.
 LONGEST_BEACON_INTERVAL = 40.0
@@ -68,20 +74,25 @@ LONGEST_BEACON_INTERVAL = 40.0
 HELP = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
-def handlers(routes: Routes, kv: KvConfig, settings: NamesrvSettings) -> dict[int, Handler]:
-    """The table of a name server."""
+def handlers(
+    routes: Routes,
+    kv: KvConfig,
+    settings: NamesrvSettings,
+    elsewhere: ProductEnvironment | None = None,
+) -> dict[int, Handler]:
+    """The table of a name server. Topics without a route here are asked for `elsewhere`."""
     about_kv = KvHandlers(kv)
     about_brokers = BrokerHandlers(routes, kv, settings)
-    about_topics = TopicHandlers(routes, kv, settings)
+    about_topics = TopicHandlers(routes, kv, settings, elsewhere)
     about_config = ConfigHandlers(settings)
     return {
         RequestCode.PUT_KV_CONFIG: about_kv.put,
         RequestCode.GET_KV_CONFIG: about_kv.get,
         RequestCode.DELETE_KV_CONFIG: about_kv.delete,
         RequestCode.GET_KVLIST_BY_NAMESPACE: about_kv.list_namespace,
-        RequestCode.REGISTER_BROKER: about_brokers.register,
-        RequestCode.UNREGISTER_BROKER: about_brokers.unregister,
-        RequestCode.QUERY_DATA_VERSION: about_brokers.query_data_version,
+        RequestCode.REGISTER_BROKER: in_turn(about_brokers.register),
+        RequestCode.UNREGISTER_BROKER: in_turn(about_brokers.unregister),
+        RequestCode.QUERY_DATA_VERSION: in_turn(about_brokers.query_data_version),
         RequestCode.BROKER_HEARTBEAT: about_brokers.heartbeat,
         RequestCode.GET_BROKER_MEMBER_GROUP: about_brokers.member_group,
         RequestCode.GET_BROKER_CLUSTER_INFO: about_brokers.cluster_info,
@@ -99,7 +110,7 @@ def handlers(routes: Routes, kv: KvConfig, settings: NamesrvSettings) -> dict[in
         ),
         RequestCode.GET_TOPICS_BY_CLUSTER: about_topics.of_cluster,
         RequestCode.DELETE_TOPIC_IN_NAMESRV: about_topics.delete,
-        RequestCode.REGISTER_TOPIC_IN_NAMESRV: about_topics.register,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV: in_turn(about_topics.register),
         RequestCode.UPDATE_NAMESRV_CONFIG: about_config.update,
         RequestCode.GET_NAMESRV_CONFIG: about_config.get,
     }
@@ -152,41 +163,43 @@ class BrokerHandlers:
         self._routes = routes
         self._kv = kv
         self._settings = settings
+        self._large = asyncio.Lock()
 
-    def register(self, command: Command, channel: Channel) -> Command:
+    def register(self, command: Command, channel: Channel) -> Command | Awaitable[Command]:
         """A broker says that it lives, and which topics it has."""
         header = RegisterBrokerRequestHeader.decode(command.fields)
-        if header.body_crc32 and body_crc32(command.body) != header.body_crc32:
-            log.warning("registration with a wrong checksum", extra={"peer": channel.remote})
-            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = _registration_body(command, header.compressed)
-        wrapper = body.topic_config_serialize_wrapper
-        timeout = header.heartbeat_timeout_millis
-        start = command.fields.get(START_FIELD)
-        told = Registration(
-            cluster=header.cluster_name,
-            broker_name=header.broker_name,
-            address=header.broker_addr,
-            broker_id=header.broker_id,
-            ha_address=header.ha_server_addr,
-            data_version=wrapper.data_version,
-            topics=wrapper.topic_config_table,
-            filter_servers=(
-                body.filter_server_list if command.version >= WITH_FILTER_SERVERS else None
-            ),
-            mappings=wrapper.topic_queue_mapping_info_map or {},
-            timeout=None if timeout is None else timeout / 1000,
-            beacon_source=None if start is None else (start, channel.remote_address[0]),
-            beacon_interval=_beacon_interval(command.fields.get(INTERVAL_FIELD, "")),
-            order=RegistrationOrder.decode(command.fields),
-        )
+        if len(command.body) > (LARGE_COMPRESSED if header.compressed else LARGE_BODY):
+            return self._register_large(command, channel, header)
+        told = _told(command, channel, header, _read_body(command, channel, header))
         _watch(channel, self._routes)
         drops = self._settings.namesrv.delete_topic_with_broker_registration
         try:
-            master, ha_address = self._routes.register(told, channel, drop_missing_topics=drops)
+            master = self._routes.register(told, channel, drop_missing_topics=drops)
         except OutOfOrder as error:
-            log.info("%s: not registered: %s", header.broker_addr, error)
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            raise _out_of_order(told, error) from None
+        return self._registered(command, *master)
+
+    async def _register_large(
+        self, command: Command, channel: Channel, header: RegisterBrokerRequestHeader
+    ) -> Command:
+        async with self._large:  # one at a time: each takes many times its size in memory
+            if channel.closed:
+                raise ConnectionError("closed before its turn")
+            body = await asyncio.to_thread(_read_body, command, channel, header)
+            if channel.closed:  # nobody would forget it with its connection
+                raise ConnectionError("closed while its registration was read")
+            told = _told(command, channel, header, body)
+            _watch(channel, self._routes)
+            drops = self._settings.namesrv.delete_topic_with_broker_registration
+            try:
+                master = await self._routes.register_in_steps(
+                    told, channel, drop_missing_topics=drops
+                )
+            except OutOfOrder as error:
+                raise _out_of_order(told, error) from None
+        return self._registered(command, *master)
+
+    def _registered(self, command: Command, master: str | None, ha_address: str | None) -> Command:
         fields = RegisterBrokerResponseHeader(ha_server_addr=ha_address, master_addr=master)
         ordered = None
         if self._settings.namesrv.return_order_topic_config_to_broker:
@@ -263,22 +276,42 @@ class BrokerHandlers:
 class TopicHandlers:
     """Topics and their routes."""
 
-    def __init__(self, routes: Routes, kv: KvConfig, settings: NamesrvSettings) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        kv: KvConfig,
+        settings: NamesrvSettings,
+        elsewhere: ProductEnvironment | None,
+    ) -> None:
         self._routes = routes
         self._kv = kv
         self._settings = settings
+        self._elsewhere = elsewhere
 
-    def route(self, command: Command, channel: Channel) -> Command:
+    def route(self, command: Command, channel: Channel) -> Command | Awaitable[Command]:
         """Where a topic is."""
         header = GetRouteInfoRequestHeader.decode(command.fields)
         route = self._routes.route(header.topic)
         if route is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"No topic route info in name server for the topic: {header.topic}{HELP}",
-            )
-        if self._settings.namesrv.order_message_enable:
+            if self._elsewhere is not None:
+                return self._route_elsewhere(self._elsewhere, command, header)
+            raise _no_route(header.topic)
+        # With clusterTest Java adds it whatever the settings say (ClusterTestRequestProcessor).
+        if self._settings.namesrv.order_message_enable or self._elsewhere is not None:
             route.order_topic_conf = self._kv.get(ORDER_TOPIC_NAMESPACE, header.topic)
+        return self._answer(command, header, route)
+
+    async def _route_elsewhere(
+        self, elsewhere: ProductEnvironment, command: Command, header: GetRouteInfoRequestHeader
+    ) -> Command:
+        route = await elsewhere.route(header.topic)
+        if route is None:
+            raise _no_route(header.topic)
+        return self._answer(command, header, route)
+
+    def _answer(
+        self, command: Command, header: GetRouteInfoRequestHeader, route: TopicRouteData
+    ) -> Command:
         standard = command.version >= STANDARD_JSON or bool(header.accept_standard_json_only)
         return command.reply(body=route.encode(standard=standard))
 
@@ -326,6 +359,56 @@ class ConfigHandlers:
     def get(self, command: Command, channel: Channel) -> Command:
         """All settings as a .properties text."""
         return command.reply(body=self._settings.text().encode())
+
+
+def _no_route(topic: str) -> Refused:
+    return Refused(
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"No topic route info in name server for the topic: {topic}{HELP}",
+    )
+
+
+def _read_body(
+    command: Command, channel: Channel, header: RegisterBrokerRequestHeader
+) -> RegisterBrokerBody:
+    """What a registration says; of a large one to be called in a thread."""
+    if header.body_crc32 and body_crc32(command.body) != header.body_crc32:
+        log.warning("registration with a wrong checksum", extra={"peer": channel.remote})
+        raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    return _registration_body(command, header.compressed)
+
+
+def _told(
+    command: Command,
+    channel: Channel,
+    header: RegisterBrokerRequestHeader,
+    body: RegisterBrokerBody,
+) -> Registration:
+    wrapper = body.topic_config_serialize_wrapper
+    timeout = header.heartbeat_timeout_millis
+    start = command.fields.get(START_FIELD)
+    return Registration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        address=header.broker_addr,
+        broker_id=header.broker_id,
+        ha_address=header.ha_server_addr,
+        data_version=wrapper.data_version,
+        topics=wrapper.topic_config_table,
+        filter_servers=(
+            body.filter_server_list if command.version >= WITH_FILTER_SERVERS else None
+        ),
+        mappings=wrapper.topic_queue_mapping_info_map or {},
+        timeout=None if timeout is None else timeout / 1000,
+        beacon_source=None if start is None else (start, channel.remote_address[0]),
+        beacon_interval=_beacon_interval(command.fields.get(INTERVAL_FIELD, "")),
+        order=RegistrationOrder.decode(command.fields),
+    )
+
+
+def _out_of_order(told: Registration, error: OutOfOrder) -> Refused:
+    log.info("%s: not registered: %s", told.address, error)
+    return Refused(ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def _registration_body(command: Command, compressed: bool) -> RegisterBrokerBody:

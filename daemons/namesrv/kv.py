@@ -1,8 +1,10 @@
 """The key-value configuration of a name server, kept in kvConfig.json."""
 
+import asyncio
 import logging
 from pathlib import Path
 
+from mq.daemons.config import MASK, is_secret
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson
 
@@ -10,6 +12,11 @@ log = logging.getLogger(__name__)
 
 # Values are `brokerName:queues;brokerName:queues` by topic.
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+# When all values are logged (NamesrvController.initialize), and how many at most.
+FIRST_LOG_SECONDS = 60.0
+LOG_SECONDS = 600.0
+MOST_LOGGED = 1000
 
 Table = dict[str, dict[str, str]]
 
@@ -37,7 +44,7 @@ class KvConfig:
         changed = {name: dict(values) for name, values in self._table.items()}
         changed.setdefault(namespace, {})[key] = value
         self._save(changed)
-        log.info("KV config: %s %s = %s", namespace, key, value)
+        log.info("KV config: %s %s = %s", namespace, key, MASK if is_secret(key) else value)
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a value; one that does not exist is removed already.
@@ -51,6 +58,26 @@ class KvConfig:
         del changed[namespace][key]
         self._save(changed)
         log.info("KV config: %s %s deleted", namespace, key)
+
+    async def log_again_and_again(self) -> None:
+        """Write everything to the log now and then, until cancelled (printAllPeriodically)."""
+        await asyncio.sleep(FIRST_LOG_SECONDS)
+        while True:
+            self.log_all()
+            await asyncio.sleep(LOG_SECONDS)
+
+    def log_all(self) -> None:
+        """Write every value to the log, but for what may be a secret."""
+        lines = [
+            f"{namespace} {key} = {MASK if is_secret(key) else value}"
+            for namespace, values in self._table.items()
+            for key, value in values.items()
+        ]
+        log.info("KV config: %d values", len(lines))
+        for line in lines[:MOST_LOGGED]:
+            log.info("KV config: %s", line)
+        if len(lines) > MOST_LOGGED:
+            log.info("KV config: and %d more", len(lines) - MOST_LOGGED)
 
     def _save(self, table: Table) -> None:
         write_atomically(self._path, fastjson.dumps({"configTable": table}))

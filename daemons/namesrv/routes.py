@@ -13,12 +13,13 @@ when they change follow RouteInfoManager of 4.9.8:
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from mq.daemons.beacon import MISSED_BEACONS
 from mq.daemons.registration_order import Kind, RegistrationOrder
+from mq.daemons.steps import Steps
 from mq.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -61,6 +62,12 @@ class Registration:
     beacon_source: tuple[str, str] | None = None
     beacon_interval: float = 0.0  # seconds between two of them, as the broker says
     order: RegistrationOrder | None = None  # only our brokers say
+
+
+# Of a broker whose topics have not been taken yet: no registration has it.
+UNKNOWN_VERSION = DataVersion(timestamp=-1, counter=-1)
+# About half a millisecond.
+_TOPICS_A_STEP = 200
 
 
 class OutOfOrder(Exception):
@@ -110,6 +117,31 @@ class Routes:
         Raises:
             OutOfOrder: the broker has to register as a whole.
         """
+        for _ in self._registering(told, connection, drop_missing_topics):
+            pass
+        return self._master_of(told)
+
+    async def register_in_steps(
+        self, told: Registration, connection: Connection, *, drop_missing_topics: bool = False
+    ) -> tuple[str | None, str | None]:
+        """The same for one with many topics, while others are served.
+
+        Raises:
+            OutOfOrder: as above, or the broker has registered anew or gone meanwhile.
+        """
+        steps = Steps()
+        for _ in self._registering(told, connection, drop_missing_topics):
+            await steps.rest()
+        return self._master_of(told)
+
+    def _registering(
+        self, told: Registration, connection: Connection, drop_missing_topics: bool
+    ) -> Iterator[None]:
+        """Take in a registration, with pauses in which anything else may happen.
+
+        The broker is live from the first turn on, so that it is forgotten with its connection; the
+        version of its topics counts once all of them have been taken.
+        """
         before = self.live.get(told.address)
         _check_order(told, before)
         self.clusters.setdefault(told.cluster, {})[told.broker_name] = None
@@ -128,16 +160,15 @@ class Routes:
             log.info("master of %s: %s -> %s", told.broker_name, former, told.address)
 
         changed = former is None or self.is_changed(told.address, told.data_version)
-        if told.broker_id == MASTER_ID and changed:
-            self._take_topics(told, drop_missing_topics)
         if told.address not in self.live:
             log.info("broker registered: %s %s (HA %s)", told.broker_name, told.address,
                      told.ha_address)  # fmt: skip
         same_start = before is not None and before.beacon_source == told.beacon_source
-        self.live[told.address] = LiveBroker(
+        known = told.data_version if not changed else UNKNOWN_VERSION
+        live = self.live[told.address] = LiveBroker(
             self._clock(),
             told.timeout,
-            told.data_version,
+            known,
             connection,
             told.ha_address,
             told.beacon_source,
@@ -149,17 +180,26 @@ class Routes:
             self.filter_servers[told.address] = told.filter_servers
         elif told.filter_servers is not None:
             self.filter_servers.pop(told.address, None)
-        return self._master_of(told, broker)
+        if told.broker_id == MASTER_ID and changed:
+            for _ in self._take_topics(told, drop_missing_topics):
+                yield
+                here = broker.broker_addrs.get(told.broker_id) == told.address
+                if self.live.get(told.address) is not live or not here:
+                    raise OutOfOrder("the broker has registered anew, or gone, meanwhile")
+        live.data_version = told.data_version
 
-    def _master_of(self, told: Registration, broker: BrokerData) -> tuple[str | None, str | None]:
-        master = broker.broker_addrs.get(MASTER_ID)
+    def _master_of(self, told: Registration) -> tuple[str | None, str | None]:
+        broker = self.brokers.get(told.broker_name)
+        master = None if broker is None else broker.broker_addrs.get(MASTER_ID)
         if told.broker_id == MASTER_ID or master is None or master not in self.live:
             return None, None
         return master, self.live[master].ha_address
 
-    def _take_topics(self, told: Registration, drop_missing: bool) -> None:
+    def _take_topics(self, told: Registration, drop_missing: bool) -> Iterator[None]:
         new = changed = 0
-        for topic, config in told.topics.items():
+        for number, (topic, config) in enumerate(told.topics.items(), 1):
+            if number % _TOPICS_A_STEP == 0:
+                yield
             queues = QueueData(
                 broker_name=told.broker_name,
                 read_queue_nums=config.read_queue_nums,

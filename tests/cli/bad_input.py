@@ -138,6 +138,7 @@ OFFLINE = {
     "context export",
     "context remove",
     "manual",
+    "shutdown",
     "spark list",
     "spark explain",
     "spark submit",  # whose errors take Spark to come about: test_spark.py has them

@@ -198,7 +198,7 @@ def test_our_broker_registers_with_a_java_name_server(
             Registration(settings, topics, 10911, 10912, tasks) as registration,
         ):
             await registration.first_round.wait()
-            topics.update(new_topic("ordered", 5))
+            await topics.update(new_topic("ordered", 5))
             await registration.announced()
             command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "ordered"})
             async with asyncio.timeout(10):

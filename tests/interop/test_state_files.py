@@ -34,10 +34,9 @@ def test_state_goes_from_our_broker_to_javas_and_back(release: str, tmp_path: Pa
         store / "config" / name
         for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
     ]
-    Topics(paths[0], config).update(new_topic("ours", 3))
-    Groups(paths[1], config).update(
-        SubscriptionGroupConfig(group_name="our-group", retry_max_times=5)
-    )
+    asyncio.run(Topics(paths[0], config).update(new_topic("ours", 3)))
+    group = SubscriptionGroupConfig(group_name="our-group", retry_max_times=5)
+    asyncio.run(Groups(paths[1], config).update(group))
     offsets = ConsumerOffsets(paths[2])
     offsets.commit("our-group", "ours", 0, 7)
     offsets.commit("our-group", "ours", 2, 9)

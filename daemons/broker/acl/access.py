@@ -5,33 +5,28 @@ globalWhiteRemoteAddresses may do everything, and so may who names an access key
 its whiteRemoteAddress; everyone else signs, and needs the permissions that `needs` lists.
 """
 
-import asyncio
-import hmac
 import logging
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mq.daemons.broker.acl.accounts import PUB, SUB, Account, check_keys, check_permissions, text
-from mq.daemons.broker.acl.addresses import parts_of
-from mq.daemons.broker.acl.errors import AclError
-from mq.daemons.broker.acl.files import AclFiles, Rules, load
+from mq.daemons.acl.accounts import PUB, SUB, Account, check_keys, check_permissions, text
+from mq.daemons.acl.addresses import parts_of
+from mq.daemons.acl.errors import AclError
+from mq.daemons.acl.files import load
+from mq.daemons.acl.signers import Signers
 from mq.daemons.broker.acl.needs import ADMIN_CODES, BODIES, Need, needs, needs_direct
 from mq.daemons.broker.registry import Client
-from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Refused
 from mq.daemons.listener import Channel
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.names import TRACE_TOPIC
-from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, content, signature
+from mq.protocol.signature import ACCESS_KEY
 
 log = logging.getLogger(__name__)
-
-# How often the files are looked at, in seconds (Java: AclFileWatchService, half a second).
-WATCH_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,25 +59,10 @@ class AccountChange:
             account["groupPerms"] = list(self.group_permissions)
 
 
-class AccessControl:
+class AccessControl(Signers):
     """The rules in force. Raises ConfigError where the files cannot be used at the start."""
 
     reads_body_of: Container[int] = BODIES
-
-    def __init__(self, files: AclFiles) -> None:
-        self.files = files
-        self.refused = 0
-        if not files.paths():
-            raise ConfigError(
-                f"aclEnable=true, but there is neither {files.default} nor a file in "
-                f"{files.folder}: write one with an account, or set rocketmqHome to where it is"
-            )
-        self._fingerprint = files.fingerprint()
-        try:
-            self.rules: Rules = files.read()
-        except AclError as error:
-            raise ConfigError(str(error)) from None
-        log.info("access control: %d accounts", len(self.rules.accounts))
 
     # the check of a request ---------------------------------------------------------------------
 
@@ -91,7 +71,7 @@ class AccessControl:
         try:
             self.check(command, channel.remote_address[0])
         except AclError as error:
-            raise self._refusal(command.code, channel, error) from None
+            raise self.refusal(command.code, channel, error) from None
 
     def guard_direct(
         self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
@@ -102,24 +82,13 @@ class AccessControl:
             if account is not None:
                 _check_needs(account, needs_direct(code, fields))
         except AclError as error:
-            raise self._refusal(code, channel, error) from None
+            raise self.refusal(code, channel, error) from None
 
     def check(self, command: Command, host: str) -> None:
         """Raises AclError unless a request from this address is allowed."""
         account = self._account(command.code, command.fields, bytes(command.body), host)
         if account is not None:
             _check_needs(account, needs(command))
-
-    def _refusal(self, code: int, channel: Channel, error: AclError) -> Refused:
-        self.refused += 1
-        log.warning(
-            "request %d of %s refused: %s",
-            code,
-            channel.remote,
-            error,
-            extra={"peer": channel.remote_address[0]},
-        )
-        return Refused(ResponseCode.NO_PERMISSION, str(error))
 
     def _account(
         self, code: int, fields: Mapping[str, str], body: bytes, host: str
@@ -128,24 +97,13 @@ class AccessControl:
 
         Raises AclError for what is not signed, or is for an administrator and from none.
         """
-        rules = self.rules
-        parts = parts_of(host)
-        for matches in rules.global_matchers:
-            if matches(parts):
-                return None
-        access_key = fields.get(ACCESS_KEY)
-        if access_key is None:
-            raise AclError("No accessKey is configured")
-        account = rules.accounts.get(access_key)
+        account = self.signer(fields, body, host)
         if account is None:
-            raise AclError(f"No acl config for {access_key}")
-        if account.matches(parts):
             return None
-        if not _is_signed(account, fields, body):
-            raise AclError(f"Check signature failed for accessKey={access_key}")
         if code in ADMIN_CODES and not account.admin:
             raise AclError(
-                f"Need admin permission for request code={code}, but accessKey={access_key} is not"
+                f"Need admin permission for request code={code}, "
+                f"but accessKey={account.access_key} is not"
             )
         return account
 
@@ -188,31 +146,6 @@ class AccessControl:
         except AclError:
             return False
         return True
-
-    # the files ----------------------------------------------------------------------------------
-
-    def reload(self) -> None:
-        """Read the files again; when one of them cannot be used, the rules stay as they are."""
-        self._fingerprint = self.files.fingerprint()
-        try:
-            rules = self.files.read()
-        except AclError as error:
-            log.error("access control stays as it was: %s", error)
-            return
-        self.rules = rules
-        log.info("access control read again: %d accounts", len(rules.accounts))
-
-    async def watch(self) -> None:
-        """Read the files again whenever they change."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                changed = self.files.fingerprint() != self._fingerprint
-            except OSError as error:
-                log.error("ACL files cannot be looked at: %s", error.strerror)
-                continue
-            if changed:
-                self.reload()
 
     # changes by request -------------------------------------------------------------------------
 
@@ -287,20 +220,3 @@ def _check_needs(account: Account, needed: Iterable[Need]) -> None:
         if resource == TRACE_TOPIC and permission == PUB:  # any account may send traces
             continue
         account.check(resource, permission)
-
-
-def _is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:
-    given = fields.get(SIGNATURE)
-    if given is None or not given.isascii():
-        return False
-    try:
-        made = signature(account.secret_key, content(fields, body))
-        if hmac.compare_digest(made, given):
-            return True
-        # Clients sign a field of QUERY_MESSAGE, or do not: see mq.protocol.signature.
-        if UNIQUE_KEY_QUERY not in fields:
-            return False
-        full = content(fields, body, with_unique_key_query=True)
-        return hmac.compare_digest(signature(account.secret_key, full), given)
-    except TypeError:  # a field that is not text
-        return False

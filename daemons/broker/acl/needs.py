@@ -7,8 +7,8 @@ changing of accounts itself are not in them. Here they are; docs/decisions/0010 
 
 from collections.abc import Mapping
 
-from mq.daemons.broker.acl.accounts import PUB, SUB
-from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.acl.accounts import PUB, SUB
+from mq.daemons.acl.errors import AclError
 from mq.daemons.broker.handlers import lock
 from mq.daemons.broker.handlers.client import MOST_HEARTBEAT_BYTES
 from mq.daemons.broker.pop.receipt import normal_topic

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from mq.daemons.broker.acl.accounts import text
-from mq.daemons.broker.acl.errors import AclError
-from mq.daemons.broker.acl.files import AclFiles, load
+from mq.daemons.acl.accounts import text
+from mq.daemons.acl.errors import AclError
+from mq.daemons.acl.files import AclFiles, load
 from mq.protocol.bodies import AclConfig, PlainAccessConfig
 
 

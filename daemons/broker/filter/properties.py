@@ -10,6 +10,7 @@ from collections.abc import Callable
 from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.filter.evaluation import property_value
 from mq.daemons.broker.filter.memory import Memory
+from mq.daemons.broker.filter.sql92 import Sql92Filter
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -55,7 +56,7 @@ Selection = tuple[list[tuple[int, int]], int, int, int]
 class PropertyExpression:
     """What a consumer wants, by the properties of messages."""
 
-    __slots__ = ("_data", "_matches", "_memory", "_store", "_tags", "_warm_bytes")
+    __slots__ = ("_data", "_matches", "_memory", "_store", "_tags", "_warm_bytes", "source")
 
     def __init__(
         self,
@@ -66,10 +67,13 @@ class PropertyExpression:
         memory: Memory | None = None,
         tags: TagExpression = _ANY,
         data: FilterData | None = None,
+        source: Sql92Filter | None = None,
     ) -> None:
         """`matches` is asked for messages that `tags` lets through; `memory` knows what it said.
         What lies further than ``warm_bytes`` behind the end of the log is probably not in memory,
-        and is not read if the queue's extension says that it does not match the filter ``data``."""
+        and is not read if the queue's extension says that it does not match the filter ``data``.
+        ``source`` is the filter that all of it was made from, which others may share."""
+        self.source = source
         self._store = store
         self._matches = matches
         self._warm_bytes = warm_bytes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_CHARACTERS = 16 * 1024
 # Expressions remembered, those that are none among them: a client that was refused asks again.
 _MOST_REMEMBERED = 1000
-# Of those with more characters only so many: what is read of one takes a hundred bytes for each.
+# Of those with more characters only so many: what is read of one takes two hundred bytes for each.
 _LONG = 1000
 _MOST_LONG_REMEMBERED = 32
 

@@ -148,5 +148,10 @@ class Subscriptions:
 
     def _by(self, wanted: Sql92Filter, data: FilterData | None = None) -> PropertyExpression:
         return PropertyExpression(
-            self._store, wanted.matches, self._warm_bytes, memory=wanted.memory, data=data
+            self._store,
+            wanted.matches,
+            self._warm_bytes,
+            memory=wanted.memory,
+            data=data,
+            source=wanted,
         )

@@ -7,8 +7,8 @@ is gone in 4.9.8. Here it is answered as the others are, and without the secret 
 import logging
 from typing import NoReturn
 
+from mq.daemons.acl.errors import AclError
 from mq.daemons.broker.acl.access import AccessControl, AccountChange
-from mq.daemons.broker.acl.errors import AclError
 from mq.daemons.broker.acl.shown import shown
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.dispatch import Handler, Refused

@@ -44,7 +44,7 @@ def handlers(
         fields = GetBrokerConfigResponseHeader(version=settings.version_json()).encode()
         return command.reply(fields=fields, body=settings.text().encode())
 
-    def update(command: Command, channel: Channel) -> Command:
+    async def update(command: Command, channel: Channel) -> Command:
         """Change settings of the allow list, all or none."""
         try:
             changed = settings.update(read_update(command.body))
@@ -54,7 +54,7 @@ def handlers(
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         log.info("%s changed settings: %s", channel.remote, ", ".join(sorted(changed)) or "none")
         if "brokerPermission" in changed:
-            topics.next_version()  # name servers show topics with this permission
+            await topics.next_version()  # name servers show topics with this permission
         return command.reply()
 
     def runtime_info(command: Command, channel: Channel) -> Command:

@@ -91,7 +91,7 @@ class GroupHandlers:
         self._offsets = offsets
         self._stats = stats
 
-    def update(self, command: Command, channel: Channel) -> Command:
+    async def update(self, command: Command, channel: Channel) -> Command:
         """Create a group or change it."""
         check_master(self._settings)
         group = command.read_body(SubscriptionGroupConfig)
@@ -101,10 +101,10 @@ class GroupHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         log.info("%s creates or changes group %s", channel.remote, group.group_name)
         with saving():
-            self._groups.update(group)
+            await self._groups.update(group)
         return command.reply()
 
-    def update_list(self, command: Command, channel: Channel) -> Command:
+    async def update_list(self, command: Command, channel: Channel) -> Command:
         """Create groups or change them, all or none, as 5.x tools ask for it."""
         check_master(self._settings)
         groups = command.read_body(SubscriptionGroupList).group_config_list
@@ -117,10 +117,10 @@ class GroupHandlers:
                 ) from None
         log.info("%s creates or changes %d groups", channel.remote, len(groups))
         with saving():
-            self._groups.update_all(groups)
+            await self._groups.update_all(groups)
         return command.reply()
 
-    def delete(self, command: Command, channel: Channel) -> Command:
+    async def delete(self, command: Command, channel: Channel) -> Command:
         """Delete a group and, if asked, its offsets."""
         check_master(self._settings)
         header = command.read_header(DeleteSubscriptionGroupRequestHeader)
@@ -130,7 +130,7 @@ class GroupHandlers:
             )
         log.info("%s deletes group %s", channel.remote, header.group_name)
         with saving():
-            self._groups.delete(header.group_name)
+            await self._groups.delete(header.group_name)
         if header.remove_offset or header.clean_offset:
             self._offsets.remove_group(header.group_name)
         if self._settings.broker.auto_delete_unused_stats:

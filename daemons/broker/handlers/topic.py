@@ -117,7 +117,6 @@ class TopicHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"topicFilterType={header.topic_filter_type}: expected SINGLE_TAG or MULTI_TAG",
             )
-        known = self._topics.get(header.topic)
         log.info("%s creates or changes topic %s", channel.remote, header.topic)
         changed = TopicConfig(
             topic_name=header.topic,
@@ -126,12 +125,9 @@ class TopicHandlers:
             perm=header.perm,
             topic_filter_type=filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
-            # The name servers say which topics are ordered, not this request: it would hold
-            # until the next registration only.
-            order=known.order if known is not None else False,
         )
         with saving():
-            self._topics.update(changed)
+            await self._topics.update(changed)
         await self._announced()
         return command.reply()
 
@@ -142,11 +138,9 @@ class TopicHandlers:
         for topic in topics:
             self._check_name(topic.topic_name or "")
             _check_numbers(topic.read_queue_nums, topic.write_queue_nums, topic.perm)
-            known = self._topics.get(topic.topic_name)
-            topic.order = known.order if known is not None else False
         log.info("%s creates or changes %d topics", channel.remote, len(topics))
         with saving():
-            self._topics.update_all(topics)
+            await self._topics.update_all(topics)
         await self._announced()
         return command.reply()
 
@@ -160,7 +154,7 @@ class TopicHandlers:
         self._check_name(header.topic)
         log.info("%s deletes topic %s", channel.remote, header.topic)
         with saving():
-            self._topics.delete(header.topic)
+            await self._topics.delete(header.topic)
             self._store.delete_topic(header.topic)
         # Java keeps them: a topic made again under that name would then be consumed from where
         # the old one was left, not from its beginning.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.taking import Pops, Want
@@ -56,6 +57,7 @@ class Held:
         if self.channel.attributes.get(_HELD, {}).pop(self, self) is None:
             kept = self.channel.kept
             self.channel.keep(_HELD, kept.get(_HELD, 0) - self.cost)
+            release_filter(self.channel, self.want.expression)
 
     def over(self) -> None:
         self.drop()
@@ -126,6 +128,7 @@ class Holds:
             bell = self._bells[key] = _Bell(self, *key)
         of_channel[held] = None
         held.channel.keep(_HELD, held.channel.kept.get(_HELD, 0) + held.cost)
+        keep_filter(held.channel, want.expression)
         bell.held[held] = None
         held.bell = bell
         bell.hang(bell.queues.union(self._pops.queues(want)))

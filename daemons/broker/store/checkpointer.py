@@ -96,10 +96,19 @@ class Checkpointer:
                 await self._persist()
 
     async def _persist(self) -> None:
+        """Write the entries of every dirty queue.
+
+        A queue that cannot be written stays dirty, and the others are written all the same. Raises
+        the first OSError then, when all have had their turn.
+        """
+        failed: OSError | None = None
         for number, queue in enumerate(list(self.dirty), 1):
             before = queue.persisted
             try:
                 queue.persist()
+                self.dirty.discard(queue)
+            except OSError as error:
+                failed = failed or error
             finally:
                 self._unsynced.update(queue.sync_paths(before))
                 if queue.renamed:
@@ -107,9 +116,10 @@ class Checkpointer:
                     folder = queue.folder
                     self._unsynced.update((folder, folder.parent, folder.parent.parent))
                     queue.renamed = False
-            self.dirty.discard(queue)
             if number % _QUEUES_A_TURN == 0:
                 await asyncio.sleep(0)
+        if failed is not None:
+            raise failed
 
     async def checkpoint(self) -> None:
         """Bring log, queues and index to the disk, and write down up to where.

@@ -67,3 +67,30 @@ def test_standalone_serves_until_it_is_asked_to_stop(tmp_path: Path, mq: Mq) -> 
             rest = process.stdout.read()
     assert process.returncode == 0, rest
     assert (tmp_path / "store").is_dir()
+
+
+@pytest.mark.parametrize("daemon", ["namesrv", "broker"])
+def test_every_setting_is_in_the_log_at_the_start_and_no_secret(
+    tmp_path: Path, daemon: str
+) -> None:
+    file = tmp_path / "daemon.conf"
+    file.write_text(
+        "listenPort=0\nbindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\nmySecretKey=hidden-one\n"
+        "tls.server.keyPassword=hidden-two\ninnerClientAuthenticationCredentials=hidden-three\n"
+        f"kvConfigPath={tmp_path}/kv.json\nstorePathRootDir={tmp_path}/store\nodd=a\\nline\n"
+    )
+    command = [sys.executable, "-m", "mq", daemon, "-c", str(file)]
+    printed = subprocess.run([*command, "-p"], capture_output=True, text=True, check=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line.rstrip("\n"))
+            if "boot success" in line:
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    texts = [line.partition(" mq.daemons.config ")[2] for line in told]
+    assert set(printed.stdout.splitlines()) <= set(texts)
+    assert "odd=a\\nline (not a setting of this daemon)" in texts
+    assert "mySecretKey=****** (not a setting of this daemon)" in texts
+    assert "hidden" not in "\n".join(told)

@@ -59,7 +59,9 @@ class PullBroker:
 
     async def __aenter__(self) -> Self:
         await self._parts.enter_async_context(self.store)
-        self.topics.update(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
+        await self.topics.update(
+            TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
+        )
         self.stats = BrokerStats(lambda: (0, 0))
         self.pulls = PullHandlers(
             lambda: self.settings.broker,

@@ -142,7 +142,7 @@ def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None
             await send(session, broker.address, "Kept", b"x")
             await send(session, broker.address, "Dropped", b"x")
             await broker.store.checkpointer.checkpoint()
-            broker.topics.delete("Dropped")
+            await broker.topics.delete("Dropped")
             await ask(session, broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
             queues = tmp_path / "consumequeue"
             assert ((queues / "Kept").exists(), (queues / "Dropped").exists()) == (True, False)

@@ -1,3 +1,4 @@
+import asyncio
 from pathlib import Path
 
 from mq.daemons.broker.config import BrokerConfig
@@ -50,11 +51,11 @@ def test_a_group_with_an_illegal_name_is_never_made(tmp_path: Path) -> None:
 def test_changes_and_deletions_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "g.json"
     groups = Groups(path, BrokerConfig)
-    groups.update(SubscriptionGroupConfig(group_name="a", retry_max_times=3))
-    groups.update(SubscriptionGroupConfig(group_name="b"))
+    asyncio.run(groups.update(SubscriptionGroupConfig(group_name="a", retry_max_times=3)))
+    asyncio.run(groups.update(SubscriptionGroupConfig(group_name="b")))
     groups.disable_consume("b")
-    assert groups.delete("TOOLS_CONSUMER")
-    assert not groups.delete("none")
+    assert asyncio.run(groups.delete("TOOLS_CONSUMER"))
+    assert not asyncio.run(groups.delete("none"))
     again = Groups(path, BrokerConfig)
     assert again.table["a"].retry_max_times == 3
     assert not again.table["b"].consume_enable

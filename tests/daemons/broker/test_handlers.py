@@ -137,7 +137,7 @@ def test_nobody_is_told_while_nothing_changes_or_the_group_does_not_want_it(
         group = SubscriptionGroupConfig(
             group_name="quiet", notify_consumer_ids_changed_enable=False
         )
-        broker.groups.update(group)
+        await broker.groups.update(group)
         await beat(peer, "c1", "T", group="quiet")
         await beat(peer, "c1", "T")
         await peer.pushed_command()

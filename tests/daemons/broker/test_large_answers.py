@@ -33,7 +33,7 @@ def test_the_consume_stats_of_a_broker_hold_nobody_up(tmp_path: Path) -> None:
             for name in ("A", "B", "C"):
                 broker.topics.create_internal(name, QUEUES)
             groups = [SubscriptionGroupConfig(group_name=f"group-{n}") for n in range(GROUPS)]
-            broker.groups.update_all(groups)
+            await broker.groups.update_all(groups)
             for group in groups:
                 for topic in ("A", "B", "C"):
                     for queue_id in range(QUEUES):

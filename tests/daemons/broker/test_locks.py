@@ -1,11 +1,15 @@
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker import locks as queue_locks
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.lock import MOST_BYTES, MOST_QUEUES
 from mq.daemons.broker.locks import QueueLocks
+from mq.daemons.config import ConfigError
 from mq.protocol.bodies import LockBatchResponseBody, MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import Harness, serve
@@ -96,3 +100,21 @@ def test_a_request_for_too_many_locks_is_refused(tmp_path: Path) -> None:
         assert not harness.locks._groups
 
     serve(tmp_path, script)
+
+
+def test_a_setting_says_how_long_a_lock_lasts(tmp_path: Path) -> None:
+    """The property that Java's broker reads (RebalanceLockManager)."""
+    name = "rocketmq.broker.rebalance.lockMaxLiveTime"
+    given = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(tmp_path)}
+
+    async def holders() -> list[str | None]:
+        async with Broker(BrokerSettings.load(None, {**given, name: "20"})) as broker:
+            broker.locks.lock("g", "one", [A])
+            before = broker.locks.holder("g", A)
+            await asyncio.sleep(0.03)
+            broker.locks.lock("g", "two", [A])
+            return [before, broker.locks.holder("g", A)]
+
+    assert asyncio.run(holders()) == ["one", "two"]
+    with pytest.raises(ConfigError, match="lockMaxLiveTime=0: must be at least 1"):
+        BrokerSettings.load(None, {name: "0"})

@@ -1,13 +1,17 @@
 """Pulls that wait: what wakes them, what does not, how they end, and what they cost."""
 
 import asyncio
+import gc
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from mq.daemons.broker.handlers import pull as pull_handlers
+from mq.daemons.broker.long_polling import held_pulls
 from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from tests.daemons.broker.pulls import (
     PullBroker,
@@ -175,7 +179,7 @@ def test_a_topic_changed_while_a_pull_waits_is_told(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, hold=50))
         await held(broker, peer)
-        broker.topics.delete("orders")
+        await broker.topics.delete("orders")
         assert (await peer.receive()).code == ResponseCode.TOPIC_NOT_EXIST
 
     serve(tmp_path, script)
@@ -226,3 +230,40 @@ def test_ten_thousand_waiting_pulls_cost_nothing_until_a_message_wakes_all(
         assert replies == list(range(count))
 
     serve(tmp_path, script)
+
+
+def test_filters_of_held_pulls_are_counted_by_what_they_take(tmp_path: Path) -> None:
+    """A hostile client holds many long ones; an honest one waits at many queues with one."""
+    count = 8
+
+    def text(number: int) -> str:
+        return " OR ".join(["a=1"] * 700) + f" OR b={number}"
+
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        (channel,) = broker.listener.channels
+
+        def waiting(opaque: int, expression: str) -> Command:
+            return request(0, opaque=opaque, tags=expression, hold=LONG, expressionType="SQL92")
+
+        start_pull(peer, waiting(0, text(-1)))  # lark is imported
+        await held(broker, peer)
+        before = channel.memory
+        gc.collect()
+        tracemalloc.start()
+        for number in range(count):
+            start_pull(peer, waiting(number, text(number)))
+        await held(broker, peer)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        counted = channel.memory - before
+        assert counted > 0.9 * taken > count * len(text(0)) * 100
+        for number in range(count):
+            start_pull(peer, waiting(100 + number, "a > 1"))
+        await held(broker, peer)
+        assert channel.memory - before - counted < count * 4096
+        for pull_held in list(held_pulls(channel)):
+            pull_held.drop()
+        assert channel.kept == {}
+
+    serve(tmp_path, script, enablePropertyFilter="true")

@@ -80,7 +80,7 @@ def test_nobody_has_the_broker_write_events_without_end(tmp_path: Path) -> None:
 def test_a_group_that_may_not_broadcast_is_refused_when_it_does(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         group = SubscriptionGroupConfig(group_name="readers", consume_broadcast_enable=False)
-        broker.groups.update(group)
+        await broker.groups.update(group)
         await send(peer, "orders", b"x")
         for model in (MessageModel.BROADCASTING, MessageModel.CLUSTERING):
             subscription = SubscriptionData(topic="orders", sub_string="*", sub_version=1)
@@ -106,7 +106,7 @@ def test_an_unknown_group_is_named_before_an_unknown_topic(tmp_path: Path) -> No
     async def script(broker: Broker, peer: Peer) -> None:
         reply = await pull(peer, 0, "nowhere")
         assert reply.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        broker.groups.update(SubscriptionGroupConfig(group_name="readers"))
+        await broker.groups.update(SubscriptionGroupConfig(group_name="readers"))
         assert (await pull(peer, 0, "nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
 
     run(tmp_path, script, autoCreateSubscriptionGroup="false")

@@ -88,14 +88,14 @@ def test_a_change_of_topics_is_told_at_once(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
         async with setup.registration:
             await setup.first_round()
-            setup.topics.update(new_topic("T", 3))
-            setup.topics.update(new_topic("U", 5))
+            await setup.topics.update(new_topic("T", 3))
+            await setup.topics.update(new_topic("U", 5))
             await setup.registration.announced()
             for server in setup.servers:
                 assert server.routes.topics["T"]["broker-a"].write_queue_nums == 3
                 assert server.routes.topics["U"]["broker-a"].write_queue_nums == 5
                 assert server.routes.data_version("127.0.0.1:10911") == setup.topics.data_version
-            setup.topics.delete("T")
+            await setup.topics.delete("T")
             await setup.registration.announced()
             for server in setup.servers:
                 assert server.routes.data_version("127.0.0.1:10911") == setup.topics.data_version
@@ -130,13 +130,13 @@ def test_a_name_server_that_forgot_the_broker_gets_everything_again(tmp_path: Pa
             await setup.first_round()
             server = setup.servers[0]
             for number in range(20):
-                setup.topics.update(new_topic(f"T{number}", 3))
+                await setup.topics.update(new_topic(f"T{number}", 3))
                 if number % 2:
                     await asyncio.sleep(0)
                 connection = server.routes.live["127.0.0.1:10911"].connection
                 server.routes._remove_address("127.0.0.1:10911")
                 connection.close()
-                setup.topics.update(new_topic(f"U{number}", 3))
+                await setup.topics.update(new_topic(f"U{number}", 3))
                 await setup.every_topic_has_a_route(server)
 
     run(tmp_path, script)
@@ -150,7 +150,7 @@ def test_what_is_told_again_is_never_taken_for_old(tmp_path: Path) -> None:
             await setup.first_round()
             server = setup.servers[0]
             server.routes._remove_address("127.0.0.1:10911")  # and the connection stays
-            setup.topics.update(new_topic("T", 3))
+            await setup.topics.update(new_topic("T", 3))
             await setup.registration.announced()
             await setup.every_topic_has_a_route(server)
 
@@ -187,12 +187,12 @@ def test_an_increment_of_several_topics_is_not_taken_for_the_whole(tmp_path: Pat
             server.settings.update({"deleteTopicWithBrokerRegistration": "true"})
         async with setup.registration:
             await setup.first_round()
-            setup.topics.update_all([new_topic("T", 3), new_topic("U", 5)])
+            await setup.topics.update_all([new_topic("T", 3), new_topic("U", 5)])
             await setup.registration.announced()
             for server in setup.servers:
                 assert set(server.routes.topics) == set(setup.topics.table)
-            setup.topics.delete("U")
-            setup.topics.update(new_topic("V", 5))
+            await setup.topics.delete("U")
+            await setup.topics.update(new_topic("V", 5))
             await setup.registration.announced()
             for server in setup.servers:
                 assert set(server.routes.topics) == set(setup.topics.table)
@@ -217,11 +217,11 @@ def test_a_table_that_changed_without_a_version_of_its_own_is_told_all_the_same(
 
 def test_a_broker_that_may_not_be_written_shows_its_topics_so(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
-        setup.topics.update(new_topic("T", 3))
+        await setup.topics.update(new_topic("T", 3))
         async with setup.registration:
             await setup.first_round()
             setup.settings.update({"brokerPermission": "4"})
-            setup.topics.next_version()
+            await setup.topics.next_version()
             await setup.registration.announced()
             for server in setup.servers:
                 assert server.routes.topics["T"]["broker-a"].perm == 4
@@ -244,7 +244,7 @@ def test_a_dead_name_server_delays_no_other_and_is_told_all_when_it_comes(
         async with setup.registration:
             await setup.first_round()
             assert "broker-a" in setup.servers[0].routes.brokers
-            setup.topics.update(new_topic("T", 3))
+            await setup.topics.update(new_topic("T", 3))
             await setup.registration.announced()
             assert "T" in setup.servers[0].routes.topics
             came = await setup.name_server("late", port)
@@ -323,7 +323,7 @@ def test_a_slave_learns_its_master(tmp_path: Path) -> None:
 
 def test_ordered_topics_are_taken_from_the_name_server(tmp_path: Path) -> None:
     async def script(setup: Setup) -> None:
-        setup.topics.update(new_topic("T", 3))
+        await setup.topics.update(new_topic("T", 3))
         async with setup.registration:
             await setup.first_round()
             assert not setup.topics.table["T"].order
@@ -334,7 +334,9 @@ def test_ordered_topics_are_taken_from_the_name_server(tmp_path: Path) -> None:
             server = await setup.parts.enter_async_context(NameServer(settings))
             await setup.registration._connect_to([server.address])
             await setup.registration.announced()
-            assert setup.topics.table["T"].order
+            async with asyncio.timeout(PATIENCE):
+                while not setup.topics.table["T"].order:  # noqa: ASYNC110 - it is saved first
+                    await asyncio.sleep(0.005)
 
     run(tmp_path, script)
 
@@ -421,7 +423,7 @@ def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
         port = silent.getsockname()[1]
         setup.settings.broker = setup.settings.broker.replace(namesrv_addr=f"127.0.0.1:{port}")
         async with setup.registration:
-            setup.topics.update(new_topic("T", 3))
+            await setup.topics.update(new_topic("T", 3))
             await asyncio.wait_for(setup.registration.announced(), PATIENCE)
         silent.close()
 

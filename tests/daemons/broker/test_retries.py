@@ -91,7 +91,7 @@ def test_dead_letters_are_taken_although_their_topic_may_only_be_read(tmp_path: 
             await send(session, broker.address, b"bad", {})
             (message,) = await pull(session, broker.address, "Later", 1)
             dead = TopicConfig(topic_name="%DLQ%G", read_queue_nums=1, write_queue_nums=1, perm=4)
-            broker.topics.update(dead)
+            await broker.topics.update(dead)
             back = send_back(message.physical_offset, delayLevel="-1")
             assert (await session.invoke(broker.address, back)).code == ResponseCode.SUCCESS
             fields = {"b": "%RETRY%G", "e": "0", "j": "3", "l": "3"}
@@ -102,7 +102,7 @@ def test_dead_letters_are_taken_although_their_topic_may_only_be_read(tmp_path: 
             retry = TopicConfig(
                 topic_name="%RETRY%G", read_queue_nums=1, write_queue_nums=1, perm=4
             )
-            broker.topics.update(retry)
+            await broker.topics.update(retry)
             assert (await session.invoke(broker.address, back)).code == ResponseCode.NO_PERMISSION
 
     asyncio.run(script())

@@ -69,7 +69,7 @@ def test_switches_change_what_a_broker_is_born_with(tmp_path: Path) -> None:
 def test_the_file_is_the_one_java_writes(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics = Topics(path, Config())
-    topics.update(new_topic("orders", 8))
+    asyncio.run(topics.update(new_topic("orders", 8)))
     text = path.read_text()
     assert text.startswith('{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":')
     assert (
@@ -82,8 +82,8 @@ def test_the_file_is_the_one_java_writes(tmp_path: Path) -> None:
 def test_topics_and_version_survive_a_restart_and_the_file_wins(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics = Topics(path, Config())
-    topics.update(new_topic("orders", 8))
-    topics.update(new_topic("TBW102", 2, 7))
+    asyncio.run(topics.update(new_topic("orders", 8)))
+    asyncio.run(topics.update(new_topic("TBW102", 2, 7)))
     again = Topics(path, Config())
     assert shape(again) == BORN | {"orders": (8, 6), "TBW102": (2, 7)}
     assert again.data_version == topics.data_version
@@ -93,8 +93,8 @@ def test_topics_and_version_survive_a_restart_and_the_file_wins(tmp_path: Path) 
 def test_a_torn_file_is_read_from_its_bak(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics = Topics(path, Config())
-    topics.update(new_topic("orders", 8))
-    topics.update(new_topic("more", 8))
+    asyncio.run(topics.update(new_topic("orders", 8)))
+    asyncio.run(topics.update(new_topic("more", 8)))
     path.write_bytes(path.read_bytes()[:100])
     assert "orders" in Topics(path, Config()).table
 
@@ -126,7 +126,7 @@ def test_a_send_makes_a_topic_after_the_default_one(tmp_path: Path, asked: int, 
 
 def test_a_send_makes_no_topic_where_that_is_switched_off(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
-    Topics(path, Config()).update(new_topic("orders", 8))  # the file now has TBW102
+    asyncio.run(Topics(path, Config()).update(new_topic("orders", 8)))  # the file now has TBW102
     config = Config()
     topics = Topics(path, config)
     config.value = config.value.replace(auto_create_topic_enable=False)
@@ -145,20 +145,20 @@ def test_internal_topics_are_made_once(tmp_path: Path) -> None:
 
 def test_ordered_topics_follow_the_name_servers(tmp_path: Path) -> None:
     topics = Topics(tmp_path / "topics.json", Config())
-    topics.update(new_topic("a", 1))
-    topics.update(new_topic("b", 1))
-    topics.set_ordered(["a", "unknown"])
+    asyncio.run(topics.update(new_topic("a", 1)))
+    asyncio.run(topics.update(new_topic("b", 1)))
+    asyncio.run(topics.set_ordered(["a", "unknown"]))
     assert [topics.table[n].order for n in "ab"] == [True, False]
     version = topics.data_version
-    topics.set_ordered(["a"])
+    asyncio.run(topics.set_ordered(["a"]))
     assert topics.data_version == version
-    topics.set_ordered(["b"])
+    asyncio.run(topics.set_ordered(["b"]))
     assert [topics.table[n].order for n in "ab"] == [False, True]
 
 
 def test_unit_flags_are_set_and_cleared(tmp_path: Path) -> None:
     topics = Topics(tmp_path / "topics.json", Config())
-    topics.update(new_topic("a", 1, sys_flag=TopicSysFlag.UNIT_SUB))
+    asyncio.run(topics.update(new_topic("a", 1, sys_flag=TopicSysFlag.UNIT_SUB)))
     topics.set_unit_flag("a", TopicSysFlag.UNIT, True)
     assert topics.table["a"].topic_sys_flag == 3
     topics.set_unit_flag("a", TopicSysFlag.UNIT_SUB, False)
@@ -168,13 +168,13 @@ def test_unit_flags_are_set_and_cleared(tmp_path: Path) -> None:
 
 def test_a_change_that_cannot_be_saved_is_no_change(tmp_path: Path) -> None:
     topics = Topics(tmp_path / "topics.json", Config())
-    topics.update(new_topic("a", 1))
+    asyncio.run(topics.update(new_topic("a", 1)))
     (tmp_path / "topics.json.tmp").mkdir()
     version = topics.data_version
     with pytest.raises(IsADirectoryError):
-        topics.update(new_topic("b", 1))
+        asyncio.run(topics.update(new_topic("b", 1)))
     with pytest.raises(IsADirectoryError):
-        topics.delete("a")
+        asyncio.run(topics.delete("a"))
     assert "a" in topics.table and "b" not in topics.table
     assert topics.data_version == version
 
@@ -182,9 +182,9 @@ def test_a_change_that_cannot_be_saved_is_no_change(tmp_path: Path) -> None:
 def test_a_deleted_topic_is_gone_after_a_restart_too(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     topics = Topics(path, Config())
-    topics.update(new_topic("a", 1))
-    assert topics.delete("a")
-    assert not topics.delete("a")
+    asyncio.run(topics.update(new_topic("a", 1)))
+    assert asyncio.run(topics.delete("a"))
+    assert not asyncio.run(topics.delete("a"))
     assert "a" not in Topics(path, Config()).table
 
 
@@ -229,9 +229,9 @@ def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_
 def test_a_change_that_could_not_be_saved_is_not_saved_later(tmp_path: Path) -> None:
     path = tmp_path / "file" / "topics.json"
     topics = Topics(path, Config())
-    topics.update(new_topic("orders", 4))
+    asyncio.run(topics.update(new_topic("orders", 4)))
     with file_in_the_way(path), pytest.raises(OSError):
-        topics.update(new_topic("orders", 8))
+        asyncio.run(topics.update(new_topic("orders", 8)))
     topics.save()
     assert shape(Topics(path, Config()))["orders"] == (4, 6)
 
@@ -252,7 +252,7 @@ def test_while_there_are_enough_topics_none_is_made_for_a_send(tmp_path: Path) -
     topics.most = lambda: len(topics.table)
     with pytest.raises(Overloaded, match="maxAutoCreatedTopics"):
         topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
-    topics.update(new_topic("orders", 4))  # an administrator may
+    asyncio.run(topics.update(new_topic("orders", 4)))  # an administrator may
 
 
 def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:
@@ -269,7 +269,113 @@ def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:
 
 def test_topics_that_have_messages_are_made_again(tmp_path: Path) -> None:
     topics = Topics(tmp_path / "topics.json", Config())
-    topics.update(new_topic("known", 2))
+    asyncio.run(topics.update(new_topic("known", 2)))
     topics.adopt({"known": 9, "orders": 12, "few": 1, "%RETRY%g": 1, "rmq_sys_wheel_timer": 1})
     made = {name: queues for name, (queues, _) in shape(topics).items() if name not in BORN}
     assert made == {"known": 2, "orders": 12, "few": 8, "%RETRY%g": 1}
+
+
+class SlowDisk:
+    """Holds what is written to a file back until `go` is set; `began` is set when it begins."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: bool = False) -> None:
+        self.began, self.go = threading.Event(), threading.Event()
+        self._fails = fails
+        self._write = state_file.write_atomically
+        monkeypatch.setattr(state_file, "write_atomically", self._hold)
+
+    def _hold(self, path: Path, data: bytes) -> None:
+        self.began.set()
+        assert self.go.wait(10)
+        if self._fails:
+            self._fails = False
+            raise OSError(28, "No space left on device")
+        self._write(path, data)
+
+
+def test_the_loop_goes_on_while_a_change_is_written_and_keeps_what_is_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topics.json"
+
+    async def main() -> None:
+        topics = Topics(path, Config())
+        await topics.update(new_topic("old", 1))
+        told: list[str] = []
+        topics.on_change.append(told.append)
+        disk = SlowDisk(monkeypatch)
+        changes = [
+            asyncio.ensure_future(topics.update(new_topic("a", 1))),
+            asyncio.ensure_future(topics.delete("old")),
+        ]
+        await asyncio.to_thread(disk.began.wait, 10)
+        topics.create_for_send("sent", "TBW102", 4, 0, "127.0.0.1:1")  # does not wait for the disk
+        topics.create_internal("internal", 1)
+        assert "a" not in topics.table and "old" in topics.table
+        assert told == ["sent", "internal"]
+        disk.go.set()
+        await asyncio.gather(*changes)
+        assert told == ["sent", "internal", "a", "old"]
+        assert {"a", "sent", "internal"} <= topics.table.keys() and "old" not in topics.table
+        await topics.file.close()
+        again = Topics(path, Config())
+        assert again.table.keys() == topics.table.keys()
+        assert again.data_version == topics.data_version
+
+    asyncio.run(main())
+
+
+def test_a_change_whose_asker_goes_away_is_made_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topics.json"
+
+    async def main() -> None:
+        topics = Topics(path, Config())
+        disk = SlowDisk(monkeypatch)
+        change = asyncio.ensure_future(topics.update(new_topic("a", 1)))
+        await asyncio.to_thread(disk.began.wait, 10)
+        change.cancel()
+        closing = asyncio.ensure_future(topics.file.close())
+        await asyncio.sleep(0)
+        disk.go.set()
+        await closing
+        assert change.cancelled()
+        assert "a" in topics.table and "a" in Topics(path, Config()).table
+
+    asyncio.run(main())
+
+
+def test_a_change_that_cannot_be_written_leaves_what_was_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topics.json"
+
+    async def main() -> None:
+        topics = Topics(path, Config())
+        disk = SlowDisk(monkeypatch, fails=True)
+        changes = [
+            asyncio.ensure_future(topics.update(new_topic(name, 1))) for name in ("refused", "b")
+        ]
+        await asyncio.to_thread(disk.began.wait, 10)
+        topics.create_internal("internal", 1)
+        disk.go.set()
+        refused, taken = await asyncio.gather(*changes, return_exceptions=True)
+        assert isinstance(refused, OSError) and taken is None
+        await topics.file.close()
+        for found in (topics.table, Topics(path, Config()).table):
+            assert {"b", "internal"} <= found.keys() and "refused" not in found
+
+    asyncio.run(main())
+
+
+def test_a_changed_topic_stays_ordered_when_the_name_servers_say_so_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        topics = Topics(tmp_path / "topics.json", Config())
+        await topics.update(new_topic("a", 1))
+        await asyncio.gather(topics.set_ordered(["a"]), topics.update(new_topic("a", 2)))
+        assert (topics.table["a"].order, topics.table["a"].read_queue_nums) == (True, 2)
+
+    asyncio.run(main())

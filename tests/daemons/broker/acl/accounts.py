@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
-from mq.daemons.broker.acl.files import AclFiles
 from mq.protocol.codes import RequestCode
 from mq.protocol.headers import HEADERS
 from mq.protocol.signature import content, signature

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mq.daemons.acl.errors import AclError
+from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl, AccountChange
-from mq.daemons.broker.acl.errors import AclError
-from mq.daemons.broker.acl.files import AclFiles
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import ConsumerData, HeartbeatData, LockBatchRequestBody, SubscriptionData
 from mq.protocol.codes import RequestCode as Code

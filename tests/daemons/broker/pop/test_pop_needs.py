@@ -2,8 +2,8 @@
 
 import pytest
 
-from mq.daemons.broker.acl.accounts import SUB
-from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.acl.accounts import SUB
+from mq.daemons.acl.errors import AclError
 from mq.daemons.broker.acl.needs import ADMIN_CODES, Need, needs
 from mq.protocol.bodies.pop import (
     BatchAck,

@@ -451,3 +451,27 @@ def test_a_checkpoint_waits_for_what_the_index_had_no_room_for(
 
     with_store(tmp_path / "a", work, items=4)
     with_store(tmp_path / "b", reopened, items=4)
+
+
+def test_a_queue_that_cannot_be_written_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        for queue_id in range(10):
+            await put(store, "orders", queue_id, b"x")
+        folder = store.root / "consumequeue" / "orders"
+        folder.mkdir(parents=True, exist_ok=True)
+        bad = range(0, 10, 2)  # the order of a set is any: some of these come before the others
+        for queue_id in bad:
+            (folder / str(queue_id)).write_text("in the way of a folder")
+        with pytest.raises(OSError, match="exists"):
+            await store.checkpointer.checkpoint()
+        persisted = {queue.queue_id: queue.persisted for queue in store.queues}
+        assert persisted == {queue_id: int(queue_id not in bad) for queue_id in range(10)}
+        assert store.checkpointer.dirty == {store.queue("orders", each) for each in bad}
+        assert not (tmp_path / "checkpoint").exists()  # it would vouch for what is not there
+        for queue_id in bad:
+            (folder / str(queue_id)).unlink()
+        await store.checkpointer.checkpoint()
+        assert [store.queue("orders", each).persisted for each in range(10)] == [1] * 10
+        assert loaded(tmp_path / "checkpoint").safe_offset == store.max_physical_offset
+
+    with_store(tmp_path, work)

@@ -15,7 +15,7 @@ import ipaddress
 from collections.abc import Callable
 from functools import lru_cache
 
-from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.acl.errors import AclError
 
 _ANY = frozenset(("*", "*.*.*.*", "*:*:*:*:*:*:*:*"))
 _IPV4_PARTS = 4

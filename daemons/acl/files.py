@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from mq.daemons.broker.acl.accounts import Account, AclDocument, parse_document, version_of
-from mq.daemons.broker.acl.addresses import Matcher
-from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.acl.accounts import Account, AclDocument, parse_document, version_of
+from mq.daemons.acl.addresses import Matcher
+from mq.daemons.acl.errors import AclError
 from mq.protocol.bodies import DataVersion
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 import pytest
 
-from mq.daemons.broker.acl.addresses import matcher, parts_of
-from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.acl.addresses import matcher, parts_of
+from mq.daemons.acl.errors import AclError
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mq.daemons.broker.acl.addresses import Matcher, matcher
-from mq.daemons.broker.acl.errors import AclError
+from mq.daemons.acl.addresses import Matcher, matcher
+from mq.daemons.acl.errors import AclError
 from mq.protocol.bodies import DataVersion
 from mq.protocol.names import RETRY_PREFIX, holds_messages_of_others
 

@@ -1,0 +1,84 @@
+"""Stopping the daemons of this machine: what Java's bin/mqshutdown does."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import CommandError, NotFound
+from mq.cli.result import Result, Row, flag, number, text
+from mq.cli.status import Status
+
+
+class Daemon(StrEnum):
+    """What `mq shutdown` stops."""
+
+    BROKER = "broker"
+    NAMESRV = "namesrv"
+
+
+_STOPPED = (
+    number("pid", "Process"),
+    text("daemon", "Daemon"),
+    text("arguments", "Arguments"),
+    flag("ended", "Ended"),
+)
+
+
+@writes
+@gives(_STOPPED)
+def shutdown(
+    call: Call,
+    daemon: Annotated[Daemon, typer.Argument(metavar="broker|namesrv", help="What to stop.")],
+    pid: Annotated[
+        int | None, typer.Option("--pid", metavar="NUMBER", help="The process of this number only.")
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option("--wait", metavar="SECONDS", help="Wait so long for it to end; 0: do not."),
+    ] = 0.0,
+) -> Result:
+    """Stop the brokers or name servers of this machine that run under one's own user.
+
+    They get SIGTERM, as with mqshutdown: all of them, where several run and --pid chooses none.
+    """
+    from mq.cli import processes
+
+    name = f"mq{daemon}"
+    try:
+        with processes.running(daemon, pid) as found:
+            if not found.own:
+                raise _none(name, pid, found.others)
+            if call.dry_run:
+                for process in found.own:
+                    call.would("send SIGTERM to", f"{name}({process.pid})")
+                return Result(_STOPPED, [])
+            asked = processes.ask_to_stop(found.own)
+            late = processes.not_ended(asked, wait) if wait > 0 else asked
+    except OSError as error:
+        raise CommandError(
+            f"processes cannot be looked up here: {error.strerror or error}",
+            hint="kill -TERM the daemon, or stop it where it was started",
+            status=Status.UNAVAILABLE,
+        ) from None
+    numbers = " ".join(str(process.pid) for process in found.own)
+    plain = f"The {name}({numbers}) is running...\nSend shutdown request to {name}({numbers}) OK\n"
+    rows: list[Row] = [
+        (process.pid, str(daemon), " ".join(process.arguments), process not in late)
+        for process in found.own
+    ]
+    result = Result(_STOPPED, rows, plain)
+    if len(rows) > 1:
+        result.notes.append(f"{len(rows)} were running, and all were asked to stop (--pid: one)")
+    if wait > 0 and late:
+        result.failures = [f"{name}({each.pid}) has not ended in {wait:g} s" for each in late]
+        result.status = Status.TRY_AGAIN if len(late) == len(rows) else Status.PARTLY
+    return result
+
+
+def _none(name: str, pid: int | None, others: int) -> NotFound:
+    which = "" if pid is None else f" as process {pid}"
+    hint = f"{others} of other users: run this command as that user" if others else ""
+    return NotFound(f"No {name} running{which}.", hint=hint)

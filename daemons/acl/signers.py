@@ -1,0 +1,120 @@
+"""Who sends a request: by its signature and the accounts of the ACL files, or by its address."""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Mapping
+
+from mq.daemons.acl.accounts import Account
+from mq.daemons.acl.addresses import parts_of
+from mq.daemons.acl.errors import AclError
+from mq.daemons.acl.files import AclFiles, Rules
+from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Refused
+from mq.daemons.listener import Channel
+from mq.protocol.codes import ResponseCode
+from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, content, signature
+
+log = logging.getLogger(__name__)
+
+# How often the files are looked at, in seconds (Java: AclFileWatchService, half a second).
+WATCH_SECONDS = 0.5
+
+
+class Signers:
+    """The accounts in force. Raises ConfigError where the files cannot be used at the start."""
+
+    def __init__(self, files: AclFiles) -> None:
+        self.files = files
+        self.refused = 0
+        if not files.paths():
+            raise ConfigError(
+                f"aclEnable=true, but there is neither {files.default} nor a file in "
+                f"{files.folder}: write one with an account, or set rocketmqHome to where it is"
+            )
+        self._fingerprint = files.fingerprint()
+        try:
+            self.rules: Rules = files.read()
+        except AclError as error:
+            raise ConfigError(str(error)) from None
+        log.info("access control: %d accounts", len(self.rules.accounts))
+
+    def signer(self, fields: Mapping[str, str], body: bytes, host: str) -> Account | None:
+        """The account that a request is signed by; None if its address needs no signature.
+
+        Raises AclError for what is neither.
+        """
+        rules = self.rules
+        parts = parts_of(host)
+        for matches in rules.global_matchers:
+            if matches(parts):
+                return None
+        access_key = fields.get(ACCESS_KEY)
+        if access_key is None:
+            raise AclError("No accessKey is configured")
+        account = rules.accounts.get(access_key)
+        if account is None:
+            raise AclError(f"No acl config for {access_key}")
+        if account.matches(parts):
+            return None
+        if not _is_signed(account, fields, body):
+            raise AclError(f"Check signature failed for accessKey={access_key}")
+        return account
+
+    def refusal(self, code: int, channel: Channel, error: AclError) -> Refused:
+        """The same as the function, counted."""
+        self.refused += 1
+        return refusal(code, channel, error)
+
+    def reload(self) -> None:
+        """Read the files again; when one of them cannot be used, the rules stay as they are."""
+        self._fingerprint = self.files.fingerprint()
+        try:
+            rules = self.files.read()
+        except AclError as error:
+            log.error("access control stays as it was: %s", error)
+            return
+        self.rules = rules
+        log.info("access control read again: %d accounts", len(rules.accounts))
+
+    async def watch(self) -> None:
+        """Read the files again whenever they change."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            try:
+                changed = self.files.fingerprint() != self._fingerprint
+            except OSError as error:
+                log.error("ACL files cannot be looked at: %s", error.strerror)
+                continue
+            if changed:
+                self.reload()
+
+
+def refusal(code: int, channel: Channel, error: AclError) -> Refused:
+    """What to raise for a request that is not allowed. The log is told, a line a second of each
+    peer at most."""
+    log.warning(
+        "request %d of %s refused: %s",
+        code,
+        channel.remote,
+        error,
+        extra={"peer": channel.remote_address[0]},
+    )
+    return Refused(ResponseCode.NO_PERMISSION, str(error))
+
+
+def _is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool:
+    given = fields.get(SIGNATURE)
+    if given is None or not given.isascii():
+        return False
+    try:
+        made = signature(account.secret_key, content(fields, body))
+        if hmac.compare_digest(made, given):
+            return True
+        # Clients sign a field of QUERY_MESSAGE, or do not: see mq.protocol.signature.
+        if UNIQUE_KEY_QUERY not in fields:
+            return False
+        full = content(fields, body, with_unique_key_query=True)
+        return hmac.compare_digest(signature(account.secret_key, full), given)
+    except TypeError:  # a field that is not text
+        return False

@@ -1,0 +1,84 @@
+"""Routes of another environment, for topics that are not known here (clusterTest).
+
+Source: ClusterTestRequestProcessor of 4.9.8. The name servers of the environment come from its
+address server. Nothing is kept: each time a route is missing here, it is asked for there.
+"""
+
+import asyncio
+import logging
+from urllib.parse import quote
+
+from mq.client.address_server import address_server_url
+from mq.client.errors import MQError
+from mq.client.session import Session
+from mq.daemons.dispatch import Overloaded
+from mq.daemons.namesrv.config import NamesrvConfig
+from mq.protocol.bodies import TopicRouteData
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.errors import ProtocolError
+from mq.protocol.headers.route import GetRouteInfoRequestHeader
+
+log = logging.getLogger(__name__)
+
+# An answer that takes longer is of no use: clients wait for a route for 3 s.
+TIMEOUT = 2.0
+# Topics asked for at a time: any client may ask for any name.
+MOST_ASKED = 64
+
+
+def environment_url(config: NamesrvConfig) -> str:
+    """Where the list of its name servers is (TopAddressing.fetchNSAddr)."""
+    url = address_server_url(config.address_server_domain, config.address_server_sub_group)
+    name = config.product_env_name
+    return f"{url}-{quote(name)}?nofix=1" if name.strip() else url
+
+
+class ProductEnvironment:
+    """The other environment: an async context manager."""
+
+    def __init__(self, config: NamesrvConfig) -> None:
+        self._name = config.product_env_name
+        self._session = Session(environment_url(config), timeout=TIMEOUT)
+        self._asking: dict[str, asyncio.Task[TopicRouteData | None]] = {}
+
+    async def __aenter__(self) -> "ProductEnvironment":
+        await self._session.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def route(self, topic: str) -> TopicRouteData | None:
+        """The route of a topic there; None if there is none, or nobody answers.
+
+        Raises Overloaded while too many are asked for.
+        """
+        asking = self._asking.get(topic)
+        if asking is None:
+            if len(self._asking) >= MOST_ASKED:
+                raise Overloaded("clusterTest", f"{MOST_ASKED} other topics are being asked for")
+            asking = self._asking[topic] = self._session.keep_task(self._ask(topic))
+            asking.add_done_callback(lambda _: self._asking.pop(topic, None))
+        await asyncio.wait([asking])  # of many who wait, one may give up
+        return None if asking.cancelled() else asking.result()
+
+    async def _ask(self, topic: str) -> TopicRouteData | None:
+        header = GetRouteInfoRequestHeader(topic=topic)
+        command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, header.encode())
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                reply = await self._session.invoke_name_server(command)
+            if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            if reply.code != ResponseCode.SUCCESS:
+                raise MQError(f"{reply.code} {reply.remark}")
+            return TopicRouteData.decode(reply.body)
+        except (MQError, ProtocolError, TimeoutError) as error:
+            log.warning(
+                "no route from environment %s: %s",
+                self._name,
+                error or f"no answer in {TIMEOUT} s",
+                extra={"failure": "clusterTest"},
+            )
+            return None

@@ -1,0 +1,63 @@
+"""What a broker tells over one connection is worked off in the order in which it came.
+
+Most of it at once. A large registration is read in a thread and taken in steps, and what the broker
+says behind it, that it stops for instance, must not overtake it.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+from mq.daemons.dispatch import Handler, Reply
+from mq.daemons.listener import Channel
+from mq.protocol.command import Command
+
+_LAST = "broker's turn"  # of a channel: what came last and is not worked off yet
+
+
+def in_turn(handler: Handler) -> Handler:
+    """A handler that waits for what came before over the same connection."""
+
+    def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        before: asyncio.Future[None] | None = channel.attributes.get(_LAST)
+        if before is None:
+            result = handler(command, channel)
+            if not isinstance(result, Awaitable):
+                return result
+            return _finish(result, _begin(channel), channel)
+        return wait(before, _begin(channel), command, channel)
+
+    async def wait(
+        before: asyncio.Future[None],
+        turn: asyncio.Future[None],
+        command: Command,
+        channel: Channel,
+    ) -> Reply:
+        try:
+            await asyncio.shield(before)
+            if channel.closed:
+                raise ConnectionError("closed before its turn")
+            result = handler(command, channel)
+            return await result if isinstance(result, Awaitable) else result
+        finally:
+            _end(turn, channel)
+
+    return call
+
+
+def _begin(channel: Channel) -> asyncio.Future[None]:
+    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    channel.attributes[_LAST] = turn
+    return turn
+
+
+async def _finish(result: Awaitable[Reply], turn: asyncio.Future[None], channel: Channel) -> Reply:
+    try:
+        return await result
+    finally:
+        _end(turn, channel)
+
+
+def _end(turn: asyncio.Future[None], channel: Channel) -> None:
+    turn.set_result(None)
+    if channel.attributes.get(_LAST) is turn:
+        del channel.attributes[_LAST]
