@@ -31,6 +31,7 @@ from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
     from mq.client.blocking import BlockingSession
+    from mq.client.credentials import AccessKey
     from mq.protocol.bodies import TopicRouteData
 
 T = TypeVar("T")
@@ -100,17 +101,26 @@ class Caller(ABC):
         self.options = take(options or ClientOptions(), given)
         refuse(self, given)
         self.timeout = self.options.timeout
-        self.credentials = self.options.credentials
         self.tls = self.options.tls
         self._serialization = chosen_serialization(self.options)
         self._rpc_hooks: tuple[RpcHook, ...] | None = of_kind(self.options.hooks, RpcHook)
-        # Whether there is anything to do to a request: one look on the hot path.
-        self._seals = bool(self._serialization or self._rpc_hooks or self.credentials)
+        self.credentials = self.options.credentials
         self.address_server = str(namesrv) if is_url(namesrv) else None
         #: Empty until it is needed when an address server has the list.
         self.name_servers = () if self.address_server else parse_name_servers(namesrv)
         self._routes: dict[str, tuple[TopicRouteData, float]] = {}
         self._chosen_name_server = 0
+
+    @property
+    def credentials(self) -> "AccessKey | None":
+        """What requests are signed with from now on; it can be another one, or none."""
+        return self._credentials
+
+    @credentials.setter
+    def credentials(self, key: "AccessKey | None") -> None:
+        self._credentials = key
+        # Whether there is anything to do to a request: one look on the hot path.
+        self._seals = bool(self._serialization or self._rpc_hooks or key)
 
     def options_for(
         self, client: ClientOptions | None, keywords: "dict[str, Any]"

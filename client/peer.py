@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from mq.client.buffers import SocketBuffers
 from mq.client.caller import parse_address
 from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout, reason_of
 from mq.protocol.command import RESPONSE, Command
@@ -37,6 +38,7 @@ class Owner(Protocol):
     tls: "ssl.SSLContext | None"
     connect_timeout: float
     dead_after: float | None
+    buffers: SocketBuffers
 
     def keep_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]": ...
 
