@@ -208,6 +208,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "context export": "Print a context as variables for a shell; by default the current one.",
         "context remove": "Forget a context.",
     },
+    "systemd": {
+        "systemd install": "Put the units for systemd, and the user and folders they need, where "
+        "systemd looks.",
+    },
     "tool": {
         "shell": "Run many commands in one process.",
         "manual": "Write the man pages, the completions and the description of the JSON.",
@@ -241,6 +245,7 @@ TITLES = {
     "export": "Exports",
     "auth": "Users and policies of 5.x",
     "context": "Contexts",
+    "systemd": "Units for systemd",
     "tool": "This command",
     "daemon": "Daemons",
 }

@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves topic message dlq offset bench spark store context
+set -g __mq_halves topic message dlq offset bench spark store context systemd
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -116,6 +116,7 @@ function __mq_first
     printf '%s\t%s\n' 'listAcl' 'List the policies (5.x brokers).'
     printf '%s\t%s\n' 'copyAcl' 'Copy policies from one broker to another (5.x brokers).'
     printf '%s\t%s\n' 'context' 'Contexts: …'
+    printf '%s\t%s\n' 'systemd' 'Units for systemd: …'
     printf '%s\t%s\n' 'shell' 'Run many commands in one process.'
     printf '%s\t%s\n' 'manual' 'Write the man pages, the completions and the description of the JSON.'
     printf '%s\t%s\n' 'namesrv' 'Run a name server.'
@@ -161,6 +162,8 @@ function __mq_second -a word
             printf '%s\t%s\n' 'show' 'Show a context; by default the current one.'
             printf '%s\t%s\n' 'export' 'Print a context as variables for a shell; by default the current one.'
             printf '%s\t%s\n' 'remove' 'Forget a context.'
+        case systemd
+            printf '%s\t%s\n' 'install' 'Put the units for systemd, and the user and folders they need, where systemd looks.'
     end
 end
 
@@ -1584,6 +1587,13 @@ function __mq_options -a command
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
             echo 'argument|1|contexts|'
+        case 'systemd install'
+            echo '--prefix|1|directories|Where lib/systemd/system, lib/sysusers.d are.'
+            echo '--command|1|files|The mq that the units run; else this one.'
+            echo '--force|0||Replace changed files, too; the old ones stay as FILE.1.'
+            echo '--columns|1|one:path;what|Only these columns, in this order.'
+            echo '--sort|1|one:path;what|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
         case 'shell'
             echo '--stop|0||End at the first command that fails, with its status.'
             __mq_shared_11
