@@ -152,10 +152,10 @@ def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path)
     own = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
     # What mq depends on is that of this environment: only paths, no mq in development.
     (own / "depends.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip = ["-m", "pip", "--python", place / "bin/python", "install", "--quiet"]
-    run([*pip, "--no-deps", "--no-index", "--disable-pip-version-check", wheel], tmp_path)
+    pip = ["-m", "pip", "--python", str(place / "bin/python"), "--disable-pip-version-check"]
+    run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], tmp_path)
     (tmp_path / "mq").symlink_to(place)
-    command = [tmp_path / "mq/bin/mq", "systemd", "install", "--prefix", tmp_path / "usr"]
+    command = [f"{tmp_path}/mq/bin/mq", "systemd", "install", "--prefix", f"{tmp_path}/usr"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     # A test's folder lies in /tmp, which units do not see, unless it was told to lie elsewhere.
     assert ended.returncode == int(tmp_path.is_relative_to("/tmp")), ended.stderr
