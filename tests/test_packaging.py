@@ -69,7 +69,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("man", "completions"):
         shutil.copytree(ROOT / folder, tree / folder)
     modules = [f"{module}.py" for module in SETUPTOOLS["py-modules"]]
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", *modules):
+    for name in ("pyproject.toml", "README.md", "LICENSE", *modules):
         shutil.copy(ROOT / name, tree)
     return tree
 
@@ -143,7 +143,7 @@ def test_the_wheel_and_the_source_archive_have_the_units(
     (built,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(built) as archive:
         names = archive.getnames()
-    assert {f"mq-{__version__}/systemd/{name}" for name in units} <= set(names)
+    assert {f"mq-{__version__}/mq/systemd/{name}" for name in units} <= set(names)
 
 
 def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path) -> None:
