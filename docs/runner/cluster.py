@@ -185,9 +185,9 @@ class Cluster:
         server = Daemon(["namesrv", "-c", str(path)], self.environment)
         self._daemons[_NAME_SERVER] = server
         address = server.start("--set", "listenPort=0")[-1].split()[-1]
-        port = address.rpartition(":")[2]
-        path.write_text(path.read_text() + f"listenPort={port}\n")  # a restart finds it again
-        self._ports[NAME_SERVER_PORT] = int(port)
+        own_port = int(address.rpartition(":")[2])
+        path.write_text(path.read_text() + f"listenPort={own_port}\n")  # a restart finds it again
+        self._ports[NAME_SERVER_PORT] = own_port
         self.environment["NAMESRV_ADDR"] = address
         for name, port in zip(self._brokers, BROKER_PORTS, strict=False):
             self._start_broker(name, port, address)
