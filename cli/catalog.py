@@ -312,6 +312,8 @@ MODULES: dict[str, str] = {
     "offset export": "offset_files",
     "offset import": "offset_files",
     "offset diff": "offset_files",
+    "store verify": "store_repair",
+    "store repair": "store_repair",
 }
 
 
