@@ -208,6 +208,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "context export": "Print a context as variables for a shell; by default the current one.",
         "context remove": "Forget a context.",
     },
+    "systemd": {
+        "systemd install": "Put the units for systemd, and the user and folders they need, where "
+        "systemd looks.",
+    },
     "tool": {
         "shell": "Run many commands in one process.",
         "shutdown": "Stop the brokers or name servers of this machine that run under one's own "
@@ -243,6 +247,7 @@ TITLES = {
     "export": "Exports",
     "auth": "Users and policies of 5.x",
     "context": "Contexts",
+    "systemd": "Units for systemd",
     "tool": "This command",
     "daemon": "Daemons",
 }
@@ -310,6 +315,8 @@ MODULES: dict[str, str] = {
     "offset export": "offset_files",
     "offset import": "offset_files",
     "offset diff": "offset_files",
+    "store verify": "store_repair",
+    "store repair": "store_repair",
 }
 
 

@@ -52,6 +52,10 @@ class Daemon(Protocol):
         """The line that says that the daemon serves, and where."""
         ...
 
+    def status_text(self) -> str:
+        """What `systemctl status` shows: that it serves, and what is not as it should be."""
+        ...
+
     def reload(self) -> None:
         """What SIGHUP asks for: read files again that may have changed."""
         ...
@@ -106,9 +110,8 @@ async def _serve(make: Callable[[], Daemon]) -> int:
         async with daemon:
             loop.add_signal_handler(signal.SIGHUP, _reload, daemon)
             loop.add_signal_handler(signal.SIGUSR1, _dump, daemon)
-            text = daemon.ready_text()
-            log.info("%s", text)
-            manager.ready(text)
+            log.info("%s", daemon.ready_text())
+            manager.ready(daemon.status_text)
             await stop.wait()
             _not_now(loop)
             manager.stopping()
@@ -154,18 +157,25 @@ def _reload(daemon: Daemon) -> None:
 
 
 class ServiceManager:
-    """systemd's notification protocol (sd_notify): readiness, stopping, and the watchdog."""
+    """systemd's notification protocol (sd_notify): readiness, status, stopping, the watchdog."""
+
+    STATUS_SECONDS = 1.0  # between looks at whether the status is another
 
     def __init__(self) -> None:
         address = os.environ.get("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._socket: socket.socket | None = None
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
-    def ready(self, status: str) -> None:
-        self._send(f"READY=1\nSTATUS={status}")
+    def ready(self, status: Callable[[], str]) -> None:
+        """Say that the daemon serves, and from now on what `status` says whenever that changes."""
+        if self._socket is None:
+            return
+        text = status()
+        self._send(f"READY=1\nSTATUS={text}")
+        self._later("status", self.STATUS_SECONDS, self._tell, status, text)
         if os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid()):
             microseconds = int(os.environ.get("WATCHDOG_USEC", "0"))
             if microseconds > 0:
@@ -173,19 +183,34 @@ class ServiceManager:
 
     def stopping(self) -> None:
         # The watchdog is still patted: a stop that hangs is a hang too.
+        self._cancel("status")
         self._send("STOPPING=1")
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for name in list(self._timers):
+            self._cancel(name)
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
+    def _tell(self, status: Callable[[], str], told: str) -> None:
+        text = status()
+        if text != told:
+            self._send(f"STATUS={text}")
+        self._later("status", self.STATUS_SECONDS, self._tell, status, text)
+
     def _pat(self, interval: float) -> None:
         # From the loop on purpose: what is watched is whether the loop still turns.
         self._send("WATCHDOG=1")
-        self._timer = asyncio.get_running_loop().call_later(interval, self._pat, interval)
+        self._later("watchdog", interval, self._pat, interval)
+
+    def _later(self, name: str, seconds: float, call: Callable[..., None], *given: Any) -> None:
+        self._timers[name] = asyncio.get_running_loop().call_later(seconds, call, *given)
+
+    def _cancel(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
 
     def _send(self, text: str) -> None:
         if self._socket is None:

@@ -70,6 +70,9 @@ class Standalone:
             f"store {self.folder}{kept}. Talk to it: mq topicList -n {self.name_server_address}"
         )
 
+    def status_text(self) -> str:
+        return self.ready_text()
+
     def reload(self) -> None:
         self.name_server.reload()
         self.broker.reload()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from mq.client.errors import MQError
-from mq.pipeline.errors import BrokerDown, DataLoss, OptionError
+from mq.pipeline.errors import BrokerDown, DataLoss, Unknown
 from mq.pipeline.options import ReadOptions, example
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def complain(options: ReadOptions, absent: Iterable[Absence], *, running: bool) 
     """Raise for what is absent.
 
     `running` says that it was there before: then it is DataLoss. Else it is BrokerDown for a
-    broker, and OptionError for a topic, whose name may be wrong.
+    broker, and Unknown for a topic, whose name may be wrong.
     """
     for each in absent:
         if each.broker_name is not None:
@@ -41,9 +41,7 @@ def complain(options: ReadOptions, absent: Iterable[Absence], *, running: bool) 
                 f"topic {each.topic} is not there any more: its brokers are down, or it was deleted"
             )
         if options.topic_pattern is None:
-            raise OptionError(
-                "topic", f"{each.reason}; or all its brokers are down", example("topic")
-            )
+            raise Unknown("topic", f"{each.reason}; or all its brokers are down", example("topic"))
 
 
 def tell_once(absent: Iterable[Absence], told: set[str]) -> None:

@@ -26,7 +26,7 @@ from mq.client.errors import (
 from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
 from mq.client.routes import broker_address, read_queues
 from mq.pipeline.absences import Absence, complain, tell_once
-from mq.pipeline.errors import BrokerDown, OptionError
+from mq.pipeline.errors import BrokerDown, ClusterAway, KeyRefused, OptionError, Unknown
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions, example
 from mq.pipeline.puller import WITHOUT_MESSAGES, QueueRange, pull_fields
@@ -233,7 +233,7 @@ class Cluster:
                 answer = run(ask())
             except (ConnectError, RequestTimeout, BadAnswer) as error:
                 if not tries_left:
-                    raise OptionError("nameServer", str(error), example("nameServer")) from None
+                    raise ClusterAway("nameServer", str(error), example("nameServer")) from None
                 log.warning("name servers: again in %g s: %s", pause, error)
                 time.sleep(pause)
                 pause *= 2
@@ -288,9 +288,8 @@ class Cluster:
 
 def _refused(error: BrokerError) -> OptionError:
     """Which option is to blame for what a broker refuses."""
-    name = "subExpression"
     if isinstance(error, NoPermission):
-        name = "aclFile"
-    elif isinstance(error, SubscriptionGroupNotExist):
-        name = "group"
-    return OptionError(name, str(error), example(name))
+        return KeyRefused("aclFile", str(error), example("aclFile"))
+    if isinstance(error, SubscriptionGroupNotExist):
+        return Unknown("group", str(error), example("group"))
+    return OptionError("subExpression", str(error), example("subExpression"))

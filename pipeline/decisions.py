@@ -30,7 +30,7 @@ from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFoun
 from mq.client.outgoing import draft
 from mq.client.pull_consumer import Puller
 from mq.pipeline.declared import wrong
-from mq.pipeline.errors import CommitFailed
+from mq.pipeline.errors import ClusterAway, CommitFailed, Unknown
 from mq.pipeline.offsets import Offsets, from_nested, to_nested
 from mq.pipeline.prepared import Prepared, from_part, to_parts
 from mq.pipeline.write_options import WriteOptions
@@ -256,10 +256,11 @@ def open_log(session: BlockingSession, options: WriteOptions) -> MessageQueue:
                 _make(session, options)
                 made = True
             elif time.monotonic() > deadline:
-                raise wrong(WriteOptions, "commitTopic", f"no name server knows {topic}") from None
+                reason = f"no name server knows {topic}"
+                raise wrong(WriteOptions, "commitTopic", reason, Unknown) from None
             time.sleep(_PAUSE)
         except (ConnectError, RequestTimeout) as error:
-            raise wrong(WriteOptions, "nameServer", str(error)) from None
+            raise wrong(WriteOptions, "nameServer", str(error), ClusterAway) from None
     brokers = sorted(queues.broker_name for queues in route.queue_datas)
     if len(brokers) != 1:
         raise wrong(

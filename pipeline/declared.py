@@ -106,9 +106,11 @@ def example_of(kind: type[Any], name: str) -> str:
     return text
 
 
-def wrong(kind: type[Any], name: str, reason: str) -> OptionError:
+def wrong(
+    kind: type[Any], name: str, reason: str, error: type[OptionError] = OptionError
+) -> OptionError:
     """The error about an option of a kind, with its example."""
-    return OptionError(name, reason, example_of(kind, name))
+    return error(name, reason, example_of(kind, name))
 
 
 def _declared(kind: type[Any]) -> dict[str, "Field[Any]"]:

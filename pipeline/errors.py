@@ -2,6 +2,9 @@
 
 PipelineError
 ├── OptionError        an option is missing, unknown or malformed; names it and shows a right one
+│   ├── ClusterAway    no name server answers at the address that it gives
+│   ├── Unknown        there is no topic or group of the name that it gives
+│   └── KeyRefused     a broker refuses the access key that it gives
 ├── OldSpark           what a query wants is in later releases of Spark only
 ├── SchemaError        a column that is not there, or of a type that it cannot have
 ├── BrokerDown         a broker does not answer while a query is planned
@@ -32,6 +35,18 @@ class OptionError(PipelineError):
         self.name = name
         self.reason = reason
         self.example = example
+
+
+class ClusterAway(OptionError):
+    """No name server answers: the option may be wrong, or they are down."""
+
+
+class Unknown(OptionError):
+    """There is no topic or group of the name that the option gives, or its brokers are down."""
+
+
+class KeyRefused(OptionError):
+    """A broker refuses the access key of the option, or what it may not do."""
 
 
 class OldSpark(PipelineError):

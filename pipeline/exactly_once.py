@@ -78,6 +78,7 @@ class Transactions:
         decision.check(query, batch, Writer.of(self._options))
         if not fresh:
             log.warning("batch %d of query %s was committed before: finishing that", batch, query)
+            _compare(query, batch, decision.prepared, prepared)
             self.roll_back(prepared)
         self._finish(decision.prepared, decision.ends, fresh=fresh)
 
@@ -225,6 +226,22 @@ class Transactions:
 
 
 _Line = deque[Half]
+
+
+def _compare(query: str, batch: int, before: Iterable[Prepared], now: Iterable[Prepared]) -> None:
+    """Tell of a batch that has other rows than the one of its number that counts.
+
+    Spark repeats a batch with the rows that it had, unless its checkpoint has forgotten the batch;
+    or the query gives other rows each time, and then this is nothing to worry about.
+    """
+    were, are = sum(map(len, before)), sum(map(len, now))
+    if were != are:
+        log.warning(
+            "batch %d of query %s was committed with %d rows, and has %d now, which are left out. "
+            "If its checkpoint was put back from a backup, rows are missing: see "
+            "docs/jobs/exactly-once-checkpoints.md",
+            *(batch, query, were, are),
+        )
 
 
 def _halves(prepared: Iterable[Prepared]) -> list[Half]:

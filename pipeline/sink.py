@@ -20,7 +20,7 @@ from mq.client.errors import BrokerError, ClientError, MQError, RouteNotFound
 from mq.pipeline.decisions import open_log
 from mq.pipeline.declared import wrong
 from mq.pipeline.encoding import Encoder, UniqueIds
-from mq.pipeline.errors import CommitFailed, PipelineError
+from mq.pipeline.errors import ClusterAway, CommitFailed, KeyRefused, PipelineError, Unknown
 from mq.pipeline.exactly_once import Transactions
 from mq.pipeline.prepared import Halves, Prepared
 from mq.pipeline.sending import Sender
@@ -150,10 +150,10 @@ def check_target(options: WriteOptions, *, in_batches: bool = False) -> None:
             target = target_of(session, topic)
         except RouteNotFound as error:
             if options.topic is not None:
-                raise wrong(WriteOptions, "topic", str(error)) from None
+                raise wrong(WriteOptions, "topic", str(error), Unknown) from None
             target = None  # rows may name topics that are there
         except MQError as error:
-            raise wrong(WriteOptions, "nameServer", str(error)) from None
+            raise wrong(WriteOptions, "nameServer", str(error), ClusterAway) from None
         if target is not None:
             _try_key(options, session, next(iter(target.addresses.values())))
         if in_batches and options.exactly_once:
@@ -171,7 +171,7 @@ def _try_key(options: WriteOptions, session: BlockingSession, address: str) -> N
     try:
         run(session.call(address, Command(RequestCode.HEART_BEAT, None, heartbeat.encode())))
     except BrokerError as error:
-        raise wrong(WriteOptions, "aclFile", str(error)) from None
+        raise wrong(WriteOptions, "aclFile", str(error), KeyRefused) from None
     except (MQError, ClientError):
         return  # a broker that is away is for the tasks, which try again
 

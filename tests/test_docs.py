@@ -57,6 +57,7 @@ def test_the_map_of_the_documents_names_each_of_them() -> None:
     assert there - linked - {ROOT / "docs" / "README.md"} == set()
 
 
+UUID = "8603a49b-f1a4-4068-be85-639612d04e3c"
 PAGE = """\
 <!-- cluster: -->
 ```console
@@ -132,6 +133,8 @@ def test_a_status_is_compared_where_other_figures_vary(tmp_path: Path) -> None:
         (["a 0.25 s", "b 3 ms"], ["a 11.00 s", "b 4 ms"], {}, True),
         (["127.0.0.1:10911 to 127.0.0.1:40000"], ["127.0.0.1:10911 to 127.0.0.1:1"], {}, True),
         (["127.0.0.1:10911"], ["127.0.0.1:10912"], {}, False),
+        ([f"a {UUID}"], [f"a {UUID.replace('8603', '86fe')}"], {}, True),
+        ([f"a {UUID}"], [f"b {UUID}"], {}, False),
         (["V4_9_8"], ["V4_9_7"], {}, False),
     ],
 )

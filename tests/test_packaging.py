@@ -3,7 +3,10 @@
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
+import venv
 import zipfile
 from collections.abc import Sequence
 from email.message import Message
@@ -21,6 +24,7 @@ SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 LINKS = [path for path in sorted((ROOT / "mq").iterdir()) if path.is_symlink()]
 FOLDERS = {"mq": "mq"} | {f"mq.{link.name}": str(link.readlink())[3:] for link in LINKS}
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+BUILD_SOURCES = BUILD.replace("build_wheel", "build_sdist")
 
 
 def files_on_disk() -> set[str]:
@@ -56,8 +60,8 @@ def run(arguments: Sequence[str | Path], folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of the tree: a build leaves folders beside its sources."""
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree: a build leaves folders beside its sources."""
     tree = tmp_path_factory.mktemp("tree")
     for folder in FOLDERS.values():
         ignored = shutil.ignore_patterns("__pycache__")
@@ -67,6 +71,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     modules = [f"{module}.py" for module in SETUPTOOLS["py-modules"]]
     for name in ("pyproject.toml", "README.md", "LICENSE", *modules):
         shutil.copy(ROOT / name, tree)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     run(["-c", BUILD, out], tree)
     (built,) = out.glob("*.whl")
@@ -122,6 +131,38 @@ def test_the_wheel_has_the_man_pages_and_completions_where_systems_look(wheel: P
         "zsh/site-functions/_mq",
         "fish/vendor_completions.d/mq.fish",
     }
+
+
+def test_the_wheel_and_the_source_archive_have_the_units(
+    wheel: Path, tree: Path, tmp_path: Path
+) -> None:
+    units = {path.name for path in (ROOT / "systemd").glob("mq*")}
+    assert len(units) >= 8
+    assert {f"mq/systemd/{name}" for name in units} <= set(names_in(wheel))
+    run(["-c", BUILD_SOURCES, tmp_path], tree)
+    (built,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = archive.getnames()
+    assert {f"mq-{__version__}/mq/systemd/{name}" for name in units} <= set(names)
+
+
+def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path) -> None:
+    place = tmp_path / "mq-1"
+    venv.create(place, with_pip=False, symlinks=True)
+    own = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
+    # What mq depends on is that of this environment: only paths, no mq in development.
+    (own / "depends.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = ["-m", "pip", "--python", str(place / "bin/python"), "--disable-pip-version-check"]
+    run([*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)], tmp_path)
+    (tmp_path / "mq").symlink_to(place)
+    command = [f"{tmp_path}/mq/bin/mq", "systemd", "install", "--prefix", f"{tmp_path}/usr"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    # A test's folder lies in /tmp, which units do not see, unless it was told to lie elsewhere.
+    assert ended.returncode == int(tmp_path.is_relative_to("/tmp")), ended.stderr
+    unit = (tmp_path / "usr/lib/systemd/system/mq-namesrv.service").read_text()
+    assert f"\nExecStart={tmp_path}/mq/bin/mq namesrv -c /etc/mq/namesrv.conf\n" in unit
+    version = subprocess.run([tmp_path / "mq/bin/mq", "--version"], capture_output=True, text=True)
+    assert version.stdout == f"mq {__version__}\n"
 
 
 def test_the_wheel_installs_the_command(wheel: Path) -> None:

@@ -198,13 +198,22 @@ async def consumer_progress(
         typer.Option("-c", "--cluster", metavar="CLUSTER", help="On the brokers of this cluster."),
     ] = None,
 ) -> Result:
-    """Show how far consumer groups are behind."""
+    """Show how far consumer groups are behind.
+
+    With -g the members are asked, too, which queues they hold: a broker that they know and that is
+    not registered now is told, and the status is 1. What waits there is in no total.
+    """
     async with call.admin() as admin:
         if group_name is None:
             return await _all_groups(admin)
         stats = await consume_stats(admin, group_name, topic_name, cluster_name)
-        holders = await _holders(admin, group_name) if show_client_ip else None
-    return _one_group(stats, holders)
+        held = await _held(admin, group_name)
+        # Of a broker that is away nobody knows the cluster.
+        absent = {} if cluster_name else await _absent(admin, held, topic_name)
+    holders = {queue: client.split("@")[0] for queue, client in held.items()}
+    result = _one_group(stats, holders if show_client_ip else None)
+    result.failures = [f"broker {name}: not registered now, {who}" for name, who in absent.items()]
+    return result
 
 
 class Stats:
@@ -242,21 +251,42 @@ async def consume_stats(
     return stats
 
 
-async def _holders(admin: "Admin", group: str) -> dict["MessageQueue", str]:
-    """The host of the consumer that holds each queue."""
+async def _held(admin: "Admin", group: str) -> dict["MessageQueue", str]:
+    """The client that holds each queue, of those that can be asked."""
     from mq.client.errors import MQError
 
-    holders: dict[MessageQueue, str] = {}
+    held: dict[MessageQueue, str] = {}
+
+    async def ask(client: str) -> None:
+        try:
+            running = await admin.consumer_running_info(address, group, client)
+        except MQError:
+            return  # as in Java: a queue whose holder cannot be asked has N/A
+        held.update(dict.fromkeys(running.mq_table, client))
+
     try:
         address = await group_broker(admin, group)
-        for connection in (await admin.consumer_connection(address, group)).connection_set:
-            client = connection.client_id
-            running = await admin.consumer_running_info(address, group, client)
-            for queue in running.mq_table:
-                holders[queue] = client.split("@")[0]
+        members = (await admin.consumer_connection(address, group)).connection_set
     except (MQError, NotFound):
-        pass  # as in Java: a queue whose holder cannot be asked has N/A
-    return holders
+        return {}
+    await admin.session.all([ask(member.client_id) for member in members])
+    return held
+
+
+async def _absent(
+    admin: "Admin", held: dict["MessageQueue", str], topic: str | None
+) -> dict[str, str]:
+    """The brokers of queues that members hold, and that no name server has: who holds what."""
+    registered = (await cluster.clusters(admin.session)).broker_addr_table if held else {}
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in sorted(held):
+        if queue.broker_name not in registered and topic in (None, queue.topic):
+            found.setdefault(queue.broker_name, []).append(queue)
+    return {
+        name: "and its queues are held: "
+        + ", ".join(f"{queue.topic} {queue.queue_id} by {held[queue]}" for queue in queues)
+        for name, queues in found.items()
+    }
 
 
 async def group_broker(admin: "Admin", group: str) -> str:

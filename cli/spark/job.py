@@ -19,7 +19,7 @@ from mq.pipeline.jobs.declaration import Job
 from mq.pipeline.jobs.outcome import Outcome
 
 # What errors of a driver mean, by the names of their classes; any other is UNAVAILABLE.
-_STATUSES = {
+STATUSES = {
     "JobError": Status.USAGE,
     "JobOptionError": Status.USAGE,
     "SchemaError": Status.USAGE,
@@ -34,24 +34,15 @@ _STATUSES = {
     "DataLoss": Status.BAD_DATA,
     "BadAnswer": Status.PROTOCOL,
     "MissingModule": Status.CONFIG,
+    "OptionError": Status.USAGE,
+    "Unknown": Status.NOT_FOUND,
+    "KeyRefused": Status.NO_PERMISSION,
+    "ClusterAway": Status.UNAVAILABLE,
+    "BrokersAway": Status.UNAVAILABLE,
+    "FolderFailed": Status.IO_ERROR,
+    "FolderRefused": Status.NO_PERMISSION,
+    "BadArchive": Status.BAD_DATA,
 }
-# An option of the data source that is wrong, by what the message says of it.
-_WRONG_OPTIONS = (
-    (re.compile(r"option nameServer: "), Status.UNAVAILABLE),
-    (re.compile(r"option (topic|group): .*no name server knows"), Status.NOT_FOUND),
-    (re.compile(r"option aclFile: "), Status.NO_PERMISSION),
-)
-# What a job could not do, and is none of its options' fault, likewise.
-_NOT_DONE = (
-    (re.compile(r"^no (name server|broker) (answers|is registered)"), Status.UNAVAILABLE),
-    (
-        re.compile(r"^(?:[\w.+-]+:)?/\S*: (?=.*(?:Permission|AccessControl|AccessDenied))"),
-        Status.NO_PERMISSION,
-    ),
-    (re.compile(r"^(?:[\w.+-]+:)?/\S*: | cannot be moved to "), Status.IO_ERROR),
-    (re.compile(r" is not the manifest of an archive: "), Status.BAD_DATA),
-    (re.compile(r"messages were read of the \d+ from offset"), Status.BAD_DATA),
-)
 # Why Spark did not come as far as the driver, by a line of its log.
 _CAUSES = (
     (
@@ -143,12 +134,7 @@ def outcome(answer: Path, ended: Ended, job: Job) -> Outcome:
 
 def failed(kind: str, message: str) -> CommandError:
     """The error of a driver as one of this command."""
-    status = _STATUSES.get(kind, Status.UNAVAILABLE)
-    if kind == "OptionError":
-        found = [status for pattern, status in _WRONG_OPTIONS if pattern.search(message)]
-        status = found[0] if found else Status.USAGE
-    if kind == "JobError":
-        status = next((said for pattern, said in _NOT_DONE if pattern.search(message)), status)
+    status = STATUSES.get(kind, Status.UNAVAILABLE)
     hint = "the log above has all of it"
     if kind == "MissingModule":
         hint = "install it there, name a Python that has it (--python), or bring one: --environment"

@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves topic message dlq offset bench spark store context
+set -g __mq_halves topic message dlq offset bench spark store context systemd
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -116,6 +116,7 @@ function __mq_first
     printf '%s\t%s\n' 'listAcl' 'List the policies (5.x brokers).'
     printf '%s\t%s\n' 'copyAcl' 'Copy policies from one broker to another (5.x brokers).'
     printf '%s\t%s\n' 'context' 'Contexts: …'
+    printf '%s\t%s\n' 'systemd' 'Units for systemd: …'
     printf '%s\t%s\n' 'shell' 'Run many commands in one process.'
     printf '%s\t%s\n' 'shutdown' 'Stop the brokers or name servers of this machine that run under one\'s own user.'
     printf '%s\t%s\n' 'manual' 'Write the man pages, the completions and the description of the JSON.'
@@ -162,6 +163,8 @@ function __mq_second -a word
             printf '%s\t%s\n' 'show' 'Show a context; by default the current one.'
             printf '%s\t%s\n' 'export' 'Print a context as variables for a shell; by default the current one.'
             printf '%s\t%s\n' 'remove' 'Forget a context.'
+        case systemd
+            printf '%s\t%s\n' 'install' 'Put the units for systemd, and the user and folders they need, where systemd looks.'
     end
 end
 
@@ -1176,6 +1179,7 @@ function __mq_options -a command
             echo '--report|1|files|Write the job\'s page there, in HTML; - is stdout.'
             echo '--print|0||Show the command of spark-submit, and run nothing.'
             echo '--groups|1|groups|Only these groups; * and ? stand for any characters.'
+            echo '--expected-brokers|1||Brokers that have to be there: fail when one of them is down, whose letters would not be counted otherwise.'
             echo '--begin|1||Only messages that became dead letters from this time on.'
             echo '--end|1||Only messages that became dead letters before this time.'
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
@@ -1225,6 +1229,7 @@ function __mq_options -a command
             echo '--layout|1|one:parquet;csv;json|How files are written. Default: parquet.'
             echo '--groups|1|groups|Only these groups; * and ? stand for any characters.'
             echo '--topics|1|topics|Only these topics; * and ? stand for any characters.'
+            echo '--expected-brokers|1||Brokers that have to be there: one that is down is reported, which is not known otherwise; what the others say is written.'
             echo '--cluster|1|clusters|Only the brokers of this cluster.'
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
             echo '--sort|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Sort rows by these columns; -: the greatest first.'
@@ -1299,6 +1304,7 @@ function __mq_options -a command
             echo '--report|1|files|Write the job\'s page there, in HTML; - is stdout.'
             echo '--print|0||Show the command of spark-submit, and run nothing.'
             echo '--trace-topic|1|topics|The topic that clients write traces to. Default: RMQ_SYS_TRACE_TOPIC.'
+            echo '--expected-brokers|1||Brokers that the topic has to be at: fail when one of them is down, which is not known otherwise.'
             echo '--begin|1||Only traces stored from this time on.'
             echo '--end|1||Only traces stored before this time.'
             echo '--columns|1|one:advice;age;begin;brokerName;bytes;caughtUp;clocksDiffer;command;consumeMax;consumeP50;consumeP90;consumeP99;consumedPerSecond;consumerOffset;count;deleted;deliveries;emptyQueues;end;endToEndMax;endToEndP50;endToEndP90;endToEndP99;exact;failed;first;givenUpEarly;greatestLag;greatestShare;group;kept;keys;lag;last;lastStoreTime;messages;mostRetries;of;outcome;queueId;queues;retries;retriesUsedUp;sendMax;sendP50;sendP90;sendP99;sentPerSecond;share;since;snapshotTime;snapshots;tags;toBroker;toQueue;toTopic;topic;unfinished;value;variation;variationBytes;waitMax;waitP50;waitP90;waitP99;withoutKey|Only these columns, in this order.'
@@ -1585,6 +1591,13 @@ function __mq_options -a command
             echo '--sort|1|one:aclFile;current;name;namesrvAddr;tlsFile|Sort rows by these columns; -: the greatest first.'
             __mq_shared_3
             echo 'argument|1|contexts|'
+        case 'systemd install'
+            echo '--prefix|1|directories|Where lib/systemd/system, lib/sysusers.d are.'
+            echo '--command|1|files|The mq that the units run; else this one.'
+            echo '--force|0||Replace changed files, too; the old ones stay as FILE.1.'
+            echo '--columns|1|one:path;what|Only these columns, in this order.'
+            echo '--sort|1|one:path;what|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
         case 'shell'
             echo '--stop|0||End at the first command that fails, with its status.'
             __mq_shared_11

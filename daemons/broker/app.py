@@ -97,6 +97,11 @@ class Broker:
             f"and name server is {name_servers}"
         )
 
+    def status_text(self) -> str:
+        """That it serves, and which name servers do not know it."""
+        unknown = ", ".join(self.registration.unregistered())
+        return self.ready_text() + (f"; not registered with {unknown}" if unknown else "")
+
     def reload(self) -> None:
         """Read ACL files, certificates and the key for name servers again; settings change by
         request."""

@@ -247,6 +247,14 @@ def _store(broker: "Broker") -> Iterator[Metric | None]:
     )
     held = sum(len(c.attributes.get("held", ())) for c in broker.listener.channels)
     yield gauge("mq_held_pulls", "Pulls that wait for a message.", held)
+    times = store.put_times
+    yield Metric(
+        "mq_put_seconds",
+        Kind.gauge,
+        "Time within which this share of a minute's messages was stored and answered.",
+        ("quantile",),
+        [((share,), times.percentile(float(share)) / 1000) for share in ("0.5", "0.99", "0.999")],
+    )
     yield counter("mq_flushes_total", "Flushes of the log.", flusher.flushes)
     yield counter("mq_flush_seconds_total", "Time that they took.", flusher.total_seconds)
     yield gauge("mq_flush_last_seconds", "Time that the last one took.", flusher.last_seconds)

@@ -130,6 +130,14 @@ class Registration:
         """The name servers that this broker registers with."""
         return list(self._links.values())
 
+    def unregistered(self) -> list[str]:
+        """The addresses of name servers that do not know the broker, or not any more."""
+        return [
+            link.address
+            for link in self.links()
+            if not (link.answers and link.session.is_connected(link.address))
+        ]
+
     async def queues_of(self, topic: str) -> list[MessageQueue] | None:
         """The queues of a topic on all brokers that the name servers know, or on this one.
 

@@ -108,6 +108,9 @@ class NameServer:
             f"{self.listener.host}:{self.port}"
         )
 
+    def status_text(self) -> str:
+        return self.ready_text()
+
     def reload(self) -> None:
         """Read certificates, accounts and writeAllowList again; settings change by request."""
         if self._tls is not None:

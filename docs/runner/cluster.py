@@ -14,12 +14,14 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 MQ = [sys.executable, "-m", "mq"]
 NAME_SERVER_PORT = 9876
 BROKER_PORTS = (10911, 10921)
+_NAME_SERVER = "name server"
 _READY = re.compile(r"boot success|Talk to it")
+_RELOADS = "SIGHUP: reading again"
 _STOP_SECONDS = 60
 
 
@@ -31,6 +33,7 @@ class Daemon:
         self._environment = environment
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
+        self._reloads = threading.Event()
 
     def start(self, *more: str) -> list[str]:
         self._process = process = subprocess.Popen(
@@ -46,11 +49,24 @@ class Daemon:
             lines.append(line.rstrip("\n"))
             if _READY.search(line):
                 # What it says from now on is read away, so that it never waits for us.
-                self._reader = threading.Thread(target=process.stdout.read)
+                self._reader = threading.Thread(target=self._read_on, args=[process.stdout])
                 self._reader.start()
                 return lines
         process.wait()
         raise RuntimeError(f"mq {shlex.join(self._arguments)} did not start: {lines}")
+
+    def _read_on(self, output: IO[str]) -> None:
+        for line in output:
+            if _RELOADS in line:
+                self._reloads.set()
+
+    def reload(self) -> None:
+        """Send it SIGHUP, and wait until it says that it is about to read its files again."""
+        assert self._process is not None
+        self._reloads.clear()
+        self._process.send_signal(signal.SIGHUP)
+        if not self._reloads.wait(_STOP_SECONDS):
+            raise RuntimeError(f"mq {shlex.join(self._arguments)} does not heed SIGHUP")
 
     def stop(self) -> None:
         process, self._process = self._process, None
@@ -134,13 +150,22 @@ class Cluster:
             text = text.replace(f"7F000001{real:08X}", f"7F000001{shown:08X}")
         return text
 
-    def systemctl(self, verb: str, unit: str) -> None:
-        """What systemd would do: `stop` or `start` of mq-broker@a, `a` for broker-a."""
-        daemon = self._daemons["broker-" + unit.removeprefix("mq-broker@")]
-        if verb == "stop":
-            daemon.stop()
-        else:
-            daemon.start()
+    def systemctl(self, verb: str, *units: str) -> None:
+        """What systemd would do with mq-namesrv, and with mq-broker@a, `a` for broker-a.
+
+        `verb` is stop, start, restart or reload.
+        """
+        for unit in units:
+            name = _NAME_SERVER
+            if unit != "mq-namesrv":
+                name = "broker-" + unit.removeprefix("mq-broker@")
+            daemon = self._daemons[name]
+            if verb == "reload":
+                daemon.reload()
+            if verb in ("stop", "restart"):
+                daemon.stop()
+            if verb in ("start", "restart"):
+                daemon.start()
 
     def standalone(self, *arguments: str) -> list[str]:
         """Run `mq standalone` as a page's first command does; returns what it says."""
@@ -155,18 +180,14 @@ class Cluster:
         return lines
 
     def _start(self) -> None:
-        server = self._daemons["name server"] = Daemon(
-            [
-                "namesrv",
-                "--set",
-                "listenPort=0",
-                "--set",
-                f"kvConfigPath={self.folder}/var/kv.json",
-            ],
-            self.environment,
-        )
-        address = server.start()[-1].split()[-1]
-        self._ports[NAME_SERVER_PORT] = int(address.rpartition(":")[2])
+        path = self.folder / "etc" / "namesrv.conf"
+        path.write_text(f"kvConfigPath={self.folder}/var/kv.json\n")
+        server = Daemon(["namesrv", "-c", str(path)], self.environment)
+        self._daemons[_NAME_SERVER] = server
+        address = server.start("--set", "listenPort=0")[-1].split()[-1]
+        own_port = int(address.rpartition(":")[2])
+        path.write_text(path.read_text() + f"listenPort={own_port}\n")  # a restart finds it again
+        self._ports[NAME_SERVER_PORT] = own_port
         self.environment["NAMESRV_ADDR"] = address
         for name, port in zip(self._brokers, BROKER_PORTS, strict=False):
             self._start_broker(name, port, address)

@@ -14,6 +14,7 @@ _COPIED = (
 )
 _CANONICAL_PORTS = "9876|9557|10911|10921"
 _MOVING = (
+    ("UUID", re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")),
     *_COPIED,
     ("CLIENT", re.compile(r"\b\d+(?:\.\d+){3}@[\w#@.-]+")),
     ("127.0.0.1:PORT", re.compile(rf"\b127\.0\.0\.1:(?!(?:{_CANONICAL_PORTS})\b)\d+")),

@@ -34,7 +34,7 @@ from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
 from mq.pipeline.jobs.archive_plan import Plan, absent, made_anew, plan
 from mq.pipeline.jobs.choice import MessageChoice
-from mq.pipeline.jobs.declaration import JobError, option, switch
+from mq.pipeline.jobs.declaration import BadArchive, BrokersAway, JobError, option, switch
 from mq.pipeline.jobs.outcome import Outcome, Shape, number, text
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue, to_nested
@@ -246,7 +246,7 @@ def check(staged: "DataFrame", ranges: Mapping[Queue, Range]) -> dict[Queue, tup
             row.messages == row.different == size and row["first"] == each.begin
         ):
             count = 0 if row is None else row.messages
-            raise JobError(
+            raise BadArchive(
                 f"{queue}: {count} messages were read of the {size} from offset {each.begin} to "
                 f"{each.end}; nothing of this batch was archived: run again"
             )
@@ -284,7 +284,7 @@ def _plan(options: Options, cluster: ClusterAccess, log: ArchiveLog) -> Plan:
                 ends = asked.at_time(bounds, options.end)
             anew = made_anew(asked, bounds, log.marks)
         except BrokerDown as error:
-            raise JobError(
+            raise BrokersAway(
                 f"broker {error.broker_name} of topic {error.topic} does not answer; nothing was "
                 "archived: start it, and run again"
             ) from None

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from mq.pipeline.jobs.declaration import JobError
+from mq.pipeline.jobs.declaration import BadArchive, JobError
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Offsets, Queue, from_nested, to_nested
 
@@ -179,7 +179,7 @@ class ArchiveLog:
             return Manifest.from_json(self.folder.read(_name(number)))
         except (ValueError, KeyError, TypeError) as error:
             path = self.folder.child(_name(number))
-            raise JobError(f"{path} is not the manifest of an archive: {error!r}") from None
+            raise BadArchive(f"{path} is not the manifest of an archive: {error!r}") from None
 
 
 def _name(number: int) -> str:

@@ -36,6 +36,18 @@ def time_option(name: str, help: str, example: str) -> Any:
     return option(name, parsing.time, help, example=example, default=None, metavar="TIME")
 
 
+def expected_brokers_option(help: str) -> Any:
+    """A field: names of brokers that have to be there, none unless told."""
+    return option(
+        "expected-brokers",
+        parsing.names,
+        help,
+        example="broker-a,broker-b",
+        default=(),
+        metavar="BROKER[,…]",
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class MessageChoice:
     """Topics, by name or pattern, and a span of time. The base of a job's options."""
@@ -56,14 +68,9 @@ class MessageChoice:
         default=None,
         metavar="REGEX",
     )
-    expected_brokers: tuple[str, ...] = option(
-        "expected-brokers",
-        parsing.names,
+    expected_brokers: tuple[str, ...] = expected_brokers_option(
         "Brokers that each topic has to be at: fail when one of them is down, which is not known "
-        "otherwise.",
-        example="broker-a,broker-b",
-        default=(),
-        metavar="BROKER[,…]",
+        "otherwise."
     )
     begin: int | None = time_option(
         "begin", "Only messages stored from this time on.", "2026-01-31T08:00:00+01:00"

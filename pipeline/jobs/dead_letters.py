@@ -10,7 +10,7 @@ The age is the time since the message became a dead letter. Letters leave by age
 (fileReservedTime): what is old here is soon lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from mq.client.errors import MQError
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.choice import groups_option, time_option
-from mq.pipeline.jobs.declaration import JobError
+from mq.pipeline.jobs.choice import expected_brokers_option, groups_option, time_option
+from mq.pipeline.jobs.declaration import BrokersAway, JobError
 from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
 from mq.pipeline.jobs.page import Section, page
 from mq.protocol.names import DEAD_LETTER_PREFIX
@@ -27,6 +27,8 @@ from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from mq.pipeline.jobs.offsets_of_groups import Place
 
 READ = (
     "topic string, properties map<string,string>, tags string, storeTimestamp timestamp, "
@@ -76,6 +78,10 @@ class Options:
     """Whose dead letters."""
 
     groups: tuple[str, ...] = groups_option()
+    expected_brokers: tuple[str, ...] = expected_brokers_option(
+        "Brokers that have to be there: fail when one of them is down, whose letters would not be "
+        "counted otherwise."
+    )
     begin: int | None = time_option(
         "begin",
         "Only messages that became dead letters from this time on.",
@@ -168,14 +174,19 @@ def by_age(letters: "DataFrame", now: datetime) -> "DataFrame":
 
 
 def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
-    """Report. Raises JobError for a group that has no dead letters."""
+    """Report. Raises JobError for a group that has no dead letters, or a broker that is down."""
     now = datetime.now(UTC)
+    brokers = _brokers(cluster)
+    # A topic of dead letters is only where there are some: brokers are asked for, and no topics.
+    absent = sorted({*options.expected_brokers} - {place.broker_name for place in brokers})
+    if absent:
+        raise BrokersAway(f"not registered: {', '.join(absent)}; start it, and run again")
     chosen = {"topicPattern": _pattern(options.groups)}
     if options.begin is not None:
         chosen["startingTimestamp"] = str(options.begin)
     if options.end is not None:
         chosen["endingTimestamp"] = str(options.end)
-    rows = letters(cluster.read(spark, READ, **chosen), _limits(cluster)).persist()
+    rows = letters(cluster.read(spark, READ, **chosen), _limits(cluster, brokers)).persist()
     found = LETTERS.collect(by_topic(rows))
     ages = AGES.collect(by_age(rows, now))
     rows.unpersist()
@@ -213,18 +224,24 @@ def _pattern(groups: Sequence[str]) -> str:
     return f"{DEAD_LETTER_PREFIX}({'|'.join(wild)})"
 
 
-def _limits(cluster: ClusterAccess) -> dict[str, int]:
-    """How often groups retry, where a broker tells."""
-    from mq.client.admin import Admin
-    from mq.client.blocking import run as wait
+def _brokers(cluster: ClusterAccess) -> "list[Place]":
+    """Those that are registered. Raises BrokersAway."""
     from mq.pipeline.declared import ClusterOptions, read_declared
     from mq.pipeline.jobs.offsets_of_groups import places
 
-    limits = {}
+    asked = read_declared(ClusterOptions, cluster.options())
     try:
-        brokers = places(read_declared(ClusterOptions, cluster.options()))
-    except MQError:
-        return {}  # reading will tell
+        return places(asked)
+    except MQError as error:
+        raise BrokersAway(f"no name server answers: {error}; is --namesrvAddr right?") from None
+
+
+def _limits(cluster: ClusterAccess, brokers: "Iterable[Place]") -> dict[str, int]:
+    """How often groups retry, where a broker tells."""
+    from mq.client.admin import Admin
+    from mq.client.blocking import run as wait
+
+    limits = {}
     with cluster.session() as session:
         for place in brokers:
             try:

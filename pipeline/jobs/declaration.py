@@ -44,6 +44,22 @@ class JobError(PipelineError):
     """A job cannot do what it was asked for: one line that says why and what to do."""
 
 
+class BrokersAway(JobError):
+    """Name servers or brokers do not answer that the job cannot do without."""
+
+
+class FolderFailed(JobError):
+    """A file system did not do what the job needs."""
+
+
+class FolderRefused(FolderFailed):
+    """A file system does not permit it."""
+
+
+class BadArchive(JobError):
+    """What an archive holds, or what was read for it, is not as it has to be."""
+
+
 class JobOptionError(JobError):
     """The option called `name` of a job cannot be used; `hint` shows a right one."""
 

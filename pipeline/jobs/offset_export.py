@@ -22,8 +22,8 @@ from mq.pipeline import parsing
 from mq.pipeline.declared import ClusterOptions, read_declared
 from mq.pipeline.jobs import snapshots
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.choice import groups_option, topics_option
-from mq.pipeline.jobs.declaration import JobError, option
+from mq.pipeline.jobs.choice import expected_brokers_option, groups_option, topics_option
+from mq.pipeline.jobs.declaration import BrokersAway, JobError, option
 from mq.pipeline.jobs.offsets_of_groups import (
     SPREAD_FROM,
     Place,
@@ -79,6 +79,10 @@ class Options:
     )
     groups: tuple[str, ...] = groups_option()
     topics: tuple[str, ...] = topics_option()
+    expected_brokers: tuple[str, ...] = expected_brokers_option(
+        "Brokers that have to be there: one that is down is reported, which is not known "
+        "otherwise; what the others say is written."
+    )
     cluster: str | None = option(
         "cluster",
         parsing.text,
@@ -135,14 +139,17 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
     except LookupError as error:
         raise JobError(f"--cluster: {error.args[0]}") from None
     except MQError as error:
-        raise JobError(f"no name server answers: {error}; is --namesrvAddr right?") from None
+        raise BrokersAway(f"no name server answers: {error}; is --namesrvAddr right?") from None
     if not brokers:
-        raise JobError("no broker is registered at the name servers")
+        raise BrokersAway("no broker is registered at the name servers")
     selection = Selection(options.groups, options.topics)
     frame, failures = offsets(spark, asked, brokers, selection)
+    silent = len(failures) == len(brokers)
+    absent = sorted({*options.expected_brokers} - {place.broker_name for place in brokers})
+    failures += [f"broker {name}: it is not registered" for name in absent]
     frame = stamped(frame, taken).persist()
-    if len(failures) == len(brokers):
-        raise JobError(f"no broker answers: {'; '.join(failures)}")
+    if silent:
+        raise BrokersAway(f"no broker answers: {'; '.join(failures)}")
     groups = GROUPS.collect(by_group(frame))
     if not groups.rows and not failures and (options.groups or options.topics):
         raise JobError(

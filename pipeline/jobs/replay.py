@@ -28,7 +28,7 @@ from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import HOME
 from mq.pipeline.jobs.choice import time_option
-from mq.pipeline.jobs.declaration import JobError, option, switch
+from mq.pipeline.jobs.declaration import BrokersAway, JobError, option, switch
 from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
 from mq.pipeline.jobs.pacing import paced, small_batches
 from mq.pipeline.jobs.storage import Folder
@@ -302,7 +302,7 @@ def _queues_of(
                     "send to another one with --to"
                 ) from None
             except MQError as error:
-                raise JobError(f"no name server answers: {error}") from None
+                raise BrokersAway(f"no name server answers: {error}") from None
             if not found[topic]:
                 raise JobError(f"topic {topic} has no queue that can be written to now")
     return found

@@ -15,13 +15,14 @@ nobody else writes.
 
 import errno
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mq.pipeline.jobs.declaration import JobError
+from mq.pipeline.jobs.declaration import FolderFailed, FolderRefused, JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +32,8 @@ _RENAMES_ONCE = ("hdfs", "webhdfs", "swebhdfs")  # one step, which replaces noth
 # What Hadoop's file systems say they can, and are asked for, where a file is made at its close only
 # if there is none (Options.CreateFileOptionKeys).
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
+# What Hadoop's file systems raise is named by class, and by that of Java in its text alone.
+_REFUSED = re.compile(r"AccessControl|AccessDenied|Permission denied")
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # file systems without
 
 
@@ -127,7 +130,7 @@ class Folder:
             place = self._at(target)
             self._files.mkdirs(place.getParent())
             if not self._files.rename(self._at(source), place):
-                raise JobError(f"{self.child(source)} cannot be moved to {self.child(target)}")
+                raise FolderFailed(f"{self.child(source)} cannot be moved to {self.child(target)}")
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all that is in it."""
@@ -229,7 +232,10 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        reason = error.java_exception.toString()
-        raise JobError(f"{path}: {reason.splitlines()[0]}") from None
+        reason = error.java_exception.toString().splitlines()[0]
+        kind = FolderRefused if _REFUSED.search(reason) else FolderFailed
+        raise kind(f"{path}: {reason}") from None
+    except PermissionError as error:
+        raise FolderRefused(f"{path}: {error.strerror}") from None
     except OSError as error:
-        raise JobError(f"{path}: {error.strerror}") from None
+        raise FolderFailed(f"{path}: {error.strerror}") from None

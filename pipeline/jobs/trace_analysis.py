@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from mq.client.trace.records import ConsumeOutcome
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.choice import time_option
+from mq.pipeline.jobs.choice import expected_brokers_option, time_option
 from mq.pipeline.jobs.declaration import JobError, option
 from mq.pipeline.jobs.outcome import Column as Field
 from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text
@@ -94,6 +94,10 @@ class Options:
         example="my_traces",
         default=TRACE_TOPIC,
         metavar="TOPIC",
+    )
+    expected_brokers: tuple[str, ...] = expected_brokers_option(
+        "Brokers that the topic has to be at: fail when one of them is down, which is not known "
+        "otherwise."
     )
     begin: int | None = time_option(
         "begin", "Only traces stored from this time on.", "2026-01-31T08:00:00+01:00"
@@ -234,6 +238,8 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
     from mq.pipeline.jobs.trace_entries import entries
 
     chosen = {"topic": options.trace_topic}
+    if options.expected_brokers:
+        chosen["expectedBrokers"] = ",".join(options.expected_brokers)
     if options.begin is not None:
         chosen["startingTimestamp"] = str(options.begin)
     if options.end is not None:

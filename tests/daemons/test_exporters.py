@@ -76,7 +76,9 @@ def test_prometheus_reads_the_figures_of_a_broker(tmp_path: Path) -> None:
                 **{"suspendTimeoutMillis": "0", "subVersion": "0", "subscription": "*"},
             }
             assert (await peer.ask(RequestCode.PULL_MESSAGE, absent)).code != 0
+            broker.store.put_times.add(1500, 1000)  # as if a disk had held up a thousand
             samples = await scrape(broker.metrics_port)
+            assert value(samples, "mq_put_seconds", quantile="0.99") == 1.5
             whose = {"cluster": "DefaultCluster", "broker": "broker-a"}
             assert value(samples, "rocketmq_producer_offset", topic="Orders", **whose) == 5
             assert value(samples, "rocketmq_producer_tps", topic="Orders", **whose) >= 0

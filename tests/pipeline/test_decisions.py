@@ -1,5 +1,6 @@
 """What a decision about a micro-batch says, and whom it is for."""
 
+import os
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -9,8 +10,11 @@ from pathlib import Path
 import orjson
 import pytest
 
+from mq.client.admin import Admin
+from mq.client.blocking import BlockingSession, run
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import require_spark
+from tests.pipeline.filling import fill
 from tests.pipeline.test_exactly_once import TEXTS, bodies_of, options_for, prepare, quick
 
 require_spark()
@@ -192,3 +196,46 @@ def test_the_checkpoint_of_a_writer_is_among_its_options(tmp_path: Path) -> None
     assert parse_write_options(given).checkpoint == str(tmp_path)
     del given["checkpointLocation"]
     assert parse_write_options(given).checkpoint is None
+
+
+def test_a_batch_that_has_other_rows_than_were_committed_is_told(
+    mq_session_broker: RunningBroker, mq_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a checkpoint was put back from a backup: Spark plans the batch anew, and larger."""
+    mq_session_broker.create_topic(mq_topic)
+    query, options = str(uuid.uuid4()), options_for(mq_session_broker, mq_topic)
+    with Transactions(options) as transactions:
+        transactions.commit_once(query, 1, prepare(options, ["a", "b"]))
+        transactions.commit_once(query, 1, prepare(options, ["a", "b"]))
+        assert "checkpoint" not in caplog.text
+        transactions.commit_once(query, 1, prepare(options, ["a", "b", "c"]))
+    assert f"batch 1 of query {query} was committed with 2 rows, and has 3 now" in caplog.text
+    assert bodies_of(mq_session_broker, mq_topic) == ["a", "b"]
+
+
+def test_a_query_whose_decisions_were_deleted_is_told_that_it_may_write_twice(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RunningBroker(tmp_path, {"mappedFileSizeCommitLog": "65536"}) as broker:
+        for topic in ("Results", "Other"):
+            broker.create_topic(topic)
+        options, query = options_for(broker, "Results"), str(uuid.uuid4())
+        with Transactions(options) as transactions:
+            transactions.commit_once(query, 0, prepare(options, ["a"]))
+            transactions.commit_once(query, 1, prepare(options, ["b"]))
+            assert "deleted" not in caplog.text
+            fill(broker.name_server, "Other", [b"x" * 10_000] * 20, per_batch=1)
+            broker.restart()  # all is flushed
+            for file in sorted(tmp_path.rglob("commitlog/*"))[:-1]:
+                os.utime(file, (1_000_000_000, 1_000_000_000))
+            with BlockingSession(broker.name_server) as session:
+                run(Admin(session).delete_expired_commit_log(broker.address))
+                assert run(Admin(session).min_offset(broker.address, "mq-spark-commits", 0)) > 0
+            # A query that begins now has none either, and misses nothing.
+            transactions.commit_once(str(uuid.uuid4()), 0, prepare(options, ["c"]))
+            assert "deleted" not in caplog.text
+            transactions.commit_once(query, 1, prepare(options, ["b"]))
+        assert f"no decision of query {query} is left in mq-spark-commits" in caplog.text
+        assert "if batch 1 was committed before, it will be there twice" in caplog.text
+        # What was visible before went with the log here, and "b" was committed again.
+        assert bodies_of(broker, "Results") == ["b", "c"]

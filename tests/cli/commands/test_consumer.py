@@ -1,7 +1,14 @@
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone
+from mq.protocol.message import Message
 from mq.protocol.names import retry_topic
+from tests.cli.members import member
+from tests.cli.pairs import another_broker, make_topic, put, running_pair
 from tests.cli.support import Mq
 
 
@@ -50,3 +57,43 @@ def test_a_retry_policy_that_is_no_json_shows_one(cluster: Mq) -> None:
     finished = cluster("updateSubGroup", "-c", "DefaultCluster", "-g", "G", "-p", "daily")
     assert finished.status == 64
     assert "customizedRetryPolicy" in finished.err
+
+
+def test_progress_misses_a_broker_that_only_the_members_know(tmp_path: Path) -> None:
+    with running_pair() as pair:
+        mq = Mq(tmp_path, {"NAMESRV_ADDR": pair.name_server_address})
+        make_topic(pair, "Held")
+        progress = ("consumerProgress", "-g", "holding")
+        with ExitStack() as until:
+            with another_broker(pair, "broker-b", tmp_path / "second") as second:
+                make_topic(pair, "Held", at=second)
+                for broker in (pair.broker, second):
+                    put(pair, [Message("Held", b"x")], 0, broker=broker.settings.broker.broker_name)
+                    with BlockingSession(pair.name_server_address) as session:
+                        admin = Admin(session)
+                        run(admin.update_consumer_offset(broker.address, "holding", "Held", 0, 0))
+                client = until.enter_context(member(pair, "holding", "Held"))
+                wait_for_queues(mq, 4)
+                there = mq(*progress)
+                assert (there.status, there.err) == (0, "")
+            away = mq(*progress, "-o", "json")
+            assert away.status == 1
+            (failure,) = away.json["failures"]
+            assert failure.startswith("broker broker-b: not registered now, and its queues are ")
+            assert f"Held 0 by {client}" in failure and f"Held 1 by {client}" in failure
+            assert {row["brokerName"] for row in away.json["data"]} == {"broker-a"}
+            other = mq(*progress, "-t", "Other")
+            assert "broker-b" not in other.err
+
+
+def wait_for_queues(mq: Mq, count: int) -> None:
+    """Until the members of the group hold so many queues of the topic, and have said how far."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        rows = mq("consumerProgress", "-g", "holding", "-t", "Held", "-s", "true", "-o", "json")
+        if rows.status == 0:
+            held = [row for row in rows.json["data"] if row["client"] and row["topic"] == "Held"]
+            if len(held) == count:
+                return
+        time.sleep(0.05)  # members say nothing when they take a queue
+    raise AssertionError("the member does not get its queues")

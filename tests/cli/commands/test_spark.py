@@ -14,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from mq.pipeline.jobs import JOBS, load
+from mq.cli.spark.job import STATUSES
+from mq.client import errors as client_errors
+from mq.pipeline import errors as pipeline_errors
+from mq.pipeline.jobs import JOBS, declaration, load
 from tests.cli.commands.spark_stand_in import StandIn, java
 from tests.cli.support import Finished, Mq
 
@@ -250,22 +253,37 @@ def test_the_page_of_a_report_is_written_where_it_is_wanted(
     assert "--report: there is no folder" in finished.err
 
 
+def test_every_kind_of_error_with_a_status_of_its_own_is_one_that_there_is() -> None:
+    """They come from the driver by the names of their classes."""
+    kinds = {
+        name
+        for module in (client_errors, pipeline_errors, declaration)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    }
+    assert set(STATUSES) - kinds == {"MissingModule"}  # which the driver makes up
+    ours = {name for name, kind in vars(declaration).items() if _is_job_error(kind)}
+    assert ours <= set(STATUSES)
+
+
+def _is_job_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, declaration.JobError)
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "status"),
     [
-        ("OptionError", "option topic: topic T: no name server knows it", 66),
-        ("OptionError", "option nameServer: a:1: refused", 69),
-        ("OptionError", "option aclFile: NO_PERMISSION", 77),
+        ("Unknown", "option topic: topic T: no name server knows it", 66),
+        ("ClusterAway", "option nameServer: a:1: refused", 69),
+        ("KeyRefused", "option aclFile: NO_PERMISSION", 77),
+        ("OptionError", "option nameServer: it is needed: the address of a name server", 64),
         ("OptionError", "option subExpression: no", 64),
         ("JobError", "the folder has no name; for example: /data/offsets", 64),
-        ("JobError", "no name server answers: a:1: refused", 69),
-        ("JobError", "no broker answers: broker-a: a:2: refused", 69),
-        ("JobError", "no broker is registered at the name servers", 69),
-        ("JobError", "file:/data/x: java.io.IOException: No space left on device", 74),
-        ("JobError", "/data/x: Read-only file system", 74),
-        ("JobError", "hdfs://h:8020/x: org.apache.AccessControlException: user=a", 77),
-        ("JobError", "/data/x: Permission denied", 77),
-        ("JobError", "/data/a cannot be moved to /data/b", 74),
+        ("JobError", "s3a://b/x: with s3a: two runs at the same time cannot be told apart", 64),
+        ("BrokersAway", "no broker answers: broker-a: a:2: refused", 69),
+        ("FolderFailed", "file:/data/x: java.io.IOException: No space left on device", 74),
+        ("FolderRefused", "/data/x: Permission denied", 77),
+        ("BadArchive", "/data/x/1.json is not the manifest of an archive: KeyError()", 65),
         ("DataLoss", "gone", 65),
         ("MissingModule", "orjson is missing there", 78),
         ("Py4JJavaError", "java.io.IOException: disk full", 69),

@@ -64,7 +64,7 @@ def test_what_came_through_spark_is_told_in_one_line(
     with pytest.raises(Exception) as raised:
         driver.run_in(spark, job, job.read({"topic": "NoSuchTopic"}), given)
     kind, message = driver.explained(raised.value)
-    assert kind == "OptionError"
+    assert kind == "Unknown"
     assert message.startswith("option topic: topic NoSuchTopic: no name server knows it")
 
 

@@ -13,7 +13,7 @@ from mq.client.send_back import send_back
 from mq.client.session import Session
 from mq.pipeline.jobs import dead_letters, load
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.declaration import JobError
+from mq.pipeline.jobs.declaration import BrokersAway, JobError
 from mq.pipeline.jobs.outcome import Outcome
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
 from mq.protocol.names import dead_letter_topic
@@ -110,3 +110,7 @@ def test_dead_letters_of_a_broker_are_reported(spark: "SparkSession", tmp_path: 
             run(spark, broker, groups="nobody")
         with pytest.raises(JobError, match="in the time that was chosen"):
             run(spark, broker, groups="billing", end="1")
+        there = {"expected-brokers": "broker-a"}
+        assert len(run(spark, broker, **there).tables[0].rows) == 2
+        with pytest.raises(BrokersAway, match=r"^not registered: broker-x; start it"):
+            run(spark, broker, **{"expected-brokers": "broker-a,broker-x"})

@@ -15,7 +15,7 @@ from mq.client import Admin, Session
 from mq.pipeline.declared import ClusterOptions, read_declared
 from mq.pipeline.jobs import load, offset_export, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.declaration import JobError, JobOptionError
+from mq.pipeline.jobs.declaration import BrokersAway, FolderFailed, JobError, JobOptionError
 from mq.pipeline.jobs.offsets_of_groups import Place, Selection, ask_from_executors
 from mq.pipeline.jobs.outcome import Outcome
 from mq.protocol.bodies import MessageQueue
@@ -157,14 +157,26 @@ def test_a_mistake_is_told_in_one_line(
     with pytest.raises((JobError, JobOptionError)) as raised:
         export(spark, broker, **{"folder": str(tmp_path), **given})
     assert str(raised.value).startswith(message)
+    assert isinstance(raised.value, FolderFailed) == message.startswith("nosuch:")
     assert "\n" not in str(raised.value)
     assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_an_expected_broker_that_is_down_is_missed_and_the_others_are_written(
+    spark: "SparkSession", broker: RunningBroker, tmp_path: Path
+) -> None:
+    given = {"folder": str(tmp_path), "expected-brokers": "broker-a,broker-x"}
+    outcome = export(spark, broker, **given)
+    assert outcome.failures == ["broker broker-x: it is not registered"]
+    assert outcome.tables[0].rows
+    assert list(tmp_path.rglob("offsets-*.parquet"))
+    assert export(spark, broker, **{**given, "expected-brokers": "broker-a"}).failures == []
 
 
 def test_name_servers_that_are_away_are_named(spark: "SparkSession", tmp_path: Path) -> None:
     job = load("offset-export")
     options = offset_export.Options(folder=str(tmp_path))
-    with pytest.raises(JobError, match=r"no name server answers: 127\.0\.0\.1:1: "):
+    with pytest.raises(BrokersAway, match=r"no name server answers: 127\.0\.0\.1:1: "):
         job.run(spark, options, ClusterAccess("127.0.0.1:1"))
 
 

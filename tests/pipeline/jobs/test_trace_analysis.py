@@ -162,6 +162,10 @@ def test_the_traces_of_clients_are_reported(spark: "SparkSession", tmp_path: Pat
         assert run(spark, broker).failures == ["1 traces cannot be read to their end"]
         with pytest.raises(JobError, match="has no traces in the time that was chosen"):
             run(spark, broker, end="1")
+        from pyspark.errors import AnalysisException
+
+        with pytest.raises(AnalysisException, match=r"BrokerDown: broker broker-x of topic"):
+            run(spark, broker, **{"expected-brokers": "broker-a,broker-x"})
 
 
 async def _send_and_consume(name_server: str) -> None:

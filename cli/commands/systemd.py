@@ -1,0 +1,150 @@
+"""The units for systemd: from the installed package to where systemd looks."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mq.cli import installed_units, local_files
+from mq.cli.call import Call
+from mq.cli.effects import gives, writes
+from mq.cli.errors import CommandError, UsageError
+from mq.cli.installed_units import Unit
+from mq.cli.result import Result, Row, text
+from mq.cli.status import Status
+
+Prefix = Annotated[
+    str,
+    typer.Option("--prefix", metavar="DIR", help="Where lib/systemd/system, lib/sysusers.d are."),
+]
+
+_COLUMNS = (text("path", "File"), text("what", "What was done"))
+_TOTALS = (text("execStart", "The mq that the units run"),)
+_NEXT = """\
+Next:
+  systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload
+  systemctl enable --now mq-namesrv     # reads /etc/mq/namesrv.conf
+  systemctl enable --now mq-broker@a    # reads /etc/mq/a.conf
+"""
+
+
+class _Change(StrEnum):
+    """What is done about a file."""
+
+    WRITTEN = "written"
+    UNCHANGED = "unchanged"
+    REPLACED = "replaced"
+    FORCED = "replaced, the old one is kept as .1"
+
+
+@gives(_COLUMNS, totals=_TOTALS)
+@writes
+def systemd_install(
+    call: Call,
+    prefix: Prefix = "/usr/local",
+    command: Annotated[
+        str | None,
+        typer.Option("--command", metavar="PATH", help="The mq that the units run; else this one."),
+    ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Replace changed files, too; the old ones stay as FILE.1."),
+    ] = False,
+) -> Result:
+    """Put the units for systemd, and the user and folders they need, where systemd looks.
+
+    Below DIR these are lib/systemd/system, lib/sysusers.d and lib/tmpfiles.d; what lies in /etc
+    goes before them, so that changes and drop-ins of administrators stay. The units run the mq that
+    ran this command, by its absolute path. A file of an earlier release is replaced; if one was
+    changed by hand nothing is written, and the status is 73. Nothing is started: what to run next
+    is told. Ends with 1 if the units cannot see the mq that they are to run.
+    """
+    root = Path(prefix)
+    if not root.is_absolute():
+        raise UsageError(f"--prefix {prefix}: not an absolute path", hint="such as /usr/local")
+    program = installed_units.command_of(sys.argv[0], command)
+    rows: list[Row] = []
+    with _readable_by_all():
+        for path, content, change in _planned(root, program, force=force):
+            rows.append((str(path), change.value))
+            if change is _Change.UNCHANGED:
+                continue
+            if call.dry_run:
+                call.would("write", path)
+            else:
+                _write(path, content, keep=change is _Change.FORCED)
+    return _told(root, program, rows)
+
+
+def _planned(root: Path, program: str, *, force: bool) -> list[tuple[Path, bytes, _Change]]:
+    """What is to be done about each file. Raises CommandError if one was changed by hand."""
+    found = [_looked_at(root, unit) for unit in installed_units.units(program)]
+    changed = [path for path, _, change in found if change is _Change.FORCED]
+    if changed and not force:
+        raise CommandError(
+            f"nothing was written, these were changed by hand: {', '.join(map(str, changed))}",
+            hint="keep changes in drop-ins (systemctl edit UNIT), or replace the files: --force",
+            status=Status.CANNOT_CREATE,
+        )
+    return found
+
+
+def _looked_at(root: Path, unit: Unit) -> tuple[Path, bytes, _Change]:
+    path = root / unit.place
+    if not os.path.lexists(path):
+        change = _Change.WRITTEN
+    else:
+        old = local_files.read(path)
+        if old == unit.content:
+            change = _Change.UNCHANGED
+        elif installed_units.is_ours(old):
+            change = _Change.REPLACED
+        else:
+            change = _Change.FORCED
+    return path, unit.content, change
+
+
+@contextmanager
+def _readable_by_all() -> Iterator[None]:
+    """Units are read by whoever asks for the state of a service, whatever root's umask is."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _write(path: Path, content: bytes, *, keep: bool) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise local_files.cannot("make", path.parent, error) from error
+    local_files.replace(path, content, keep=int(keep))
+
+
+def _told(root: Path, program: str, rows: list[Row]) -> Result:
+    following = _NEXT
+    if root not in installed_units.SEARCHED:
+        following = f"systemd does not look below {root}: this is for a package, or to look at.\n"
+    failures = []
+    hidden = installed_units.hidden(program)
+    if hidden:
+        failures.append(
+            f"the units cannot run {program}: {hidden} hides it from them; "
+            "install mq below /opt, or name another one with --command"
+        )
+    width = max(len(path) for path, _ in rows)
+    lines = [f"{path:{width}}  {what}\n" for path, what in rows]
+    return Result(
+        _COLUMNS,
+        rows,
+        "".join(lines) + following,
+        totals={"execStart": program},
+        failures=failures,
+        notes=following.splitlines(),
+    )
