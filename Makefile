@@ -29,8 +29,9 @@ run: install ## the main job on real input: make run [FILE=any.txt]
 test: tools ## the whole suite, in parallel
 	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --quiet
 
-test-long: tools ## tests that take minutes of a quiet machine: a thousand hostile clients
-	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s tests/system/test_hostile_load.py
+test-long: tools ## tests that take minutes of a quiet machine: hostile clients, 200 rounds of faults [ARGS='-k faults']
+	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s --show-capture=no \
+	  tests/system/test_hostile_load.py tests/system/test_faults.py $(ARGS)
 
 test-spark: tools ## tables, writes and jobs on earlier releases of Spark: make test-spark [SPARKS=4.1]
 	for release in $(SPARKS); do \

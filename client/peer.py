@@ -245,6 +245,11 @@ class Peer(asyncio.Protocol):
         self._end(ConnectError(self.address, "the session was closed"))
 
     @property
+    def stands(self) -> bool:
+        """Whether the connection has been made."""
+        return self._transport is not None and self._error is None
+
+    @property
     def local_host(self) -> str | None:
         if self._transport is None:
             return None

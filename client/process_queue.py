@@ -58,6 +58,7 @@ class ProcessQueue:
         self.locked = False
         self.last_lock = 0.0  # seconds since 1970, to be told
         self.locked_at = -inf  # the same by the monotonic clock, to be trusted
+        self.lock_ended: asyncio.Future[None] | None = None  # see `queue_locks`
         self.last_pull = time.time()
         self.last_consume = time.time()
         self._limits = limits or FlowLimits()
@@ -150,9 +151,13 @@ class ProcessQueue:
         """Return when more may be pulled."""
         await self._room.wait()
 
-    def note_lock(self, asked: float) -> None:
-        """Ordered: its broker has locked it for us, `asked` to at that time (monotonic)."""
+    def note_lock(self, asked: float, ended: asyncio.Future[None]) -> None:
+        """Ordered: its broker has locked it for us, `asked` to at that time (monotonic).
+
+        `ended` is done when the connection over which it did so has ended.
+        """
         self.locked = True
+        self.lock_ended = ended
         self.locked_at = asked
         self.last_lock = time.time() - (time.monotonic() - asked)
 

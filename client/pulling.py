@@ -6,7 +6,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from mq.client.errors import ConnectError, MQError, SubscriptionNotExist, SubscriptionNotLatest
+from mq.client.errors import (
+    ConnectError,
+    MQError,
+    RouteNotFound,
+    SubscriptionNotExist,
+    SubscriptionNotLatest,
+)
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.namespace import without_namespace
 from mq.client.process_queue import ProcessQueue
@@ -142,9 +148,9 @@ class Pulling:
 
     async def _recover(self, held: ProcessQueue, error: MQError) -> None:
         self._failures.failed(held.queue, error)
+        if isinstance(error, ConnectError | RouteNotFound):
+            self._session.outdate_route(held.queue.topic)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest | ConnectError):
-            if isinstance(error, ConnectError):
-                self._session.outdate_route(held.queue.topic)
             await asyncio.sleep(RECONNECT_SECONDS)
             await self._greet(error.address)  # a broker that was restarted does not know us
         else:

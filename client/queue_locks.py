@@ -1,5 +1,11 @@
-"""Locks on queues at their brokers: how the members of a group keep a queue in order."""
+"""Locks on queues at their brokers: how the members of a group keep a queue in order.
 
+A broker has the locks in its memory, so one that was restarted knows of none, and gives them to
+whoever asks first. So a lock counts only as long as the connection stands over which it was given
+or renewed; when that has ended it has to be renewed over another one first.
+"""
+
+import asyncio
 import logging
 import time
 from collections import defaultdict
@@ -13,6 +19,9 @@ from mq.protocol.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
 
+#: Done when the connection over which a lock was given has ended.
+Ended = asyncio.Future[None]
+
 RENEW_SECONDS = 20.0  # ProcessQueue.REBALANCE_LOCK_INTERVAL
 # How long a lock is trusted that was not renewed (REBALANCE_LOCK_MAX_LIVE_TIME). A broker keeps
 # it for 60 s, so it is still ours for a while when we have stopped to trust it.
@@ -21,7 +30,11 @@ TRUSTED_SECONDS = 30.0
 
 def is_locked(held: ProcessQueue) -> bool:
     """Whether a lock of this member stands at the broker for certain."""
-    return held.locked and time.monotonic() - held.locked_at < TRUSTED_SECONDS
+    return (
+        held.locked
+        and time.monotonic() - held.locked_at < TRUSTED_SECONDS
+        and not (held.lock_ended is not None and held.lock_ended.done())
+    )
 
 
 class QueueLocks:
@@ -32,12 +45,14 @@ class QueueLocks:
         self._group = group
         self._groups = GroupAdmin(session)
 
-    async def acquire(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues, or renew their locks; returns those that are ours now."""
+    async def acquire(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Ended]:
+        """Lock queues, or renew their locks: those that are ours now."""
         answers = await self._acquire_all(queues)
-        return {queue for queue, locked in answers.items() if locked}
+        return {queue: ended for queue, ended in answers.items() if ended is not None}
 
-    async def _acquire_all(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, bool]:
+    async def _acquire_all(
+        self, queues: Iterable[MessageQueue]
+    ) -> dict[MessageQueue, Ended | None]:
         """Whether each queue is ours; without those whose broker did not answer."""
         asked = list(queues)
         addresses = await self._session.all([self._master(queue) for queue in asked])
@@ -48,7 +63,7 @@ class QueueLocks:
         parts = await self._session.all(
             [self._acquire(address, part) for address, part in by_broker.items()]
         )
-        return {queue: locked for part in parts for queue, locked in part.items()}
+        return {queue: ended for part in parts for queue, ended in part.items()}
 
     async def _master(self, queue: MessageQueue) -> str | None:
         try:
@@ -56,7 +71,9 @@ class QueueLocks:
         except MQError:
             return None
 
-    async def _acquire(self, address: str, queues: list[MessageQueue]) -> dict[MessageQueue, bool]:
+    async def _acquire(
+        self, address: str, queues: list[MessageQueue]
+    ) -> dict[MessageQueue, Ended | None]:
         try:
             ours = await self._groups.lock_queues(
                 address, self._group, self._session.client_id, queues
@@ -64,20 +81,26 @@ class QueueLocks:
         except MQError as error:
             log.warning("group %s: no locks: %s", self._group, error)
             return {}
-        return {queue: queue in ours for queue in queues}
+        ended = self._session.ended(address)
+        return {queue: ended if queue in ours else None for queue in queues}
 
-    async def renew(self, all_held: Iterable[ProcessQueue]) -> None:
-        """Renew the locks of queues that are held, and note which are lost.
+    async def renew(self, all_held: Iterable[ProcessQueue]) -> list[ProcessQueue]:
+        """Renew the locks of queues that are held; returns those that another member has now.
 
         Where a broker does not answer, its locks stay ours until they are too old to be trusted
         (RebalanceImpl.lockAll).
         """
         held_of = {held.queue: held for held in all_held}
         asked = time.monotonic()
-        for queue, locked in (await self._acquire_all(held_of)).items():
-            held_of[queue].locked = locked
-            if locked:
-                held_of[queue].note_lock(asked)
+        lost = []
+        for queue, ended in (await self._acquire_all(held_of)).items():
+            held = held_of[queue]
+            held.locked = ended is not None
+            if ended is not None:
+                held.note_lock(asked, ended)
+            else:
+                lost.append(held)
+        return lost
 
     async def release(self, queue: MessageQueue) -> None:
         """Unlock a queue; if that fails, the broker lets go of it after 60 s."""

@@ -12,6 +12,7 @@ Invariants:
 - no offset past an unfinished message is ever committed;
 - an ordered queue is pulled and consumed only while a lock on it, younger than a broker keeps it,
   is ours;
+- one whose lock another member has got is taken anew from the committed offset, or not at all;
 - an ordered queue that is given up while the listener has one of its messages is `_leaving`: its
   lock is renewed until the listener is done, so nobody else begins, and we do not begin again.
 """
@@ -30,7 +31,7 @@ from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.offsets import Offsets as Offsets
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling
-from mq.client.queue_locks import RENEW_SECONDS, QueueLocks
+from mq.client.queue_locks import RENEW_SECONDS, QueueLocks, is_locked
 from mq.client.reader_settings import AssignmentListener, ReaderSettings
 from mq.client.running_info import Figures
 from mq.client.session import Session
@@ -47,6 +48,7 @@ REBALANCE_AGAIN_SECONDS = 1.0  # after one that could not be completed
 COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
+LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
 HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
 
 
@@ -113,6 +115,7 @@ class Reader:
         """Begin to commit, and to take queues: our share, or those that are assigned by hand."""
         self._background = []
         self._rebalances = rebalance
+        self._session.route_changes.on_gain.append(self._gained)
         self._background.append(self._keep(self._rebalance_again()))
         if self._settings.commits:
             self._background.append(self._keep(self._commit_again()))
@@ -121,6 +124,9 @@ class Reader:
 
     async def stop(self) -> None:
         """Stop pulling; what has been handed out may still be finished. Safe to call again."""
+        heard = self._session.route_changes.on_gain
+        if self._gained in heard:
+            heard.remove(self._gained)
         tasks = [*self._background, *self._pulls.values()]
         self._background = []
         self._pulls = {}
@@ -153,6 +159,11 @@ class Reader:
     def wake(self) -> None:
         """The group has changed: rebalance now."""
         self._due.set()
+
+    def _gained(self, topic: str) -> None:
+        """There are queues which there were not before: somebody has to read them."""
+        if topic in self._subscriptions.data:
+            self.wake()
 
     def pause(self, paused: bool) -> None:
         """Pull nothing any more, of no queue; or go on."""
@@ -275,14 +286,15 @@ class Reader:
         if queue in self._leaving:
             return False  # the listener still has a message of the time when it was ours before
         asked = time.monotonic()
-        if self._settings.locks and queue not in await self._locks.acquire([queue]):
+        locks = await self._locks.acquire([queue]) if self._settings.locks else {}
+        if self._settings.locks and queue not in locks:
             return False  # its former owner has not finished with it
         offset = await self.offsets.committed(queue)
         if offset is None:
             offset = await self._start.find(queue)
         held = self._read(queue, offset)
         if self._settings.locks:
-            held.note_lock(asked)
+            held.note_lock(asked, locks[queue])
         held.paused = self._paused
         log.info("group %s takes %s from offset %d", self._group, queue, offset)
         return True
@@ -293,14 +305,36 @@ class Reader:
         return held
 
     async def _drop(self, queue: MessageQueue, commit_offset: int | None = None) -> None:
+        held = self._part_with(queue)
+        letting_go = self._keep(self._let_go(held, commit_offset))
+        self._leaving[queue] = held, letting_go
+        await asyncio.wait([letting_go], timeout=HAND_OVER_SECONDS)
+
+    def _part_with(self, queue: MessageQueue) -> ProcessQueue:
         held = self.held.pop(queue)
         held.dropped = True
         task = self._pulls.pop(queue, None)
         if task is not None:
             task.cancel()
-        letting_go = self._keep(self._let_go(held, commit_offset))
-        self._leaving[queue] = held, letting_go
-        await asyncio.wait([letting_go], timeout=HAND_OVER_SECONDS)
+        return held
+
+    async def _lose(self, lost: list[ProcessQueue]) -> None:
+        """Others have locked these: what we hold of them is old, and not ours to commit."""
+        async with self._changing:
+            for held in lost:
+                queue = held.queue
+                if self.held.get(queue) is held:
+                    log.warning("group %s: another member has locked %s", self._group, queue)
+                    self._part_with(queue)
+                    self._leaving[queue] = held, self._keep(self._forget(held))
+        self.wake()
+
+    async def _forget(self, held: ProcessQueue) -> None:
+        try:
+            await held.idle()
+            self.offsets.forget(held.queue)
+        finally:
+            self._leaving.pop(held.queue, None)
 
     async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
         queue = held.queue
@@ -344,11 +378,20 @@ class Reader:
                 log.exception("group %s: offsets not committed", self._group)
 
     async def _lock_again(self) -> None:
+        """Renew the locks now and then, and at once those that do not count any more."""
+        renewed = time.monotonic()
         while True:
-            await asyncio.sleep(RENEW_SECONDS)
-            leaving = [held for held, _ in self._leaving.values()]
+            await asyncio.sleep(LOCK_LOOK_SECONDS)
+            # One that nobody is consuming any more is about to be unlocked.
+            busy = [held for held, _ in self._leaving.values() if not held.is_idle]
+            due = [*self.held.values(), *busy]
+            if time.monotonic() - renewed < RENEW_SECONDS:
+                due = [held for held in due if not is_locked(held)]
+            else:
+                renewed = time.monotonic()
             try:
-                await self._locks.renew([*self.held.values(), *leaving])
+                if due and (lost := await self._locks.renew(due)):
+                    await self._lose(lost)
             except Exception:
                 log.exception("group %s: locks not renewed", self._group)
 

@@ -7,7 +7,7 @@ from copy import copy
 from functools import partial
 
 from mq.client.aims import Aims
-from mq.client.errors import ClientError, ConnectError, MQError, RequestTimeout
+from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.hook_calls import SendHooks
 from mq.client.hooks import HookRefused, SendContext
 from mq.client.namespace import with_namespace
@@ -113,7 +113,7 @@ class Sender:
             except MQError as error:
                 if faults is not None:
                     faults.record(chosen.broker_name, loop.time() - began, isolate=True)
-                if isinstance(error, ConnectError | RequestTimeout) or error.retriable:
+                if isinstance(error, RouteNotFound) or error.retriable:
                     aims.outdate(outgoing.topic)
                 if not error.retriable or not tries or loop.time() >= deadline:
                     raise

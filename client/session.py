@@ -248,11 +248,22 @@ class Session(RoutingCaller):
         """Stands for the connection there is to an address: another one is another object."""
         return self._peers.get(address)
 
-    async def disconnected(self, address: str) -> None:
-        """Wait until the connection there is to an address has ended."""
+    def ended(self, address: str) -> "asyncio.Future[None]":
+        """Done when the connection there is to an address has ended; at once if there is none."""
         peer = self._peers.get(address)
         if peer is not None:
-            await asyncio.shield(peer.ended)
+            return peer.ended
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ended.set_result(None)
+        return ended
+
+    def _reaches(self, address: str) -> bool:
+        peer = self._peers.get(address)
+        return peer is not None and peer.stands
+
+    async def disconnected(self, address: str) -> None:
+        """Wait until the connection there is to an address has ended."""
+        await asyncio.shield(self.ended(address))
 
     def drop_peer(self, peer: Peer) -> None:
         """Forget a connection that has ended. For the connections of this session."""

@@ -8,10 +8,12 @@ from collections.abc import Coroutine, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from mq.client import route_changes
 from mq.client.address_server import ADDRESS_SERVER_SECONDS, fetch_text
 from mq.client.caller import ROUTE_RETRY_SECONDS, ROUTE_SECONDS, Caller, route_request
 from mq.client.errors import ClientError, ConnectError, MQError, RequestTimeout
 from mq.client.options import ClientKeywords, ClientOptions
+from mq.client.route_changes import RouteChanges
 from mq.protocol.command import Command
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class RoutingCaller(Caller):
         self._fetching: dict[str, asyncio.Task[TopicRouteData]] = {}
         self._asked: dict[str, float] = {}  # when each route was asked for last
         self._due: dict[str, asyncio.TimerHandle] = {}  # routes that will be asked for in a moment
+        self._looks: dict[str, asyncio.TimerHandle] = {}  # for brokers that have left routes
+        self.route_changes = RouteChanges()
         self._loop: asyncio.AbstractEventLoop | None = None  # while the session is open
 
     @abstractmethod
@@ -53,11 +57,16 @@ class RoutingCaller(Caller):
     def _ask(self, address: str, command: Command) -> "asyncio.Future[Command]":
         """Send a request without waiting."""
 
+    @abstractmethod
+    def _reaches(self, address: str) -> bool:
+        """Whether a connection to an address stands."""
+
     def _stop_refreshing(self) -> None:
         """Ask for no route any more that is due in a moment."""
-        for due in self._due.values():
+        for due in (*self._due.values(), *self._looks.values()):
             due.cancel()
         self._due.clear()
+        self._looks.clear()
 
     async def route(self, topic: str, *, max_age: float = ROUTE_SECONDS) -> "TopicRouteData":
         """Return the route of `topic`: what is known at once, however old, while it is refreshed.
@@ -117,8 +126,23 @@ class RoutingCaller(Caller):
             fetching.add_done_callback(lambda task: self._fetched(topic, task))
         return fetching
 
+    async def _fetch_route(self, topic: str) -> "TopicRouteData":
+        former = self.known_route(topic)
+        route = await super()._fetch_route(topic)
+        if former is not None:
+            kept = self.route_changes.compare(topic, former, route, self._reaches)
+            self._routes[topic] = kept, time.monotonic()
+        return route  # who asked for what is true now gets that
+
+    def _look_for_lost(self, topic: str) -> None:
+        del self._looks[topic]
+        self._fetch(topic)
+
     def _fetched(self, topic: str, task: "asyncio.Task[TopicRouteData]") -> None:
         self._fetching.pop(topic, None)
+        if self._loop is not None and topic not in self._looks and self.route_changes.misses(topic):
+            seconds = route_changes.LOOK_SECONDS
+            self._looks[topic] = self._loop.call_later(seconds, self._look_for_lost, topic)
         if task.cancelled() or (error := task.exception()) is None:
             return
         if topic not in self._routes:

@@ -3,12 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from mq.client.admin.groups import GroupAdmin
-from mq.client.errors import MQError
+from mq.client.group_members import GroupMembers
 from mq.client.rebalance import Strategy
-from mq.client.routes import all_brokers, read_queues
+from mq.client.routes import read_queues
 from mq.client.session import Session
-from mq.protocol.bodies import MessageQueue, TopicRouteData
+from mq.protocol.bodies import MessageQueue
 
 
 class Share(NamedTuple):
@@ -36,11 +35,11 @@ class Shares:
         self._strategy = strategy
         self._broadcasting = broadcasting
         self._greet = greet
-        self._groups = GroupAdmin(session)
-        self._informant: str | None = None  # the broker that has named the members last
+        self.members = GroupMembers(session, group)
 
     async def of(self, topic: str) -> Share | None:
-        """Our share of `topic`; None while the brokers do not know that we are a member.
+        """Our share of `topic`; None while the brokers do not know that we are a member,
+        or may not know of all others yet.
 
         Raises RouteNotFound, and what asking the last broker raises if none answers; what the
         strategy raises.
@@ -51,30 +50,11 @@ class Shares:
             return Share(queues, set(queues))
         if not route.broker_datas:
             return None
-        address, members = await self.members(route)
+        address, members, are_all = await self.members.ask(route)
         client_id = self._session.client_id
         if client_id not in members:
             await self._greet(address)
             return None
+        if not are_all:
+            return None
         return Share(queues, set(self._strategy(client_id, queues, members)))
-
-    async def members(self, route: TopicRouteData) -> tuple[str, list[str]]:
-        """Who belongs to the group, and the broker that says so: the last one, or the next.
-
-        Raises what the last of them raises if none answers.
-        """
-        addresses = all_brokers(route)
-        if self._informant in addresses:
-            addresses.remove(self._informant)
-            addresses.insert(0, self._informant)
-        failure: MQError | None = None
-        for address in addresses:
-            try:
-                members = await self._groups.consumer_ids(address, self._group)
-            except MQError as error:
-                failure = error
-                continue
-            self._informant = address
-            return address, members
-        assert failure is not None
-        raise failure

@@ -12,39 +12,35 @@ from pathlib import Path
 from typing import Self
 
 _START_SECONDS = 60.0
-_ADDRESS = re.compile(r"The broker\[[^,]+, ([0-9.:]+)\] boot success")
 
 
-class BrokerProcess:
-    """`mq broker` on a store, on loopback and a free port.
+class DaemonProcess:
+    """`mq WORD` with these settings.
 
     ``address`` is known when `start` returns. Ending a `with` block kills it.
     """
 
+    word = ""
+    ready = re.compile("")  # its first group is the address
+
     def __init__(
         self,
-        store: Path,
-        settings: Mapping[str, str] | None = None,
+        log_path: Path,
+        settings: Mapping[str, str],
         *,
         preload: Path | None = None,
         file_size_limit: int | None = None,
     ) -> None:
-        self.store = store
         self.address = ""
-        self.log_path = store.parent / f"{store.name}.log"
-        self._settings = {
-            "brokerIP1": "127.0.0.1",
-            "listenPort": "0",
-            "storePathRootDir": str(store),
-            **(settings or {}),
-        }
+        self.log_path = log_path
+        self._settings = settings
         self._preload = preload
         self._file_size_limit = file_size_limit
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it and wait until it serves. Raises AssertionError with its log if it does not."""
-        command = [sys.executable, "-m", "mq", "broker"]
+        command = [sys.executable, "-m", "mq", self.word]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         environment = dict(os.environ)
@@ -68,13 +64,15 @@ class BrokerProcess:
         deadline = time.monotonic() + _START_SECONDS
         while time.monotonic() < deadline:
             text = self.log_path.read_bytes()[begin:].decode()
-            found = _ADDRESS.search(text)
+            found = self.ready.search(text)
             if found is not None:
                 return found[1]
             if self._process.poll() is not None:
-                raise AssertionError(f"the broker ended with {self._process.returncode}:\n{text}")
+                raise AssertionError(
+                    f"mq {self.word} ended with {self._process.returncode}:\n{text}"
+                )
             time.sleep(0.01)  # its log is a file, which nobody can wait for
-        raise AssertionError(f"the broker did not start in {_START_SECONDS} s:\n{text}")
+        raise AssertionError(f"mq {self.word} did not start in {_START_SECONDS} s:\n{text}")
 
     @property
     def pid(self) -> int:
@@ -84,6 +82,14 @@ class BrokerProcess:
     @property
     def log(self) -> str:
         return self.log_path.read_text()
+
+    def pause(self) -> None:
+        """Let it stand still (SIGSTOP): its machine goes on to acknowledge what arrives."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on where it stood."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL: what `kill -9` and the out-of-memory killer do. Idempotent."""
@@ -106,3 +112,49 @@ class BrokerProcess:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+class BrokerProcess(DaemonProcess):
+    """`mq broker` on a store, on loopback and a free port."""
+
+    word = "broker"
+    ready = re.compile(r"The broker\[[^,]+, ([0-9.:]+)\] boot success")
+
+    def __init__(
+        self,
+        store: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        preload: Path | None = None,
+        file_size_limit: int | None = None,
+    ) -> None:
+        super().__init__(
+            store.parent / f"{store.name}.log",
+            {
+                "brokerIP1": "127.0.0.1",
+                "listenPort": "0",
+                "storePathRootDir": str(store),
+                **(settings or {}),
+            },
+            preload=preload,
+            file_size_limit=file_size_limit,
+        )
+        self.store = store
+
+
+class NameServerProcess(DaemonProcess):
+    """`mq namesrv` with its files in a folder, on loopback."""
+
+    word = "namesrv"
+    ready = re.compile(r"The Name Server boot success\. serializeType=JSON, address ([0-9.:]+)")
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(
+            folder.parent / f"{folder.name}.log",
+            {
+                "bindAddress": "127.0.0.1",
+                "listenPort": "0",
+                "kvConfigPath": str(folder / "kvConfig.json"),
+                **(settings or {}),
+            },
+        )

@@ -1,0 +1,102 @@
+"""What changes in the routes that a session knows: brokers that leave them and come back.
+
+Our name servers take a broker whose beacons stay out from the routes after three seconds, and one
+that has just started, or was cut off from a broker, knows only some of them. Such a broker is soon
+back; who waits for the next refresh by the clock would neither send to it nor read from it for
+half a minute. (Java's name servers keep a dead broker for two minutes: their clients see less of
+that.) No I/O.
+
+That a name server does not name a broker does not mean that it is gone: while the connection to it
+stands it stays in the route for a while, as far as sending and reading go.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from copy import copy
+
+from mq.protocol.bodies import TopicRouteData
+
+log = logging.getLogger(__name__)
+
+#: Pause between two looks for a broker that has left a route.
+LOOK_SECONDS = 2.0
+# After this it is not looked for any more: it was removed, or is down for long.
+PATIENCE_SECONDS = 120.0
+# A broker to which there is a connection stays in a route that does not name it any more: a Java
+# broker tells a name server that was restarted after ten seconds.
+KEEP_SECONDS = 15.0
+
+
+class RouteChanges:
+    """The brokers that have left the routes of topics, and who wants to hear of new queues."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        #: Called with a topic whose route has brokers or queues that it had not before.
+        self.on_gain: list[Callable[[str], None]] = []
+        self._clock = clock
+        self._lost: dict[str, dict[str, float]] = {}  # topic -> broker -> since when
+
+    def compare(
+        self,
+        topic: str,
+        former: TopicRouteData,
+        route: TopicRouteData,
+        is_connected: Callable[[str], bool],
+    ) -> TopicRouteData:
+        """A topic's new route, with the brokers kept that it lacks although they can be reached."""
+        if former == route:
+            return route
+        now = self._clock()
+        names = {broker.broker_name for broker in route.broker_datas}
+        lost = self._lost.setdefault(topic, {})
+        kept = []
+        for broker in former.broker_datas:
+            name = broker.broker_name or ""
+            if name in names:
+                continue
+            if name not in lost:
+                log.info("topic %s: broker %s has left its route", topic, name)
+            since = lost.setdefault(name, now)
+            if now - since < KEEP_SECONDS and any(map(is_connected, broker.broker_addrs.values())):
+                kept.append(broker)
+        for name in names & lost.keys():
+            log.info("topic %s: broker %s is in its route again", topic, name)
+            del lost[name]
+        if kept:
+            keep = {broker.broker_name for broker in kept}
+            route = copy(route)
+            route.broker_datas = [*route.broker_datas, *kept]
+            route.queue_datas = [
+                *route.queue_datas,
+                *(queues for queues in former.queue_datas if queues.broker_name in keep),
+            ]
+        if _parts(route) - _parts(former):
+            for hear in list(self.on_gain):
+                hear(topic)
+        return route
+
+    def misses(self, topic: str) -> bool:
+        """Whether a broker may come back to the route of a topic soon."""
+        lost = self._lost.get(topic)
+        if lost is None:
+            return False
+        oldest = self._clock() - PATIENCE_SECONDS
+        for name in [name for name, since in lost.items() if since <= oldest]:
+            del lost[name]
+        if not lost:
+            del self._lost[topic]
+        return bool(lost)
+
+
+def _parts(route: TopicRouteData) -> set[tuple[object, ...]]:
+    addresses = {
+        (broker.broker_name, number, address)
+        for broker in route.broker_datas
+        for number, address in broker.broker_addrs.items()
+    }
+    queues = {
+        (queues.broker_name, queues.read_queue_nums, queues.write_queue_nums, queues.perm)
+        for queues in route.queue_datas
+    }
+    return addresses | queues

@@ -1,0 +1,170 @@
+"""A broker that leaves the routes and comes back: clients use it again soon, by themselves."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from mq.client.admin import Admin
+from mq.client.consumer import Consumer
+from mq.client.errors import RouteNotFound
+from mq.client.producer import Producer
+from mq.client.session import Session
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.namesrv.app import NameServer
+from mq.daemons.namesrv.config import NamesrvSettings
+from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.message import Message, StoredMessage
+from tests.client.clusters import FIRST, GROUP, TOPIC
+from tests.client.scripted import until
+from tests.interop.peers import free_port
+
+SOON = 3.0  # seconds; by themselves routes are refreshed and queues shared out after 30 and 20
+
+
+def broker(root: Path, name: str, port: int, names: str) -> Broker:
+    settings = {
+        "listenPort": str(port),
+        "brokerIP1": "127.0.0.1",
+        "brokerName": name,
+        "namesrvAddr": names,
+        "storePathRootDir": str(root / name),
+    }
+    return Broker(BrokerSettings.load(None, settings))
+
+
+def test_a_broker_that_comes_back_is_sent_to_and_read_from_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 0.2, raising=False)
+    got: list[bytes] = []
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(message.body)
+
+    async def scenario(server: NameServer, parts: AsyncExitStack) -> None:
+        names, port = server.address, free_port()
+        steady = await parts.enter_async_context(broker(tmp_path, "steady", free_port(), names))
+        session = await parts.enter_async_context(Session(names))
+        async with broker(tmp_path, "absent", port, names) as absent:
+            for each in (steady, absent):
+                await Admin(session).create_topic(each.address, TopicConfig(topic_name=TOPIC))
+            consumer = await parts.enter_async_context(
+                Consumer(names, GROUP, {TOPIC: "*"}, listener=listen, consume_from=FIRST)
+            )
+            producer = await parts.enter_async_context(Producer(names))
+            await producer.send(Message(TOPIC, b"before"), MessageQueue(TOPIC, "absent", 0))
+            await until(lambda: got == [b"before"])
+        # As a look at the routes and a rebalance while it is away.
+        for each_session in (consumer.session, producer.session):
+            route = await each_session.fresh_route(TOPIC)
+            assert [data.broker_name for data in route.broker_datas] == ["steady"]
+        await consumer.reader.rebalance()
+        assert {queue.broker_name for queue in consumer.assigned if queue.topic == TOPIC} == {
+            "steady"
+        }
+        async with broker(tmp_path, "absent", port, names):
+            async with asyncio.timeout(SOON):
+                while not any(queue.broker_name == "absent" for queue in await queues(producer)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await producer.send(Message(TOPIC, b"after"), MessageQueue(TOPIC, "absent", 0))
+            await until(lambda: b"after" in got, SOON)
+
+    async def queues(producer: Producer) -> list[MessageQueue]:
+        return list(await producer.prepare(TOPIC))
+
+    async def main() -> None:
+        settings = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
+        async with NameServer(NamesrvSettings.load(None, settings)) as server:
+            async with AsyncExitStack() as parts:
+                await scenario(server, parts)
+
+    asyncio.run(main())
+
+
+def test_a_send_to_a_broker_that_the_route_has_lost_has_the_route_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 60.0)
+
+    async def scenario(names: str, parts: AsyncExitStack) -> None:
+        port = free_port()
+        steady = await parts.enter_async_context(broker(tmp_path, "steady", free_port(), names))
+        producer = await parts.enter_async_context(Producer(names))
+        message, queue = Message(TOPIC, b"1"), MessageQueue(TOPIC, "absent", 0)
+        async with broker(tmp_path, "absent", port, names) as absent:
+            for each in (steady, absent):
+                await Admin(producer.session).create_topic(
+                    each.address, TopicConfig(topic_name=TOPIC)
+                )
+            await producer.send(message, queue)
+        await producer.session.fresh_route(TOPIC)
+        while "absent" in {each.broker_name for each in await producer.prepare(TOPIC)}:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # a second, until it looks whether there is a newer route
+        with pytest.raises(RouteNotFound, match="no master absent"):
+            await producer.send(message, queue)
+        async with broker(tmp_path, "absent", port, names):
+            async with asyncio.timeout(SOON):
+                while not await sent(producer, message, queue):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+
+    async def sent(producer: Producer, message: Message, queue: MessageQueue) -> bool:
+        try:
+            await producer.send(message, queue)
+        except RouteNotFound:
+            return False
+        return True
+
+    async def main() -> None:
+        settings = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
+        async with NameServer(NamesrvSettings.load(None, settings)) as server:
+            async with AsyncExitStack() as parts:
+                await scenario(server.address, parts)
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_a_name_server_does_not_name_yet_is_sent_to_while_it_can_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.route_changes.KEEP_SECONDS", 1.0)
+
+    async def scenario(knows_all: NameServer, partial: NameServer, parts: AsyncExitStack) -> None:
+        both = f"{knows_all.address};{partial.address}"
+        well = await parts.enter_async_context(broker(tmp_path, "well", free_port(), both))
+        other = await parts.enter_async_context(
+            broker(tmp_path, "other", free_port(), knows_all.address)
+        )
+        producer = await parts.enter_async_context(Producer(both))
+        for each in (well, other):
+            await Admin(producer.session).create_topic(each.address, TopicConfig(topic_name=TOPIC))
+        message, queue = Message(TOPIC, b"1"), MessageQueue(TOPIC, "other", 0)
+        await producer.send(message, queue)
+        producer.session.set_name_servers(partial.address)
+        for _ in range(2):
+            route = await producer.session.fresh_route(TOPIC)
+            assert [data.broker_name for data in route.broker_datas] == ["well"]
+            await asyncio.sleep(0.1)
+        await producer.prepare(TOPIC)
+        await producer.send(message, queue)
+        # Not for ever: the name server may be right.
+        async with asyncio.timeout(10):
+            with pytest.raises(RouteNotFound, match="no master other"):
+                while True:
+                    await producer.send(message, queue)
+                    await producer.session.fresh_route(TOPIC)
+                    await asyncio.sleep(0.1)
+
+    async def main() -> None:
+        files = [str(tmp_path / f"kv-{number}.json") for number in (1, 2)]
+        settings = [{"listenPort": "0", "kvConfigPath": file} for file in files]
+        async with AsyncExitStack() as parts:
+            first, second = [
+                await parts.enter_async_context(NameServer(NamesrvSettings.load(None, each)))
+                for each in settings
+            ]
+            await scenario(first, second, parts)
+
+    asyncio.run(main())
