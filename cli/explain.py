@@ -15,7 +15,7 @@ _REFUSALS: dict[type[client.BrokerError], tuple[Status, str]] = {
     client.FlowControl: (Status.TRY_AGAIN, "try again, slower"),
     client.NoPermission: (
         Status.NO_PERMISSION,
-        "look at the topic's permission (mq topicRoute) and at the broker's ACL",
+        "look at the topic's permission (mq topicRoute) and at the accounts of who refused",
     ),
     client.TopicNotExist: (Status.NOT_FOUND, _ASK_LIST),
     client.QueryNotFound: (Status.NOT_FOUND, ""),
