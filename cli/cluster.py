@@ -7,8 +7,8 @@ as if all were well, these raise NotFound.
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mq.cli import java_text
-from mq.cli.errors import NotFound
+from mq.cli.runtime.errors import NotFound
+from mq.cli.show import java_text
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mq.cli.env import Environment
+from mq.cli.runtime.env import Environment
 
 if TYPE_CHECKING:
-    from mq.cli.call import Call
+    from mq.cli.runtime.call import Call
 
 FRESH = 10.0  # seconds that names are not asked for again
 USABLE = 3600.0  # seconds that old names are better than none, while the cluster does not answer
@@ -71,7 +71,7 @@ def _names(kind: str, words: list[str], environment: Environment) -> list[str]:
         known = {values.get("namesrvAddr", "") for values in _contexts(environment).values()}
         return sorted((known | {environment.variables.get("NAMESRV_ADDR", "")}) - {""})
     fetch = _FETCHERS[kind]
-    from mq.cli.call import resolve
+    from mq.cli.runtime.call import resolve
 
     call = resolve(environment, "complete", _shared_values(words))
     call.timeout = float(environment.variables.get("MQ_COMPLETION_TIMEOUT") or PATIENCE)
@@ -89,7 +89,7 @@ def _commands() -> list[str]:
 
 
 def _contexts(environment: Environment) -> dict[str, dict[str, str]]:
-    from mq.cli.context import Contexts
+    from mq.cli.runtime.context import Contexts
 
     return Contexts.load(environment.config_directory).contexts
 

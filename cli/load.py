@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.cli.errors import CommandError
-from mq.cli.status import Status
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 from mq.client.load.plan import Measured, Plan
 
 if TYPE_CHECKING:

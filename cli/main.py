@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mq.cli import catalog
-from mq.cli.env import Environment
-from mq.cli.errors import CommandError, UsageError
-from mq.cli.status import Status
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
-    from mq.cli.options import Declared
+    from mq.cli.runtime.options import Declared
 
 
 def app() -> None:
@@ -54,7 +54,7 @@ def run(arguments: list[str], environment: Environment) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        from mq.cli.explain import explain
+        from mq.cli.runtime.explain import explain
 
         shown = error if isinstance(error, CommandError) else explain(error, environment)
         # Where none of several brokers did what it should, the notes are what the others said.
@@ -75,8 +75,8 @@ def _command(group: str, name: str, arguments: list[str], environment: Environme
     if not declared.needs_call:
         _collect_again()
         return int(declared.function(environment, **own) or 0)
-    from mq.cli.call import resolve
-    from mq.cli.runner import run_command
+    from mq.cli.runtime.call import resolve
+    from mq.cli.runtime.runner import run_command
 
     _collect_again()
     return run_command(declared.function, resolve(environment, name, shared), own)
@@ -95,7 +95,7 @@ def load(group: str, name: str, arguments: Sequence[str] = ()) -> "Declared":
 
     module = import_module(f"mq.cli.commands.{catalog.module_name(group, name)}")
     function = getattr(module, catalog.function_name(name))
-    from mq.cli.options import Declared
+    from mq.cli.runtime.options import Declared
 
     return Declared(name, function, arguments)
 

@@ -2,8 +2,8 @@
 
 import re
 
-from mq.cli import java_text
-from mq.cli.errors import UsageError
+from mq.cli.runtime.errors import UsageError
+from mq.cli.show import java_text
 
 FORMS = "ms since 1970, 2026-07-01T12:00[:00][Z], yyyy-MM-dd#HH:mm:ss:SSS, or 15m ago: 15m"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mq.cli import catalog
-from mq.cli.env import Environment
-from mq.cli.errors import UsageError
 from mq.cli.main import run
-from mq.cli.status import Status
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from mq.cli.errors import CommandError
-from mq.cli.status import Status
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 from mq.protocol.bodies import (
     LogicQueueMappingItem,
     TopicConfigAndQueueMapping,

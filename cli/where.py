@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import cluster
-from mq.cli.errors import UsageError
 from mq.cli.parameters import broker_option
+from mq.cli.runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

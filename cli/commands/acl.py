@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, where
-from mq.cli.call import Call
+from mq.cli import cluster, where
 from mq.cli.commands.users import secret
-from mq.cli.effects import destroys, gives, writes
-from mq.cli.errors import UsageError
-from mq.cli.options import Truth, one_of
-from mq.cli.release import until_5
-from mq.cli.result import Result, Row, flag, nested, number, text, time
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import destroys, gives, writes
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.release import until_5
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, flag, nested, number, text, time
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from mq.cli import cluster, where
-from mq.cli.call import Call
-from mq.cli.release import since_5
-from mq.cli.result import Column, Result, Row, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.release import since_5
+from mq.cli.show.result import Column, Result, Row, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import CommandError, NotFound, UsageError
 from mq.cli.parameters import Topic
-from mq.cli.result import Result, Row, number, text
-from mq.cli.runner import concurrently
-from mq.cli.status import Status
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, NotFound, UsageError
+from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.cli.load import Latencies
@@ -223,7 +223,7 @@ def _shared(
 
 async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str) -> Result:
     from mq.cli.load import Latencies, run_workers
-    from mq.cli.progress import progress
+    from mq.cli.runtime.progress import progress
 
     if call.dry_run:
         return Result(_COLUMNS)
@@ -238,8 +238,8 @@ async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str)
             status=Status.UNAVAILABLE if failures else Status.NOT_FOUND,
         )
     if svg:
-        from mq.cli.latency_picture import draw
-        from mq.cli.local_files import replace
+        from mq.cli.runtime.local_files import replace
+        from mq.cli.show.latency_picture import draw
 
         replace(Path(svg), draw(title, latencies).encode())
     rows = [_row(role, result, latencies[role]) for role, result in measured.items()]

@@ -4,13 +4,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, java_text, masking, where
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import UsageError
-from mq.cli.options import Truth, one_of
+from mq.cli import cluster, where
 from mq.cli.parameters import broker_option
-from mq.cli.result import Result, Row, number, text, time
+from mq.cli.runtime import masking
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.options import Truth, one_of
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, number, text, time
 
 if TYPE_CHECKING:
     pass

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text
-from mq.cli.call import Call
-from mq.cli.effects import destroys, gives
-from mq.cli.errors import NotFound
-from mq.cli.result import Result, Row, text
+from mq.cli import cluster
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import destroys, gives
+from mq.cli.runtime.errors import NotFound
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, text
 from mq.cli.where import BrokerAddr
 
 if TYPE_CHECKING:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text
-from mq.cli.call import Call
-from mq.cli.effects import gives
-from mq.cli.errors import UsageError
-from mq.cli.result import Column, Result, Row, number, text, time
+from mq.cli import cluster
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.runtime.errors import UsageError
+from mq.cli.show import java_text
+from mq.cli.show.result import Column, Result, Row, number, text, time
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

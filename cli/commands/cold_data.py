@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, where
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import UsageError
+from mq.cli import cluster, where
 from mq.cli.parameters import group_option
-from mq.cli.release import since_5
-from mq.cli.result import Result, Row, number, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.release import since_5
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -85,7 +86,7 @@ def _read(body: bytes, address: str) -> dict[str, Any] | None:
 
 def _page(info: dict[str, Any]) -> str:
     """The JSON as Java shows it: times of what runs are written out, at the end."""
-    from mq.cli.rocks import pretty
+    from mq.cli.machine.rocks import pretty
 
     running = {}
     for group, state in info.get("runtimeTable", {}).items():

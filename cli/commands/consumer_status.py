@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import running_text
-from mq.cli.call import Call
 from mq.cli.commands.consumer import group_broker
-from mq.cli.effects import gives
-from mq.cli.output import Format
 from mq.cli.parameters import broker_option, group_option
-from mq.cli.result import Result, Row, flag, nested, number, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.show import running_text
+from mq.cli.show.output import Format
+from mq.cli.show.result import Result, Row, flag, nested, number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -137,7 +137,7 @@ def _version(connection: "Connection") -> str:
 
 def _write(folder: Path, client_id: str, page: str) -> str:
     """Write a page to a file that is named after its client. Clients choose their ids."""
-    from mq.cli import local_files
+    from mq.cli.runtime import local_files
 
     name = client_id.replace("/", "_").replace(os.sep, "_").lstrip(".") or "_"
     try:

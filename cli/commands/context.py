@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.context import Contexts
-from mq.cli.effects import gives, writes
-from mq.cli.errors import UsageError
-from mq.cli.result import Result, Row, flag, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.context import Contexts
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import UsageError
+from mq.cli.show.result import Result, Row, flag, text
 
 Name = Annotated[str, typer.Argument(metavar="CONTEXT", help="Name of the context.")]
 
@@ -78,14 +78,14 @@ def _files(call: Call) -> dict[str, str]:
     """The files given for this context: their paths, never what is in them."""
     found = {}
     if call.given_acl_file:
-        from mq.cli.secrets import check_private, credentials
+        from mq.cli.runtime.secrets import check_private, credentials
 
         path = Path(call.given_acl_file).absolute()
         check_private(path)
         credentials(str(path))
         found["aclFile"] = str(path)
     if call.given_tls_config:
-        from mq.cli.secrets import tls_context
+        from mq.cli.runtime.secrets import tls_context
 
         path = Path(call.given_tls_config).absolute()
         tls_context(str(path))

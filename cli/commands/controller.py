@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, java_text, masking
-from mq.cli.call import Call
-from mq.cli.effects import destroys, gives, writes
-from mq.cli.errors import NotFound, UsageError
-from mq.cli.result import Result, Row, flag, number, text
+from mq.cli import cluster
+from mq.cli.runtime import masking
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import destroys, gives, writes
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
     pass

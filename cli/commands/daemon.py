@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from mq.cli.env import Environment
-from mq.cli.errors import CommandError
-from mq.cli.status import Status
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
     from mq.daemons.config import Settings

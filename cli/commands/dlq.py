@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import message_text
-from mq.cli.call import Call
 from mq.cli.commands import message_files
 from mq.cli.commands.message_files import BodyOption, Limit, RateOption, Resume
-from mq.cli.effects import gives, shows_messages, writes
-from mq.cli.errors import NotFound, UsageError, legal
-from mq.cli.message_lines import BodyForm
+from mq.cli.messages.lines import BodyForm
 from mq.cli.parameters import group_option
-from mq.cli.result import Result, Row, number, text, time
-from mq.cli.runner import concurrently, in_bulk
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, shows_messages, writes
+from mq.cli.runtime.errors import NotFound, UsageError, legal
+from mq.cli.runtime.runner import concurrently, in_bulk
+from mq.cli.show import message_text
+from mq.cli.show.result import Result, Row, number, text, time
 
 if TYPE_CHECKING:
-    from mq.cli.dead_letters import Letters, Resending, Resent
+    from mq.cli.messages.dead_letters import Letters, Resending, Resent
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
@@ -102,7 +102,7 @@ async def dlq_list(
 
 
 async def _listed(admin: "Admin", group: str, scan: int) -> tuple[Row | None, list[str]]:
-    from mq.cli.dead_letters import USED_UP, Letters, cause, origin_topic, retry_limit
+    from mq.cli.messages.dead_letters import USED_UP, Letters, cause, origin_topic, retry_limit
     from mq.client.errors import MQError
 
     letters = Letters(admin, group)
@@ -143,7 +143,7 @@ async def dlq_show(
     With where each was sent to, how often it was tried, why it is here, and, where it was resent,
     the offset id of the copy.
     """
-    from mq.cli.dead_letters import Letters, cause, copy_of, origin_topic, retry_limit
+    from mq.cli.messages.dead_letters import Letters, cause, copy_of, origin_topic, retry_limit
     from mq.client.errors import MQError
     from mq.protocol.properties import PropertyKey
 
@@ -215,7 +215,7 @@ async def dlq_resend(
     letter stays where it is until the broker deletes it with age. --limit counts those that are
     sent or fail, oldest first.
     """
-    from mq.cli.dead_letters import Letters, Resending, locked
+    from mq.cli.messages.dead_letters import Letters, Resending, locked
     from mq.client.producer import Producer
     from mq.client.session import Session
 
@@ -300,7 +300,7 @@ async def dlq_export(
     As message export does it, of the group's dead letter topic. The file can be sent to any topic
     by message import.
     """
-    from mq.cli.message_choice import Choice
+    from mq.cli.messages.choice import Choice
     from mq.protocol.names import dead_letter_topic
 
     _check(group)

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives
-from mq.cli.errors import UsageError
-from mq.cli.result import Result, Row, number, text
-from mq.cli.runner import concurrently
-from mq.cli.status import Status
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.cli.doctor.finding import Finding, Severity

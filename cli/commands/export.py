@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mq.cli import cluster, where
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.exported import COLUMNS, PRINTED, FilePath, export
-from mq.cli.options import Truth
-from mq.cli.result import Result, Row, flag, text
+from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.options import Truth
+from mq.cli.show.result import Result, Row, flag, text
 from mq.protocol.names import (
     DEAD_LETTER_PREFIX,
     MASTER_ID,
@@ -184,7 +184,7 @@ async def export_pop_record(
     For a way back from popConsumerKVServiceEnable (5.4). With `-d true` nothing is done; mqadmin
     5.5.0 has it the other way round: there only `-d false` does nothing.
     """
-    from mq.cli.release import since_5
+    from mq.cli.runtime.release import since_5
 
     where.require(broker_addr, cluster_name)
     async with call.admin() as admin:

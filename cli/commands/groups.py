@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, where
-from mq.cli.call import Call
-from mq.cli.effects import destroys, gives, writes
-from mq.cli.errors import CommandError, NotFound, UsageError, legal
-from mq.cli.options import Truth, one_of
+from mq.cli import cluster, where
 from mq.cli.parameters import group_option
-from mq.cli.result import Result, Row, flag, nested, number, text
-from mq.cli.status import Status
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import destroys, gives, writes
+from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.status import Status
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, flag, nested, number, text
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ async def set_consume_mode(
 
     What pops gets its messages from the broker one by one; members share queues then.
     """
-    from mq.cli.release import since_5
+    from mq.cli.runtime.release import since_5
     from mq.protocol.bodies import MessageRequestMode
 
     chosen = MessageRequestMode[mode.name]
@@ -215,7 +216,7 @@ async def update_sub_group_list(
     consumeFromMinEnable, consumeBroadcastEnable, retryQueueNums, retryMaxTimes, brokerId and others
     that getConsumerConfig -o json shows.
     """
-    from mq.cli.release import since_5
+    from mq.cli.runtime.release import since_5
 
     configs = _read_groups(filename)
     async with call.admin() as admin:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, where
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import NotFound, UsageError
+from mq.cli import cluster, where
 from mq.cli.parameters import broker_option
-from mq.cli.release import since_5
-from mq.cli.repeating import Interval, Outcome, repeatedly
-from mq.cli.result import Result, Row, flag, number, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.release import since_5
+from mq.cli.runtime.repeating import Interval, Outcome, repeatedly
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

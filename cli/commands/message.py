@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import java_text, message_text, wire
-from mq.cli.call import Call
-from mq.cli.effects import gives, shows_messages, writes
-from mq.cli.errors import NotFound, UsageError
-from mq.cli.options import Truth
-from mq.cli.output import Format
+from mq.cli import wire
 from mq.cli.parameters import Topic, group_option, topic_option
-from mq.cli.result import Result, nested, number, text, time
-from mq.cli.runner import concurrently
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, shows_messages, writes
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.options import Truth
+from mq.cli.runtime.runner import concurrently
+from mq.cli.show import java_text, message_text
+from mq.cli.show.output import Format
+from mq.cli.show.result import Result, nested, number, text, time
 
 if TYPE_CHECKING:
-    from mq.cli.track import Track
+    from mq.cli.messages.track import Track
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
@@ -166,7 +167,7 @@ async def _details(
 
     `shown` is how many of them mqadmin shows, where that is fewer.
     """
-    from mq.cli import track
+    from mq.cli.messages import track
 
     plain = ""
     documents: list[dict[str, Any]] = []

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from mq.cli.call import Call
 from mq.cli.commands.message_files import (
     Begin,
     Brokers,
@@ -21,16 +20,17 @@ from mq.cli.commands.message_files import (
     Tags,
     choice_of,
 )
-from mq.cli.effects import gives, writes
-from mq.cli.errors import UsageError, legal
 from mq.cli.parameters import Topic
-from mq.cli.result import Result, Row, number, text
-from mq.cli.runner import in_bulk
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.runner import in_bulk
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
-    from mq.cli.message_choice import Choice, Rate, Span
-    from mq.cli.message_import import Done, Importer
-    from mq.cli.message_sending import Target, Targets
+    from mq.cli.messages.choice import Choice, Rate, Span
+    from mq.cli.messages.importing import Done, Importer
+    from mq.cli.messages.sending import Target, Targets
     from mq.client.caller import Caller
     from mq.client.producer import Producer
 
@@ -88,11 +88,11 @@ async def message_import(
     .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
     broker is away, it refuses to. A message whose answer was lost may be sent twice.
     """
-    from mq.cli import local_files
-    from mq.cli.message_choice import Rate
-    from mq.cli.message_import import Importer, load_state, save_state
-    from mq.cli.message_sending import Targets, queue_map
-    from mq.cli.progress import progress
+    from mq.cli.messages.choice import Rate
+    from mq.cli.messages.importing import Importer, load_state, save_state
+    from mq.cli.messages.sending import Targets, queue_map
+    from mq.cli.runtime import local_files
+    from mq.cli.runtime.progress import progress
 
     _check_topic(to_topic)
     path = Path(file)
@@ -186,7 +186,7 @@ async def message_copy(
     is out of the routes, is missed until then. Up to one batch of each queue may be copied twice
     after a cut; nothing is left out without a word.
     """
-    from mq.cli.message_choice import Rate
+    from mq.cli.messages.choice import Rate
 
     _check_topic(to_topic)
     choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
@@ -207,7 +207,7 @@ async def message_copy(
         _other_session(call, source, to_namesrv, to_acl_file) as session,
         _producer(call, session) as producer,
     ):
-        from mq.cli.message_sending import Targets, queue_map
+        from mq.cli.messages.sending import Targets, queue_map
 
         targets = Targets(producer, await queue_map(producer, to_topic or topic, mapping or ()))
         copier = _Copier(call, source, choice, targets, to_topic or topic, new_ids, limiter)
@@ -231,7 +231,7 @@ class _Copier:
         new_ids: bool,
         rate: "Rate",
     ) -> None:
-        from mq.cli.message_choice import Reader
+        from mq.cli.messages.choice import Reader
 
         self._call = call
         self._source = source
@@ -246,7 +246,7 @@ class _Copier:
 
     async def run(self) -> list[str]:
         """Copy all; returns a line for each queue that could not be copied to its end."""
-        from mq.cli.progress import progress
+        from mq.cli.runtime.progress import progress
 
         found, failures = await self._reader.spans(self._done)
         for span in found:
@@ -262,7 +262,7 @@ class _Copier:
 
     async def _go_on(self, span: "Span") -> str | None:
         """Begin where the cut copy has come to; says why that cannot be. Raises CommandError."""
-        from mq.cli.message_sending import check_same
+        from mq.cli.messages.sending import check_same
         from mq.client.errors import MQError
 
         done = self._done.get(span.name, {})
@@ -284,7 +284,7 @@ class _Copier:
         return self._reader.gaps
 
     async def _one(self, span: "Span", step: Any) -> str | None:
-        from mq.cli.message_lines import message_again
+        from mq.cli.messages.lines import message_again
         from mq.client.errors import MQError
 
         target = self._target(span)
@@ -311,9 +311,10 @@ class _Copier:
 
     async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
         """`run` that keeps in a file how far it is, and goes on from there."""
-        from mq.cli import local_files, resumable
-        from mq.cli.message_choice import Reader
-        from mq.cli.message_import import SAVE_SECONDS
+        from mq.cli.messages import resumable
+        from mq.cli.messages.choice import Reader
+        from mq.cli.messages.importing import SAVE_SECONDS
+        from mq.cli.runtime import local_files
 
         def save() -> None:
             queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}
@@ -351,7 +352,7 @@ class _Copier:
 
 def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The state of a copy, looked at. Raises CommandError."""
-    from mq.cli.message_choice import unreadable
+    from mq.cli.messages.choice import unreadable
 
     for name, values in queues.items():
         seen = values.get("seen") or (0, 0)

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import UsageError, legal
-from mq.cli.message_lines import BodyForm
+from mq.cli.messages.lines import BodyForm
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
 from mq.cli.parameters import Topic
-from mq.cli.result import Result, Row, number, text
-from mq.cli.runner import in_bulk
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.runner import in_bulk
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
-    from mq.cli.message_choice import Choice, Rate, Reader, Span
-    from mq.cli.message_export import Sink
+    from mq.cli.messages.choice import Choice, Rate, Reader, Span
+    from mq.cli.messages.export import Sink
 
 Begin = Annotated[
     str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {FORMS}.")
@@ -73,7 +73,7 @@ def choice_of(
     key: str | None,
 ) -> "Choice":
     """What the options choose. Raises UsageError for what does not fit."""
-    from mq.cli.message_choice import Choice, parse_queue_ids
+    from mq.cli.messages.choice import Choice, parse_queue_ids
     from mq.protocol.names import check_topic
 
     legal(check_topic, topic)
@@ -138,9 +138,9 @@ async def export(
     resume: bool,
 ) -> Result:
     """Write what is chosen to a file, or to standard output for `-`."""
-    from mq.cli import local_files
-    from mq.cli.message_choice import Rate
-    from mq.cli.message_export import FileSink, StreamSink
+    from mq.cli.messages.choice import Rate
+    from mq.cli.messages.export import FileSink, StreamSink
+    from mq.cli.runtime import local_files
 
     limiter = Rate(rate)
     if limit is not None and limit < 1:
@@ -167,10 +167,10 @@ async def _export(
     limit: int | None,
     rate: "Rate",
 ) -> Result:
-    from mq.cli.message_choice import Reader
-    from mq.cli.message_export import Exporter, FileSink
-    from mq.cli.message_lines import encoder
-    from mq.cli.progress import progress
+    from mq.cli.messages.choice import Reader
+    from mq.cli.messages.export import Exporter, FileSink
+    from mq.cli.messages.lines import encoder
+    from mq.cli.runtime.progress import progress
 
     async with call.session() as session:
         reader = Reader(session, choice)

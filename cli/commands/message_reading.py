@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import java_text, message_text
-from mq.cli.call import Call
-from mq.cli.effects import gives, shows_messages
-from mq.cli.errors import CommandError, UsageError
-from mq.cli.options import Truth
 from mq.cli.parameters import Topic, group_option
-from mq.cli.result import Result, Row, number, text
-from mq.cli.status import Status
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, shows_messages
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import Truth
+from mq.cli.runtime.status import Status
+from mq.cli.show import java_text, message_text
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -57,7 +57,7 @@ async def print_msg(
     ] = None,
 ) -> AsyncIterator[Result]:
     """Print the messages of a topic."""
-    from mq.cli import reading
+    from mq.cli.messages import reading
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
 
@@ -109,7 +109,7 @@ async def print_msg_by_queue(
 
     Without -p and -f nothing is printed, as with mqadmin.
     """
-    from mq.cli import reading
+    from mq.cli.messages import reading
     from mq.client.pull_consumer import PullConsumer, PullStatus
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
@@ -168,7 +168,7 @@ async def consume_message(
     ] = 128,
 ) -> AsyncIterator[Result]:
     """Read messages of a topic, a queue or from an offset."""
-    from mq.cli import reading
+    from mq.cli.messages import reading
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.names import TOOLS_CONSUMER_GROUP
@@ -240,7 +240,7 @@ async def dump_compaction_log(
 
     Plain has no bodies, as mqadmin's text. Reading ends where the file has no more records.
     """
-    from mq.cli.local_files import cannot
+    from mq.cli.runtime.local_files import cannot
     from mq.protocol.errors import RemoteProtocolError
     from mq.protocol.message import decode_record
 

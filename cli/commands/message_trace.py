@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import java_text, message_text
-from mq.cli.call import Call
-from mq.cli.effects import gives
-from mq.cli.errors import NotFound
-from mq.cli.result import Result, Row, flag, number, text, time
-from mq.cli.traces import Entry, entries
+from mq.cli.messages.traces import Entry, entries
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.runtime.errors import NotFound
+from mq.cli.show import java_text, message_text
+from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:

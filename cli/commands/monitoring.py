@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import java_text, running_text
-from mq.cli.call import Call
 from mq.cli.commands.consumer import consume_stats, group_broker
-from mq.cli.effects import endless, gives
-from mq.cli.errors import NotFound, UsageError
-from mq.cli.result import Result, Row, number, text, time
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import endless, gives
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.show import java_text, running_text
+from mq.cli.show.result import Result, Row, number, text, time
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _MovedOffsets:
 
 
 def _moved(body: bytes, stored: int) -> tuple[Row, str]:
-    from mq.cli.message_text import queue_text
+    from mq.cli.show.message_text import queue_text
     from mq.protocol.bodies import OffsetMovedEvent
     from mq.protocol.errors import RemoteProtocolError
 

@@ -8,15 +8,17 @@ from typing import Annotated
 
 import typer
 
-from mq.cli import cluster, java_text, reset
-from mq.cli.call import Call
+from mq.cli import cluster
 from mq.cli.commands.consumer import consume_stats
-from mq.cli.effects import destroys, gives, writes
-from mq.cli.errors import CommandError, NotFound, UsageError, legal
-from mq.cli.options import Truth, bare
+from mq.cli.offsets import reset
 from mq.cli.parameters import Topic, group_option
-from mq.cli.result import Result, Row, number, text
-from mq.cli.status import Status
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import destroys, gives, writes
+from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.options import Truth, bare
+from mq.cli.runtime.status import Status
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, number, text
 
 Group = Annotated[str, group_option()]
 Timestamp = Annotated[

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import UsageError
-from mq.cli.offset_records import Layout, Place, Record, Selection
+from mq.cli.offsets.records import Layout, Place, Record, Selection
 from mq.cli.parameters import group_option, topic_option
-from mq.cli.result import Result, Row, number, text, time
-from mq.cli.runner import concurrently
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.runner import concurrently
+from mq.cli.show.result import Result, Row, number, text, time
 
 if TYPE_CHECKING:
-    from mq.cli.group_offsets import Found
-    from mq.cli.offset_import import Outcome
+    from mq.cli.offsets.groups import Found
+    from mq.cli.offsets.importing import Outcome
 
 Groups = Annotated[
     list[str] | None,
@@ -101,7 +101,9 @@ async def offset_export(
     file stays as it is. A broker that is away for some seconds is known to nobody any more: it is
     missed where the file that is replaced has it, and always where --expect names it.
     """
-    from mq.cli import group_offsets, local_files, offset_records
+    from mq.cli.offsets import groups as group_offsets
+    from mq.cli.offsets import records as offset_records
+    from mq.cli.runtime import local_files
 
     timed = by is Measure.TIMESTAMP
     if keep < 0:
@@ -145,8 +147,8 @@ async def offset_export(
 
 def _brokers_of(path: Path, selection: Selection) -> set[str]:
     """The brokers in a file that is going to be replaced; none where it is not one of offsets."""
-    from mq.cli import offset_records
-    from mq.cli.errors import CommandError
+    from mq.cli.offsets import records as offset_records
+    from mq.cli.runtime.errors import CommandError
 
     try:
         records = offset_records.decode(path.read_bytes(), str(path))
@@ -195,8 +197,9 @@ async def offset_import(
     Groups with connected consumers are left alone, because these commit their own offsets over it
     within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
     """
-    from mq.cli import local_files, offset_records
-    from mq.cli.offset_import import Import
+    from mq.cli.offsets import records as offset_records
+    from mq.cli.offsets.importing import Import
+    from mq.cli.runtime import local_files
 
     selection = Selection(tuple(group or ()), tuple(topic or ()))
     found = offset_records.decode(local_files.read(Path(file)), file)
@@ -223,7 +226,7 @@ async def offset_import(
 
 
 def _imported(outcomes: list["Outcome"]) -> Result:
-    from mq.cli.offset_import import STATUS
+    from mq.cli.offsets.importing import STATUS
 
     rows: list[Row] = [
         (*item.place, item.before, item.offset, item.result, item.reason or None)
@@ -257,8 +260,10 @@ async def offset_diff(
 
     Shows each group and queue whose offset differs, or that only one of them has.
     """
-    from mq.cli import group_offsets, local_files, offset_records
-    from mq.cli.status import Status
+    from mq.cli.offsets import groups as group_offsets
+    from mq.cli.offsets import records as offset_records
+    from mq.cli.runtime import local_files
+    from mq.cli.runtime.status import Status
 
     selection = Selection(tuple(group or ()), tuple(topic or ()))
     before = offset_records.decode(local_files.read(Path(first)), first)

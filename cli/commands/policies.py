@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import where
-from mq.cli.call import Call
 from mq.cli.commands.auth_subjects import (
     AuthSubject,
     Copies,
@@ -15,10 +14,11 @@ from mq.cli.commands.auth_subjects import (
     at_brokers,
     split,
 )
-from mq.cli.effects import destroys, gives, writes
-from mq.cli.errors import NotFound, UsageError
-from mq.cli.options import one_of
-from mq.cli.result import Result, Row, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import destroys, gives, writes
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.options import one_of
+from mq.cli.show.result import Result, Row, text
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import AclInfo

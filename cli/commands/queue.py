@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text
-from mq.cli.call import Call
-from mq.cli.effects import gives
-from mq.cli.errors import NotFound, UsageError
+from mq.cli import cluster
 from mq.cli.parameters import Topic, topic_option
-from mq.cli.result import Result, Row, flag, number, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import MessageQueue, QueryConsumeQueueResponseBody, TopicRouteData
@@ -197,7 +198,7 @@ async def check_rocksdb_cq_write_progress(
     The comparison of the last 30 days, or since --checkFrom, runs in the broker, which writes what
     it finds into its log.
     """
-    from mq.cli.release import since_5
+    from mq.cli.runtime.release import since_5
     from mq.client.caller import parse_name_servers
 
     if nameserver_addr is not None:

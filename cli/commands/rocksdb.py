@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text, rocks
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import NotFound, UsageError
-from mq.cli.options import Truth
+from mq.cli import cluster
+from mq.cli.machine import rocks
 from mq.cli.parameters import broker_option
-from mq.cli.result import Result, Row, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.options import Truth
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -125,7 +127,7 @@ _SECONDS = 30.0
 async def _at_brokers(
     call: Call, config_type: str | None, cluster_name: str | None, broker_addr: str | None
 ) -> Result:
-    from mq.cli.release import since_5
+    from mq.cli.runtime.release import since_5
 
     given = [part.strip() for part in (config_type or "").split(";") if part.strip()]
     kinds = [_kind(part) for part in given] or list(rocks.KINDS)
@@ -186,7 +188,7 @@ def _compact(value: Any) -> str:
 
 
 def _write(call: Call, path: Path, content: str) -> None:
-    from mq.cli import local_files
+    from mq.cli.runtime import local_files
 
     if call.dry_run:
         call.would("write", path, f"{len(content)} bytes")

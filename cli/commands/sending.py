@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import java_text, message_text
-from mq.cli.call import Call
-from mq.cli.effects import endless, gives, writes
-from mq.cli.errors import NotFound, UsageError
-from mq.cli.options import Truth
 from mq.cli.parameters import Topic
-from mq.cli.result import Result, Row, flag, number, text
-from mq.cli.runner import concurrently
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import endless, gives, writes
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.options import Truth
+from mq.cli.runtime.runner import concurrently
+from mq.cli.show import java_text, message_text
+from mq.cli.show.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
     from mq.client.producer import Producer, SendResult

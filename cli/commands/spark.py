@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import CommandError, UsageError
-from mq.cli.options import widened
-from mq.cli.result import Result, Row, flag, nested, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.options import widened
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, flag, nested, text
 from mq.cli.spark.job_options import checked, job_called, parameters, texts
-from mq.cli.status import Status
 from mq.pipeline.jobs import JOBS, load
 from mq.pipeline.jobs.declaration import Job
 
@@ -354,7 +354,7 @@ def _reported(call: Call, outcome: "Outcome", report: str | None) -> str | None:
     if report == "-":
         call.environment.stdout.write(outcome.page)
         return report
-    from mq.cli import local_files
+    from mq.cli.runtime import local_files
 
     local_files.replace(Path(report), outcome.page.encode())
     return report

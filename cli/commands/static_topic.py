@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster, local_files
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import CommandError, NotFound, UsageError, legal
-from mq.cli.options import Truth, one_of
+from mq.cli import cluster
 from mq.cli.parameters import Topic
-from mq.cli.release import OlderBroker, since_5
-from mq.cli.result import Result, Row, number, text
-from mq.cli.status import Status
+from mq.cli.runtime import local_files
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.options import Truth, one_of
+from mq.cli.runtime.release import OlderBroker, since_5
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.cli.static_mapping import Configs

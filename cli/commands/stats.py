@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from mq.cli import java_text
-from mq.cli.call import Call
-from mq.cli.effects import gives
-from mq.cli.errors import NotFound
 from mq.cli.parameters import topic_option
-from mq.cli.result import Result, Row, number, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.runtime.errors import NotFound
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, number, text
 from mq.protocol.names import DEAD_LETTER_PREFIX, MASTER_ID, RETRY_PREFIX
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import CommandError, NotFound
-from mq.cli.result import Result, Row, flag, number, text
-from mq.cli.status import Status
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, NotFound
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, flag, number, text
 
 
 class Daemon(StrEnum):
@@ -44,7 +44,7 @@ def shutdown(
 
     They get SIGTERM, as with mqshutdown: all of them, where several run and --pid chooses none.
     """
-    from mq.cli import processes
+    from mq.cli.machine import processes
 
     name = f"mq{daemon}"
     try:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import message_text, moments, offline_store
-from mq.cli.call import Call
-from mq.cli.effects import gives, shows_messages
-from mq.cli.errors import NotFound, UsageError
-from mq.cli.result import Result, Row, number, text
+from mq.cli import moments
+from mq.cli.machine import offline_store
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, shows_messages
+from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.show import message_text
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog
@@ -120,7 +122,7 @@ def _allocated(path: Path) -> int:
 
 
 def _moment(milliseconds: int) -> str:
-    from mq.cli.output import iso
+    from mq.cli.show.output import iso
 
     return iso(milliseconds) or "never"
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import offline_store
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import CommandError, UsageError
-from mq.cli.result import Result, Row, number, text
-from mq.cli.runner import concurrently
-from mq.cli.status import Status
+from mq.cli.machine import offline_store
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog
@@ -59,7 +59,7 @@ def store_verify(call: Call, directory: offline_store.Directory) -> Result:
 
 
 def _verify(call: Call, root: Path, log: "OfflineLog") -> "Verified":
-    from mq.cli.progress import progress
+    from mq.cli.runtime.progress import progress
     from mq.daemons.broker.store.verification import Verification
 
     with progress(call.environment, "verifying", total=log.data_size, unit="bytes") as step:
@@ -118,7 +118,7 @@ async def store_repair(
     meanwhile. Done by root, all of it belongs to the owner of the store. Ends with 65 if problems
     are left.
     """
-    from mq.cli import store_files
+    from mq.cli.machine import store_files
     from mq.daemons.broker.store.offline import is_in_use
 
     if not (copy or yes or call.dry_run):
@@ -146,7 +146,7 @@ async def store_repair(
 
 
 def _own(root: Path, source: Path) -> AbstractContextManager[None]:
-    from mq.cli import store_files
+    from mq.cli.machine import store_files
 
     if root != source and root.exists():  # it is somebody's, and is going to be refused
         return nullcontext()
@@ -196,7 +196,7 @@ def _said() -> Iterator[None]:
 
 
 def _copied(call: Call, source: str, target: Path) -> None:
-    from mq.cli.progress import progress
+    from mq.cli.runtime.progress import progress
     from mq.daemons.broker.store.repair import copy_store
 
     with offline_store.log_of(source) as (root, log):

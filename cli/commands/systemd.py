@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
-from mq.cli import installed_units, local_files
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.errors import CommandError, UsageError
-from mq.cli.installed_units import Unit
-from mq.cli.result import Result, Row, text
-from mq.cli.status import Status
+from mq.cli.machine import installed_units
+from mq.cli.machine.installed_units import Unit
+from mq.cli.runtime import local_files
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, text
 
 Prefix = Annotated[
     str,

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import message_text
-from mq.cli.call import Call
 from mq.cli.commands.message_files import (
     Brokers,
     Key,
@@ -17,13 +15,15 @@ from mq.cli.commands.message_files import (
     Tags,
     choice_of,
 )
-from mq.cli.effects import endless, gives, shows_messages
-from mq.cli.errors import UsageError
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
-from mq.cli.output import Format, local
-from mq.cli.result import Result
-from mq.cli.runner import concurrently
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import endless, gives, shows_messages
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.runner import concurrently
+from mq.cli.show import message_text
+from mq.cli.show.output import Format, local
+from mq.cli.show.result import Result
 
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
@@ -61,7 +61,7 @@ async def tail(
     they arrive. No group, offset or other trace is left at the brokers. A broker that goes away is
     reported, and followed again as soon as it is back.
     """
-    from mq.cli.following import Follower, body_matches
+    from mq.cli.messages.following import Follower, body_matches
 
     if last < 0:
         raise UsageError(f"--last {last}: it cannot be negative")

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives, writes
-from mq.cli.env import Environment
-from mq.cli.errors import UsageError
-from mq.cli.result import Result, Row, flag, text
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import UsageError
+from mq.cli.show.result import Result, Row, flag, text
 
 _FILES = (text("path", "File"), flag("changed", "Changed"))
 
@@ -28,8 +28,8 @@ def manual(
     They are made from the declarations of the commands. A file that is right already is left alone;
     a page of a command that is gone is removed.
     """
-    from mq.cli import local_files
     from mq.cli.manual.files import files
+    from mq.cli.runtime import local_files
 
     root = Path(directory)
     if not root.is_dir():

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import endless, gives
-from mq.cli.errors import UsageError
-from mq.cli.output import Format
-from mq.cli.result import Result
-from mq.cli.runner import concurrently
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import endless, gives
+from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.runner import concurrently
+from mq.cli.show.output import Format
+from mq.cli.show.result import Result
+from mq.cli.show.view import View
 from mq.cli.top.subjects import (
     BROKER_DATA,
     BROKERS,
@@ -22,7 +23,6 @@ from mq.cli.top.subjects import (
     Subject,
     Wish,
 )
-from mq.cli.view import View
 
 
 @concurrently

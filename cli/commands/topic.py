@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, java_text
-from mq.cli.call import Call
-from mq.cli.effects import destroys, gives, writes
-from mq.cli.errors import NotFound, UsageError, legal
-from mq.cli.options import Truth, one_of
+from mq.cli import cluster
 from mq.cli.parameters import Topic, broker_option
-from mq.cli.result import Result, Row, flag, number, text, time
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import destroys, gives, writes
+from mq.cli.runtime.errors import NotFound, UsageError, legal
+from mq.cli.runtime.options import Truth, one_of
+from mq.cli.show import java_text
+from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, local_files, where
-from mq.cli.call import Call
+from mq.cli import cluster, where
 from mq.cli.commands.topic import config_text
-from mq.cli.effects import gives, writes
-from mq.cli.errors import CommandError, NotFound, UsageError, legal
-from mq.cli.options import one_of
 from mq.cli.parameters import Topic
-from mq.cli.result import Result, Row, flag, number, text
-from mq.cli.status import Status
+from mq.cli.runtime import local_files
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.options import one_of
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, flag, number, text
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -205,7 +206,7 @@ async def update_topic_list(
     The file is a JSON list of objects with topicName and, as wanted, readQueueNums, writeQueueNums,
     perm, order, topicSysFlag, topicFilterType and attributes. A broker takes all of them or none.
     """
-    from mq.cli.release import since_5
+    from mq.cli.runtime.release import since_5
 
     configs = _read_topics(filename)
     async with call.admin() as admin:

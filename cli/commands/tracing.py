@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.call import Call
-from mq.cli.effects import gives
 from mq.cli.parameters import topic_option
-from mq.cli.result import Result, text, time
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.show.result import Result, text, time
 
 _COLUMNS = (
     text("messageId", ""),
@@ -37,7 +37,7 @@ async def trace(
     how many messages come before), left out by its tags, retried, dead letter. A producer that has
     tried twice may have stored two; each is told of.
     """
-    from mq.cli.message_history import find, history
+    from mq.cli.messages.history import find, history
 
     async with call.admin() as admin:
         rows = [

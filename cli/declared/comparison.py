@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from mq.cli import cluster
 from mq.cli.declared.document import Declared, Document
-from mq.cli.errors import CommandError, NotFound
-from mq.cli.status import Status
+from mq.cli.runtime.errors import CommandError, NotFound
+from mq.cli.runtime.status import Status
 from mq.client.errors import MQError
 from mq.protocol.bodies import PlainAccessConfig, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.flags import permission_text

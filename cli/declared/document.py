@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mq.cli.errors import CommandError
-from mq.cli.status import Status
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 from mq.protocol import names
 from mq.protocol.flags import Permission
 

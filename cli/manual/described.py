@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 
 from mq.cli import catalog
-from mq.cli.effects import Effect, Given, effect_of, given_by
 from mq.cli.main import load
 from mq.cli.manual.kinds import kind_of
-from mq.cli.options import SHARED, Declared
+from mq.cli.runtime.effects import Effect, Given, effect_of, given_by
+from mq.cli.runtime.options import SHARED, Declared
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ def describe(group: str, name: str, *arguments: str) -> Described:
 
 
 def shared(source: Callable[..., Any]) -> list[Option]:
-    """The options that a function of `mq.cli.shared_options` declares."""
+    """The options that a function of `mq.cli.runtime.shared_options` declares."""
     return list(_options(Declared("shared", _with_environment(source))))
 
 
 def _with_environment(source: Callable[..., Any]) -> Callable[..., Any]:
     """The options of `source` behind a first parameter, as commands have one."""
-    from mq.cli.env import Environment
+    from mq.cli.runtime.env import Environment
 
     def command() -> None: ...
 

@@ -1,10 +1,11 @@
 """docs/json-output.md: what `-o json` gives, command by command."""
 
-from mq.cli import catalog, changes
-from mq.cli.effects import Columns
+from mq.cli import catalog
 from mq.cli.manual.described import Described, commands
-from mq.cli.output import JSON_VERSION
-from mq.cli.result import Kind
+from mq.cli.runtime import changes
+from mq.cli.runtime.effects import Columns
+from mq.cli.show.output import JSON_VERSION
+from mq.cli.show.result import Kind
 
 _TYPES = {
     Kind.TEXT: "string",

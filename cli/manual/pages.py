@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from mq.cli import catalog, shared_options
+from mq.cli import catalog
 from mq.cli.manual import prose, roff
 from mq.cli.manual.described import Described, Option, cases, commands, shared
-from mq.cli.status import MEANINGS
+from mq.cli.runtime import shared_options
+from mq.cli.runtime.status import MEANINGS
 
 # mdoc wants a date, and a page that is written anew must be the same page.
 DATE = "November 21, 2026"
@@ -163,7 +164,7 @@ def _case(command: Described, described: Described, case: str) -> list[str]:
 
 def _message_formats() -> list[str]:
     lines = [roff.text(prose.MESSAGE_FORMAT)]
-    from mq.cli.record_format import MEANINGS
+    from mq.cli.show.record_format import MEANINGS
 
     entries = (
         (f"Li {roff.argument(sign)}", [roff.text(words)]) for sign, words in MEANINGS.items()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mq.cli.errors import UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.spark.installed import Spark
 from mq.cli.spark.package import Package
 

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from mq.cli.errors import CommandError
-from mq.cli.status import Status
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 
 LEAST_JAVA = 17  # what Spark 4 runs on
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mq.cli.call import Call
-from mq.cli.errors import CommandError
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 from mq.cli.spark.command import JOB_FILE
 from mq.cli.spark.running import Ended
-from mq.cli.status import Status
 from mq.pipeline.jobs.declaration import Job
 from mq.pipeline.jobs.outcome import Outcome
 
@@ -90,7 +90,7 @@ def description(call: Call, job: Job, arguments: Mapping[str, str]) -> dict[str,
 
 def _tls(path: str) -> dict[str, str]:
     """The client's part of a tls.properties file, with paths that mean the same elsewhere."""
-    from mq.cli.secrets import tls_properties
+    from mq.cli.runtime.secrets import tls_properties
 
     properties = tls_properties(path)
     if properties.get("tls.test.mode.enable", "").strip().lower() == "true":

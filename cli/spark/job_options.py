@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mq.cli.errors import UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.pipeline.jobs import JOBS, UnknownJob, load
 from mq.pipeline.jobs.declaration import Job, JobError, JobOption, JobOptionError
 

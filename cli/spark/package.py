@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from mq.cli import local_files
-from mq.cli.errors import CommandError
-from mq.cli.status import Status
+from mq.cli.runtime import local_files
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 
 NEEDED = ("pyarrow", "numpy", "orjson")  # at executors and the driver, beside pyspark
 

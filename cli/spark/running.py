@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import IO, Any, NamedTuple, TextIO
 
-from mq.cli.errors import CommandError
-from mq.cli.status import Status
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEPT_LINES = 200  # of the log, to find out why Spark has failed

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mq.cli.result import Column, Kind
+from mq.cli.show.result import Column, Kind
 from mq.pipeline.jobs.declaration import Job
 from mq.pipeline.jobs.outcome import Shape
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from mq.cli.call import Call
-from mq.cli.result import Column, Kind, Result
+from mq.cli.runtime.call import Call
+from mq.cli.show.result import Column, Kind, Result
 from mq.cli.top.look import Watcher
 from mq.cli.top.subjects import COLUMNS, SORTS, Subject, Wish
 from mq.cli.top.views import History

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from mq.cli.result import Result, Row
+from mq.cli.show.result import Result, Row
 from mq.cli.top.look import UP, BrokerLook, Counters, GroupLook, Look, TopicLook
 from mq.cli.top.subjects import BROKERS, COLUMNS, Subject
 

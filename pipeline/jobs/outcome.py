@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-KINDS = ("text", "number", "time", "flag")  # as mq.cli.result.Kind has them
+KINDS = ("text", "number", "time", "flag")  # as mq.cli.show.result.Kind has them
 
 
 @dataclass(frozen=True)

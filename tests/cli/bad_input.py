@@ -138,6 +138,7 @@ OFFLINE = {
     "context export",
     "context remove",
     "manual",
+    "systemd install",
     "shutdown",
     "spark list",
     "spark explain",

@@ -1,4 +1,4 @@
-"""Holds the JSON that a command has printed to what the command declares (`mq.cli.effects.gives`).
+"""Holds the JSON that a command has printed to what it declares (`effects.gives`).
 
 Every run of `mq` in the tests that prints JSON goes through here, so that the tests of a command
 are also the test of its contract.
@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from mq.cli import catalog, changes
-from mq.cli.effects import Columns, Given, given_by
+from mq.cli import catalog
 from mq.cli.main import load
-from mq.cli.output import JSON_VERSION
-from mq.cli.result import Column, Kind
+from mq.cli.runtime import changes
+from mq.cli.runtime.effects import Columns, Given, given_by
+from mq.cli.show.output import JSON_VERSION
+from mq.cli.show.result import Column, Kind
 
 _ENVELOPE = ["version", "command", "status", "data", "totals", "failures"]
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -26,7 +27,9 @@ def check(arguments: Sequence[str], out: str) -> None:
     if found is None or not _asks_for_json(arguments):
         return
     given = given_by(load(found[0], found[1]).function)
-    assert given is not None, f"{found[1]} does not declare what it gives: see mq.cli.effects.gives"
+    assert given is not None, (
+        f"{found[1]} does not declare what it gives: see effects.gives"
+    )
     chosen = "--columns" in arguments
     for document in _documents(out):
         assert list(document) == _ENVELOPE

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mq.cli.env import Environment
 from mq.cli.main import run
+from mq.cli.runtime.env import Environment
 from tests.cli import contract
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from mq.cli import catalog
 from mq.cli.main import load
-from mq.cli.status import Status
+from mq.cli.runtime.status import Status
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone

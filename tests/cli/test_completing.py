@@ -126,7 +126,7 @@ def test_nothing_is_ever_wrong(complete: Mq) -> None:
 def test_it_imports_no_typer_and_no_command(complete: Mq) -> None:
     program = (
         "import io, os, sys\n"
-        "from mq.cli.env import Environment\n"
+        "from mq.cli.runtime.env import Environment\n"
         "from mq.cli.main import run\n"
         "environment = Environment(stdin=io.StringIO(), stdout=io.StringIO(),"
         " stderr=io.StringIO(), variables=os.environ)\n"
@@ -141,5 +141,5 @@ def test_it_imports_no_typer_and_no_command(complete: Mq) -> None:
         text=True,
     )
     modules = set(finished.stdout.split())
-    assert not modules & {"typer", "rich", "asyncio", "pydantic", "mq.cli.options"}
+    assert not modules & {"typer", "rich", "asyncio", "pydantic", "mq.cli.runtime.options"}
     assert not [name for name in modules if name.startswith("mq.cli.commands.")]

@@ -90,7 +90,7 @@ def test_an_unknown_half_suggests_a_near_one(mq: Mq) -> None:
 
 IMPORTS = """
 import io, sys
-from mq.cli.env import Environment
+from mq.cli.runtime.env import Environment
 from mq.cli.main import run
 out = io.StringIO()
 run({arguments}, Environment(stdin=io.StringIO(), stdout=out, stderr=out, variables={{}}))
@@ -178,7 +178,7 @@ def test_a_read_imports_nothing_heavy(words: str, standalone: Standalone) -> Non
 HELP_OF_ALL = """
 import io, sys
 from mq.cli import catalog
-from mq.cli.env import Environment
+from mq.cli.runtime.env import Environment
 from mq.cli.main import run
 for names in catalog.GROUPS.values():
     for name in names:

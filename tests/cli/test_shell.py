@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mq.cli import shell
-from mq.cli.env import Environment
 from mq.cli.main import run
+from mq.cli.runtime.env import Environment
 from tests.cli.support import Finished, Mq
 from tests.cli.terminal import at_terminal
 

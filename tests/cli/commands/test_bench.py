@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli import latency_picture
 from mq.cli.load import Latencies
+from mq.cli.show import latency_picture
 from mq.client.load.plan import Measured
 from tests.cli.support import Mq
 

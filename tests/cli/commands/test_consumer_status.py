@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli import running_text
+from mq.cli.show import running_text
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (
     ConsumerRunningInfo,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mq.cli import local_files
+from mq.cli.runtime import local_files
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.daemons.standalone import Standalone

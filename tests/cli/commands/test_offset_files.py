@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli import local_files
+from mq.cli.runtime import local_files
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.consumer import Consumer

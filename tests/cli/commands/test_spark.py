@@ -52,7 +52,7 @@ def submit(mq: Mq, spark: StandIn, *words: str, **variables: str) -> Finished:
 
 def test_jobs_are_listed_without_spark(mq: Mq) -> None:
     code = (
-        "import sys\nfrom mq.cli.env import Environment\nfrom mq.cli.main import run\n"
+        "import sys\nfrom mq.cli.runtime.env import Environment\nfrom mq.cli.main import run\n"
         "assert run(['spark', 'list', '-o', 'json'], Environment.of_process()) == 0\n"
         "print({'pyspark', 'pyarrow', 'numpy', 'asyncio'} & set(sys.modules), file=sys.stderr)"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli import processes
+from mq.cli.machine import processes
 from tests.cli.support import Mq
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli import installed_units
+from mq.cli.machine import installed_units
 from tests.cli.support import Mq
 
 ROOT = Path(__file__).resolve().parents[3]

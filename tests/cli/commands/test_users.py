@@ -3,7 +3,7 @@ import io
 import pytest
 
 from mq.cli.commands.users import secret
-from mq.cli.errors import UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.daemons.standalone import Standalone
 from tests.cli.support import Mq
 

@@ -4,13 +4,13 @@ import json
 
 from mq.cli.manual import json_output
 from mq.cli.manual.described import commands
-from mq.cli.result import Kind
+from mq.cli.show.result import Kind
 from tests.cli.support import Mq
 
 
 def test_every_command_declares_what_it_gives() -> None:
     lacking = [command.name for command in commands() if command.talks and command.given is None]
-    assert lacking == [], "decorate them: see mq.cli.effects.gives"
+    assert lacking == [], "decorate them: see mq.cli.runtime.effects.gives"
 
 
 def test_names_are_camel_case_and_once_in_a_table() -> None:

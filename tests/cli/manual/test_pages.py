@@ -12,8 +12,8 @@ from mq.cli import catalog
 from mq.cli.manual import roff
 from mq.cli.manual.described import commands
 from mq.cli.manual.pages import pages
-from mq.cli.record_format import _LETTERS, MEANINGS
-from mq.cli.status import Status
+from mq.cli.runtime.status import Status
+from mq.cli.show.record_format import _LETTERS, MEANINGS
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.namesrv.config import NamesrvSettings
 

@@ -1,0 +1,1 @@
+"""What commands do on this machine: files, stores, daemons, units."""

@@ -1,0 +1,1 @@
+"""What commands do with messages: choose, follow, export, copy, send again."""

@@ -1,0 +1,120 @@
+"""Reading queues from one offset to another, in the words of the Java tool.
+
+Plain is what PrintMessageSubCommand and ConsumeMessageCommand print on the way; the other formats
+get the messages.
+"""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.show import java_text, message_text
+from mq.cli.show.result import Result, Row
+from mq.client.pull_consumer import PullConsumer, PullStatus
+from mq.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from mq.protocol.message import StoredMessage
+
+
+class Page:
+    """What a pull brings, line by line in plain, message by message elsewhere."""
+
+    def __init__(self, charset: str = "utf-8", *, with_body: bool = True) -> None:
+        self.charset = charset
+        self.with_body = with_body
+
+    def result(
+        self, plain: str, messages: list["StoredMessage"], extra: dict[str, str] | None = None
+    ) -> Result:
+        rows: list[Row] = []
+        data: list[dict[str, Any]] = []
+        for message in messages:
+            body = "NOT PRINT BODY"
+            if self.with_body:
+                body = bytes(message.body).decode(self.charset, "replace")
+            plain += message_text.line(message, extra or {}, body)
+            row, document = message_text.row(message), message_text.document(message)
+            if not self.with_body:
+                row = (*row[:-1], None)
+                document["body"] = document["bodyEncoding"] = None
+            rows.append(row)
+            data.append(document)
+        return Result(message_text.COLUMNS, rows, plain, data=data, messages=messages)
+
+
+async def print_queue(
+    consumer: PullConsumer,
+    queue: MessageQueue,
+    span: tuple[int, int],
+    expression: str,
+    page: Page,
+) -> AsyncIterator[Result]:
+    """The messages of a queue from the first offset of `span` to before the second."""
+    offset, end = span
+    name = message_text.queue_text(queue)
+    while offset < end:
+        pulled = await consumer.pull(queue, offset, expression)
+        offset, status = pulled.next_offset, pulled.status
+        if status is PullStatus.FOUND:
+            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
+            yield page.result("", pulled.messages, extra)
+        elif status is PullStatus.NO_MATCHED:
+            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
+        else:
+            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
+            return
+
+
+async def read_topic(
+    consumer: PullConsumer,
+    topic: str,
+    span: tuple[int | None, int | None],
+    left: int,
+    page: Page,
+) -> AsyncIterator[Result]:
+    """Queue after queue until `left` messages were asked for, counted as Java counts them."""
+    queues = await consumer.queues(topic)
+    for queue in java_text.hash_order(queues, java_text.queue_hash):
+        if left == 0:
+            return
+        low, high = await bounds(consumer, queue, *span)
+        if high - low > left:
+            yield page.result(
+                f"The older {left} message of the {queue.queue_id} queue will be provided\n", []
+            )
+            high, left = low + left - 1, 0
+        else:
+            left -= high - low + 1
+        async for result in read_queue(consumer, queue, low, high, page):
+            yield result
+
+
+async def read_queue(
+    consumer: PullConsumer, queue: MessageQueue, offset: int, last: int, page: Page
+) -> AsyncIterator[Result]:
+    """Messages from `offset` to `last`, both included (ConsumeMessageCommand)."""
+    name = message_text.queue_text(queue)
+    while offset <= last:
+        pulled = await consumer.pull(queue, offset, max_count=last - offset + 1)
+        offset, status = pulled.next_offset, pulled.status
+        if status is PullStatus.FOUND:
+            extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
+            yield page.result("Consume ok\n", pulled.messages, extra)
+        elif status is PullStatus.NO_MATCHED:
+            yield page.result(f"{name} no matched msg. status={status}, offset={offset}\n", [])
+        else:
+            yield page.result(f"{name} print msg finished. status={status}, offset={offset}\n", [])
+            return
+
+
+async def bounds(
+    consumer: PullConsumer, queue: MessageQueue, begin: int | None, end: int | None
+) -> tuple[int, int]:
+    """Where the queue begins and ends, or is at the times given."""
+    low = await consumer.min_offset(queue)
+    high = await consumer.max_offset(queue)
+    if begin is not None and begin > 0:
+        low = await consumer.offset_at(queue, begin)
+    if end is not None and end > 0:
+        high = await consumer.offset_at(queue, end)
+    return low, high

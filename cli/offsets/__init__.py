@@ -1,0 +1,1 @@
+"""What commands do with the offsets of consumer groups."""

@@ -1,0 +1,1 @@
+"""How a command runs: its surroundings, options, effects, errors and statuses."""

@@ -1,0 +1,38 @@
+"""Asks before data is destroyed, where somebody is there to answer.
+
+Only where stdin, stdout and stderr are all terminals: a script that worked with mqadmin never
+meets a question.
+"""
+
+from typing import Any
+
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.status import Status
+
+
+def confirm(call: Call, question: str, own: dict[str, Any]) -> None:
+    """Ask whether to do what `question` says. Raises CommandError when the answer is not yes."""
+    environment = call.environment
+    if not environment.interactive:
+        return
+    what = question.format_map({name: _shown(value) for name, value in own.items()})
+    environment.stderr.write(f"{what[:1].upper()}{what[1:]}? [y/N] ")
+    environment.stderr.flush()
+    answer = environment.stdin.readline().strip().lower()
+    if answer not in ("y", "yes"):
+        raise CommandError(
+            "nothing was done",
+            hint="to do it without being asked: --yes; to see what it would do: --dry-run",
+            status=Status.INTERRUPTED,
+        )
+
+
+def _shown(value: Any) -> str:
+    """A value in the question; one that could paint the terminal is quoted."""
+    if value is None:
+        return "all"
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    text = str(getattr(value, "value", value))
+    return text if text.isprintable() and text else repr(text)

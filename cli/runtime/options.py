@@ -1,0 +1,315 @@
+"""From a command's function to its options, by typer.
+
+A command is a function; its parameters after the first, declared as typer declares them, are its
+options and arguments. The first parameter says what the command needs:
+
+- `call: Call`: it talks to a cluster or prints a result, and also takes those of the options in
+  `mq.cli.runtime.shared_options` that go with what it does;
+- `environment: Environment`: it takes only its own (the daemons).
+
+The rule for flags that meet: **the command's own flag wins**. `-o` is `--output` wherever the
+command has no `-o` of its own; where mqadmin gave `-o` another meaning (`updateTopic -o`,
+`queryMsgByOffset -o`), only the long `--output` and MQ_OUTPUT choose the format.
+
+Typer converts values with pydantic, whose import costs as much as all else of a command together
+(55 ms). The types of our options are few, so typer declares, parses and explains, and `_convert`
+converts.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from mq.cli.runtime import shared_options
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import effect_of
+from mq.cli.runtime.errors import UsageError
+
+
+class Truth(Enum):
+    """The value of the options that mqadmin spells `-o true`."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+    def __bool__(self) -> bool:
+        return self is Truth.TRUE
+
+
+Function = Callable[..., Any]
+
+SHARED = "shared_"  # before the names of the shared options among all parameters of a command
+
+
+# click's UsageError, which typer has inside and does not export.
+_ClickError: Any = typer.BadParameter.__bases__[0]
+
+F = TypeVar("F", bound=Function)
+
+
+def one_of(*names: str) -> Callable[[F], F]:
+    """Declare that exactly one of these parameters must be given (Java's OptionGroup)."""
+
+    def mark(function: F) -> F:
+        function.__dict__["one_of"] = names
+        return function
+
+    return mark
+
+
+def bare(flag: str, instead: str) -> Callable[[F], F]:
+    """Declare that `flag` without a value means the option `instead`.
+
+    For a flag that took no value in 4.9 and takes one in 5.x (resetOffsetByTime -c).
+    """
+
+    def mark(function: F) -> F:
+        function.__dict__["bare"] = (flag, instead)
+        return function
+
+    return mark
+
+
+def widened(
+    by: Callable[[Sequence[str]], list[inspect.Parameter]], cases: Sequence[str]
+) -> Callable[[F], F]:
+    """Declare that its first argument, one of `cases`, decides which options a command has more.
+
+    `by` makes parameters of the arguments; the command takes their values as `**` something.
+    """
+
+    def mark(function: F) -> F:
+        function.__dict__["widened"] = by
+        function.__dict__["cases"] = tuple(cases)
+        return function
+
+    return mark
+
+
+class Declared:
+    """A command with its options: parses arguments, knows its help."""
+
+    def __init__(self, name: str, function: Function, arguments: Sequence[str] = ()) -> None:
+        own = inspect.signature(function)
+        parameters = list(own.parameters.values())
+        hints = typing.get_type_hints(function, include_extras=True)
+        self.name = name
+        self.function = function
+        self.needs_call = hints[parameters[0].name] is Call
+        merged = [
+            item.replace(annotation=hints[item.name])
+            for item in parameters[1:]
+            if item.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        if widen := function.__dict__.get("widened"):
+            merged += widen(arguments)
+        self.own_names = [item.name for item in merged]
+        if self.needs_call:
+            for source in _sources(function):
+                merged += _free(source, merged)
+        self._parameters = {item.name: item for item in merged}
+        self._one_of: tuple[str, ...] = function.__dict__.get("one_of", ())
+        self._bare: tuple[str, str] = function.__dict__.get("bare", ("", ""))
+        self.command = self._build(merged)
+        self.context = typer.Context(
+            self.command, info_name=f"mq {name}", help_option_names=["-h", "--help"]
+        )
+        options = self.command.get_params(self.context)
+        self._flags: dict[str, list[str]] = {
+            name: [*option.opts] for option in options if (name := option.name)
+        }
+        self._takes_value = {
+            flag
+            for option in options
+            if not getattr(option, "is_flag", False)
+            for flag in option.opts
+            if flag.startswith("-")
+        }
+
+    def _build(self, merged: list[inspect.Parameter]) -> Any:
+        def declared(**_: object) -> None: ...
+
+        declared.__doc__ = inspect.getdoc(self.function)
+        declared.__dict__["__signature__"] = inspect.Signature(merged)
+        application = typer.Typer(add_completion=False, rich_markup_mode=None)
+        epilog = ""
+        if self._one_of:
+            flags = " or ".join(_declarations(self._parameters[name])[0] for name in self._one_of)
+            epilog = f"One of {flags} is required."
+        application.command(self.name, epilog=epilog)(declared)
+        return typer.main.get_command(application)
+
+    def help(self) -> str:
+        """The text of `--help`."""
+        text: str = self.command.get_help(self.context)
+        return text + "\n"
+
+    def flags(self, name: str) -> str:
+        """How the user writes parameter `name`: `-t/--topic`."""
+        return "/".join(self._flags[name])
+
+    def parameter(self, name: str) -> inspect.Parameter:
+        """The declaration of a parameter."""
+        return self._parameters[name]
+
+    def kind(self, name: str) -> Any:
+        """The type of a parameter's value: `str` of `Annotated[str | None, …]`."""
+        return _plain_type(self._parameters[name].annotation)
+
+    def parse(self, arguments: Sequence[str]) -> dict[str, Any] | None:
+        """The values of all parameters by name; None when help was asked for.
+
+        Raises UsageError with the option at fault.
+        """
+        given, rest = self._split(arguments)
+        if given.get("help"):
+            return None
+        if rest:
+            raise self._wrong(f"unexpected argument {rest[0]!r}")
+        self._check_groups(given)
+        return {
+            name: self._value(parameter, given.get(name))
+            for name, parameter in self._parameters.items()
+        }
+
+    def split(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The command's own values, and those of the shared options, each by name."""
+        own = {name: values[name] for name in self.own_names}
+        shared = {
+            name.removeprefix(SHARED): value
+            for name, value in values.items()
+            if name.startswith(SHARED)
+        }
+        return own, shared
+
+    def _split(self, arguments: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        parser = self.command.make_parser(self.context)
+        try:
+            given, rest, _ = parser.parse_args(list(self._normalized(arguments)))
+        except _ClickError as error:
+            message = error.format_message().rstrip(".")
+            raise self._wrong(message[:1].lower() + message[1:]) from None
+        return given, rest
+
+    def _normalized(self, words: Sequence[str]) -> Iterator[str]:
+        """The words with options as declared; what follows an option that takes a value is one."""
+        is_value = False
+        flag, instead = self._bare
+        for word, following in zip(words, [*words[1:], "-"], strict=False):
+            given = word if is_value else self._normal(word)
+            if given == flag and not is_value and following.startswith("-"):
+                given = instead
+            is_value = not is_value and given in self._takes_value
+            yield given
+
+    def _normal(self, word: str) -> str:
+        """Write an option as declared: Java takes `-topic` too, and we take `--broker-addr`."""
+        if len(word) < 3 or word[0] != "-":
+            return word
+        flag, equals, value = word.partition("=")
+        folded = flag.lstrip("-").replace("-", "").lower()
+        names = [option for options in self._flags.values() for option in options]
+        if flag in names:
+            return word
+        for option in names:
+            if option.startswith("--") and option[2:].lower() == folded:
+                if flag[1] == "-" or option[2:] == flag[1:]:
+                    return option + equals + value
+        return word
+
+    def _check_groups(self, given: dict[str, Any]) -> None:
+        chosen = [name for name in self._one_of if given.get(name) is not None]
+        flags = [self.flags(name) for name in self._one_of]
+        if self._one_of and not chosen:
+            raise self._wrong(f"one of {' or '.join(flags)} is required")
+        if len(chosen) > 1:
+            raise self._wrong(f"only one of {' and '.join(flags)} may be given")
+
+    def _value(self, parameter: inspect.Parameter, raw: Any) -> Any:
+        if raw is None or raw == ():
+            if parameter.default is inspect.Parameter.empty:
+                raise self._wrong(f"{self.flags(parameter.name)} is required")
+            return parameter.default
+        kind = _plain_type(parameter.annotation)
+        try:
+            return _convert(raw, kind)
+        except ValueError as error:
+            raise self._wrong(f"{self.flags(parameter.name)}: {error}") from None
+
+    def _wrong(self, message: str) -> UsageError:
+        return UsageError(message, hint=f"see: mq {self.name} --help")
+
+
+def _sources(function: Function) -> list[Function]:
+    """The shared options of a command: which ones goes by what it does to the cluster."""
+    effect = effect_of(function)
+    sources: list[Function] = [shared_options.cluster, shared_options.layout]
+    if effect.messages:
+        sources.append(shared_options.messages)
+    if not effect.writes:
+        return sources if effect.endless else [*sources, shared_options.reads]
+    sources.append(shared_options.writes)
+    return [*sources, shared_options.destroys] if effect.destroys else sources
+
+
+def _free(source: Function, taken: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    """The options of `source` without the flags that `taken` declare.
+
+    Their names begin with SHARED, so that none meets a parameter of the command.
+    """
+    used = {flag for parameter in taken for flag in _declarations(parameter)}
+    hints = typing.get_type_hints(source, include_extras=True)
+    free = []
+    for parameter in inspect.signature(source).parameters.values():
+        parameter = parameter.replace(annotation=hints[parameter.name])
+        flags = [flag for flag in _declarations(parameter) if flag not in used]
+        if not flags:
+            continue
+        kind, option = typing.get_args(parameter.annotation)
+        declared = typer.Option(*flags, metavar=option.metavar, help=option.help)
+        free.append(
+            parameter.replace(name=SHARED + parameter.name, annotation=Annotated[kind, declared])
+        )
+    return free
+
+
+def _declarations(parameter: inspect.Parameter) -> list[str]:
+    """The flags of a parameter; none for an argument."""
+    option = typing.get_args(parameter.annotation)[1]
+    # In Annotated, typer keeps the first flag where a default would be.
+    flags = [option.default, *(option.param_decls or ())]
+    return [flag for flag in flags if isinstance(flag, str)]
+
+
+def _plain_type(annotation: Any) -> Any:
+    """`int` of `Annotated[int | None, …]`."""
+    kind = typing.get_args(annotation)[0]
+    if isinstance(kind, types.UnionType):
+        kind = next(member for member in kind.__args__ if member is not type(None))
+    return kind
+
+
+def _convert(raw: Any, kind: Any) -> Any:
+    """The value of an option. Java trims every value. Raises ValueError with the reason."""
+    if kind is bool:
+        return bool(raw)
+    if typing.get_origin(kind) is list:
+        return [_convert(item, typing.get_args(kind)[0]) for item in raw]
+    text = str(raw).strip()
+    if kind is str:
+        return text
+    if issubclass(kind, Enum):
+        for member in kind:
+            if member.value == text.lower():
+                return member
+        raise ValueError(f"{text!r} is not one of {', '.join(member.value for member in kind)}")
+    try:
+        return kind(text)
+    except ValueError:
+        noun = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{text!r} is not {noun}") from None

@@ -1,0 +1,103 @@
+"""Progress of long work: a bar on the standard error of a terminal, silence in a pipe.
+
+    with progress(call.environment, "exporting", total=count, unit="messages") as step:
+        for batch in batches:
+            write(batch)
+            step(len(batch))
+
+`step(n)` adds what was done, `step(n, "broker-a:3")` also says at what. It costs next to nothing
+where nothing is shown, and a terminal is drawn ten times a second at most.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from mq.cli.runtime.env import Environment
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
+
+class Step(Protocol):
+    """Says that more is done."""
+
+    def __call__(self, done: int = 1, note: str = "", /) -> None: ...
+
+
+@contextmanager
+def progress(
+    environment: Environment, what: str, *, total: int | None = None, unit: str = ""
+) -> Iterator[Step]:
+    """Show how far `what` has come; without `total` only how much is done, and how fast.
+
+    `unit` names what is counted; "bytes" are shown in kB, MB and so on.
+    """
+    if not environment.error_terminal:
+        yield _silent
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(
+        file=environment.stderr,
+        force_terminal=True,
+        width=environment.columns,
+        no_color=bool(environment.variables.get("NO_COLOR")),
+        highlight=False,
+    )
+    columns = _columns(unit, known=total is not None)
+    with Progress(*columns, console=console, transient=True, refresh_per_second=10) as bar:
+        task = bar.add_task(what, total=total, note="", unit=unit)
+
+        def step(done: int = 1, note: str = "", /) -> None:
+            if note:
+                bar.update(task, advance=done, note=note)
+            else:
+                bar.advance(task, done)
+
+        yield step
+
+
+def _silent(done: int = 1, note: str = "", /) -> None:
+    pass
+
+
+def _columns(unit: str, *, known: bool) -> list["ProgressColumn"]:
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        ProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import Task as RichTask
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        """Things per second."""
+
+        def render(self, task: RichTask) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f}/s")
+
+    counted: list[ProgressColumn] = (
+        [DownloadColumn(), TransferSpeedColumn()]
+        if unit == "bytes"
+        else [
+            TextColumn("{task.completed:,}/{task.total:,}" if known else "{task.completed:,}"),
+            TextColumn("{task.fields[unit]}"),
+            Speed(),
+        ]
+    )
+    bar: list[ProgressColumn] = [BarColumn()] if known else []
+    left = TimeRemainingColumn() if known else TimeElapsedColumn()
+    return [
+        TextColumn("{task.description}", markup=False),
+        *bar,
+        *counted,
+        left,
+        TextColumn("{task.fields[note]}", markup=False),
+    ]

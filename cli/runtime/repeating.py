@@ -1,0 +1,31 @@
+"""Commands that mqadmin repeats with `-i SECONDS`."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Annotated, Any
+
+import typer
+
+from mq.cli.runtime.errors import UsageError
+from mq.cli.show.result import Result
+
+Interval = Annotated[
+    int | None, typer.Option("-i", "--interval", metavar="SECONDS", help="Again and again.")
+]
+Outcome = Coroutine[Any, Any, Result] | AsyncIterator[Result]
+
+
+def repeatedly(interval: int | None, once: Callable[[], Coroutine[Any, Any, Result]]) -> Outcome:
+    """`once`, or with an interval what it gives again and again. Raises UsageError."""
+    if interval is None:
+        return once()
+    if interval < 0:
+        raise UsageError(f"-i/--interval: {interval} s")
+    return _again(interval, once)
+
+
+async def _again(interval: int, once: Callable[[], Awaitable[Result]]) -> AsyncIterator[Result]:
+    while True:
+        yield await once()
+        # Nothing else runs in this process: blocking is what waiting means here.
+        time.sleep(interval)  # noqa: ASYNC251

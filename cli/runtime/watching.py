@@ -1,0 +1,154 @@
+"""`--watch SECONDS`: a command again and again.
+
+On a terminal every round is drawn over the last one, as watch(1) does it, without flicker. In a
+pipe the results follow each other; in JSON one document a line.
+
+Ctrl-C is the way to end it and no failure: as with watch(1) the status is 0, unless the last round
+itself had failed, whose status it then is. A round that fails does not end it, because brokers come
+back; only the first round's wrong command line or configuration does.
+"""
+
+import io
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.runner import Outcome, show_all
+from mq.cli.runtime.status import Status
+from mq.cli.show.output import Printer
+
+# What does not get better by itself.
+_FINAL = frozenset((Status.USAGE, Status.CONFIG, Status.INTERNAL))
+
+
+def watch(start: Callable[[], Outcome], call: Call) -> int:
+    """Run rounds until Ctrl-C, and return the status of the last one that ended."""
+    period = call.watch
+    assert period is not None
+    status = 0
+    screen = _Screen(call) if call.environment.terminal else _Stream(call)
+    try:
+        with screen:
+            due = time.monotonic()
+            while True:
+                status = screen.round(start)
+                due = max(due + period, time.monotonic())
+                _wait_until(due)
+    except KeyboardInterrupt:
+        return status
+
+
+def _wait_until(due: float) -> None:
+    while (left := due - time.monotonic()) > 0:
+        time.sleep(left)
+
+
+def _round(
+    start: Callable[[], Outcome],
+    printer: Printer,
+    environment: Environment,
+    shown: Callable[[], None] = lambda: None,
+) -> int:
+    """One round; `shown` is called after each result. An error that may pass is printed."""
+    try:
+        with start() as outcome:
+            return show_all(outcome, printer, shown)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        from mq.cli.runtime.explain import explain
+
+        told = error if isinstance(error, CommandError) else explain(error, environment)
+        if told.status in _FINAL:
+            raise told from error
+        environment.stderr.write(f"mq: {told.message}\n")
+        return told.status
+
+
+def _end(number: int, frame: object) -> None:
+    """End on SIGTERM so that the terminal gets its own screen back first."""
+    raise SystemExit(128 + number)
+
+
+class _Stream(nullcontext[None]):
+    """Rounds one after the other."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self._environment = call.environment
+        self._printer = Printer(
+            call.environment, call.name, call.output, view=call.view, ongoing=True, every=True
+        )
+
+    def round(self, start: Callable[[], Outcome]) -> int:
+        return _round(start, self._printer, self._environment)
+
+
+class _Screen(AbstractContextManager[None]):
+    """Rounds drawn over each other on a screen of their own; the last one stays afterwards."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._text = ""
+
+    def __enter__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        environment = self._call.environment
+        console = Console(
+            file=environment.stdout,
+            force_terminal=True,
+            width=environment.columns,
+            height=environment.lines,
+            no_color=not environment.color,
+            highlight=False,
+        )
+        self._console = console
+        self._live = Live(console=console, screen=True, auto_refresh=False)
+        self._before = signal.signal(signal.SIGTERM, _end)
+        self._live.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        self._live.__exit__(*exc)
+        signal.signal(signal.SIGTERM, self._before)
+        if self._text:
+            self._call.environment.stdout.write(self._text)
+
+    def round(self, start: Callable[[], Outcome]) -> int:
+        from rich.console import ConsoleDimensions
+
+        call = self._call
+        width, height = call.environment.columns, call.environment.lines
+        self._console.size = ConsoleDimensions(width, height)
+        buffer = io.StringIO()
+        environment = call.environment.writing_to(buffer, buffer)
+        printer = Printer(environment, call.name, call.output, view=call.view)
+
+        def shown() -> None:
+            self._text = buffer.getvalue()
+            self._draw(width, height)
+
+        status = _round(start, printer, environment, shown)
+        shown()
+        return status
+
+    def _draw(self, width: int, height: int) -> None:
+        from rich.text import Text
+
+        call = self._call
+        head = f"every {call.watch:g} s: mq {call.name}"
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(call.environment.clock()))
+        lines = self._text.splitlines()
+        if len(lines) > height - 2:
+            lines = [*lines[: height - 3], f"… {len(lines) - height + 3} lines more"]
+        gap = max(1, width - len(head) - len(when) - 1)
+        text = Text(f"{head}{' ' * gap}{when}\n", no_wrap=True, overflow="crop")
+        for line in lines:
+            text.append("\n").append_text(Text.from_ansi(line))
+        self._live.update(text, refresh=True)

@@ -1,0 +1,241 @@
+"""Messages in the words of the Java tool, and as rows.
+
+The bodies of messages go to files as QueryMsgByIdSubCommand does it, below the state directory
+(/tmp/rocketmq/msgbodys unless MQ_STATE_DIR says otherwise).
+"""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.status import Status
+from mq.cli.show import java_text
+from mq.cli.show.result import Row, nested, number, text, time
+
+if TYPE_CHECKING:
+    from mq.protocol.bodies import MessageQueue
+    from mq.protocol.message import StoredMessage
+
+COLUMNS = (
+    text("messageId", "Message id"),
+    text("offsetId", ""),
+    text("topic", ""),
+    text("tags", "Tags"),
+    text("keys", "Keys"),
+    text("brokerName", ""),
+    number("queueId", "Queue"),
+    number("queueOffset", "Offset"),
+    time("bornTime", ""),
+    time("storeTime", "Stored"),
+    number("size", ""),
+    text("body", "Body"),
+)
+
+DOCUMENT = (
+    text("messageId", "unique id, or the offset id where there is none"),
+    text("offsetId", "offset id"),
+    text("topic", "topic"),
+    text("tags", "tag"),
+    text("keys", "keys, with blanks between them"),
+    text("brokerName", "broker, where it is known"),
+    number("queueId", "queue"),
+    number("queueOffset", "offset in the queue"),
+    number("commitLogOffset", "offset in the log of the broker"),
+    number("storeSize", "bytes in the log"),
+    number("sysFlag", "flags of the system"),
+    number("bodyCrc", "checksum of the body as it is stored"),
+    number("reconsumeTimes", "how many times it was consumed in vain"),
+    number("preparedTransactionOffset", "offset of its half message, in a transaction"),
+    time("bornTime", "when the producer made it"),
+    text("bornHost", "where the producer runs"),
+    time("storeTime", "when the broker stored it"),
+    text("storeHost", "address of the broker"),
+    nested("properties", "every property by name"),
+    nested("body", "the body, as bodyEncoding says"),
+    text("bodyEncoding", "utf-8 or base64; with --body also json and hex"),
+)
+
+
+def row(message: "StoredMessage") -> Row:
+    """A message under COLUMNS; a body that is not text in UTF-8 is shown in base64."""
+    properties = message.properties
+    return (
+        message.message_id,
+        message.offset_id,
+        message.topic,
+        properties.get("TAGS"),
+        properties.get("KEYS"),
+        message.broker_name or None,
+        message.queue_id,
+        message.queue_offset,
+        message.born_timestamp,
+        message.store_timestamp,
+        len(message.body),
+        body_text(message)[0],
+    )
+
+
+def body_text(message: "StoredMessage") -> tuple[str, str]:
+    """The body as text and how it is written: utf-8 or base64."""
+    try:
+        return bytes(message.body).decode(), "utf-8"
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return b64encode(message.body).decode(), "base64"
+
+
+def document(message: "StoredMessage") -> dict[str, Any]:
+    """A message whole, for JSON and YAML."""
+    from mq.cli.show.output import iso
+
+    body, encoding = body_text(message)
+    return {
+        "messageId": message.message_id,
+        "offsetId": message.offset_id,
+        "topic": message.topic,
+        "tags": message.properties.get("TAGS"),
+        "keys": message.properties.get("KEYS"),
+        "brokerName": message.broker_name or None,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.physical_offset,
+        "storeSize": message.store_size,
+        "sysFlag": message.sys_flag,
+        "bodyCrc": message.body_crc,
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "bornTime": iso(message.born_timestamp),
+        "bornHost": host(message.born_host),
+        "storeTime": iso(message.store_timestamp),
+        "storeHost": host(message.store_host),
+        "properties": dict(message.properties),
+        "body": body,
+        "bodyEncoding": encoding,
+    }
+
+
+def host(address: tuple[str, int]) -> str:
+    """`10.0.0.1:10911`, as InetSocketAddress.toString has it after the slash."""
+    name, port = address
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def queue_text(queue: "MessageQueue") -> str:
+    """MessageQueue.toString."""
+    return (
+        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
+        f"queueId={queue.queue_id}]"
+    )
+
+
+def properties_text(
+    message: "StoredMessage", extra: dict[str, str] | None = None, capacity: int = 16
+) -> str:
+    """The properties in the order of Java's map; `extra` are those a pull adds.
+
+    `capacity` is the map's first size: release 5 begins with 128.
+    """
+    properties = {**message.properties, **(extra or {})}
+    return java_text.map_text(properties, java_text.hash_order(properties, capacity=capacity))
+
+
+def pulled_properties(minimum: int, maximum: int) -> dict[str, str]:
+    """What a pull adds to each message (PullAPIWrapper.processPullResult)."""
+    return {"MIN_OFFSET": str(minimum), "MAX_OFFSET": str(maximum)}
+
+
+def message_text(message: "StoredMessage", extra: dict[str, str] | None = None) -> str:
+    """MessageExt.toString, which tells the body as signed bytes."""
+    body = bytes(message.body)
+    signed = ", ".join(str(byte - 256 if byte > 127 else byte) for byte in body)
+    return _extended_text(message, properties_text(message, extra), f"[{signed}]")
+
+
+def record_text(message: "StoredMessage") -> str:
+    """MessageExt.toString of release 5 for a message that was read without its body."""
+    return _extended_text(message, properties_text(message, capacity=128), "null")
+
+
+def _extended_text(message: "StoredMessage", properties: str, body: str) -> str:
+    prepared = message.properties.get("TRAN_MSG", "").lower() == "true"
+    transaction = message.properties.get("UNIQ_KEY") if prepared else None
+    return (
+        f"MessageExt [brokerName={message.broker_name or 'null'}, queueId={message.queue_id}, "
+        f"storeSize={message.store_size}, queueOffset={message.queue_offset}, "
+        f"sysFlag={message.sys_flag}, bornTimestamp={message.born_timestamp}, "
+        f"bornHost=/{host(message.born_host)}, storeTimestamp={message.store_timestamp}, "
+        f"storeHost=/{host(message.store_host)}, msgId={message.offset_id}, "
+        f"commitLogOffset={message.physical_offset}, bodyCRC={message.body_crc}, "
+        f"reconsumeTimes={message.reconsume_times}, "
+        f"preparedTransactionOffset={message.prepared_transaction_offset}, "
+        f"toString()=Message{{topic='{message.topic}', flag={message.flag}, "
+        f"properties={properties}, body={body}, "
+        f"transactionId='{transaction or 'null'}'}}]"
+    )
+
+
+def line(message: "StoredMessage", extra: dict[str, str], body: str) -> str:
+    """A line of printMsg and consumeMessage."""
+    return f"MSGID: {message.message_id} {message_text(message, extra)} BODY: {body}\n"
+
+
+def detail(
+    message: "StoredMessage", path: str, *, offset_id: bool, extra: dict[str, str] | None = None
+) -> str:
+    """The page on one message of the queryMsgBy… commands."""
+    properties = message.properties
+    entries = [
+        ("OffsetID:", message.offset_id),
+        ("Topic:", message.topic),
+        ("Tags:", f"[{properties.get('TAGS', 'null')}]"),
+        ("Keys:", f"[{properties.get('KEYS', 'null')}]"),
+        ("Queue ID:", message.queue_id),
+        ("Queue Offset:", message.queue_offset),
+        ("CommitLog Offset:", message.physical_offset),
+        ("Reconsume Times:", message.reconsume_times),
+        ("Born Timestamp:", java_text.milliseconds_text(message.born_timestamp)),
+        ("Store Timestamp:", java_text.milliseconds_text(message.store_timestamp)),
+        ("Born Host:", host(message.born_host)),
+        ("Store Host:", host(message.store_host)),
+        ("System Flag:", message.sys_flag),
+        ("Properties:", properties_text(message, extra)),
+        ("Message Body Path:", path),
+    ]
+    return "".join(f"{name:<20} {value}\n" for name, value in entries[0 if offset_id else 1 :])
+
+
+def write_body(environment: Environment, message: "StoredMessage", suffix: str = "") -> str:
+    """Write the body to a file of its own and return the path.
+
+    The unique id comes from the producer: unless it is letters and digits the offset id, which we
+    made, names the file. Raises CommandError.
+    """
+    name = message.message_id
+    if not (name.isascii() and name.isalnum()):
+        name = message.offset_id
+    path = environment.state_directory / "msgbodys" / f"{name}{suffix}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Never through a link: /tmp belongs to everybody.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(path, flags, 0o644), "wb") as file:
+            file.write(message.body)
+    except OSError as error:
+        raise CommandError(
+            f"cannot write the body to {path}: {error.strerror}",
+            hint="choose a directory with MQ_STATE_DIR, or a format that shows it: --output json",
+            status=Status.CANNOT_CREATE,
+        ) from error
+    return str(path)
+
+
+def codec(name: str) -> str:
+    """Python's name of a character set. Raises UsageError for one that it does not know."""
+    import codecs
+
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise UsageError(f"no character set {name!r}") from None

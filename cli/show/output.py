@@ -1,0 +1,311 @@
+"""The one place that prints results.
+
+table   for people: rich, fits the terminal, names are folded, never cut
+plain   the text of the Java mqadmin, byte for byte; where it has none, columns without frames
+json    {"version": 1, "command": …, "status": …, "data": [{…}], "totals": {…}, "failures": […]};
+        a command that goes on prints one such object per line
+yaml    the same as json; a command that goes on prints one document each
+csv     a line of column names, then the rows
+markdown  a table for a report, an issue or a page
+Times are local in table and plain, unless UTC is asked for, and UTC in ISO 8601 elsewhere; null
+where not known.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from mq.cli.runtime.env import Environment
+from mq.cli.show.result import Column, Kind, Result, Row
+from mq.cli.show.view import View
+
+JSON_VERSION = 1
+
+
+class Format(Enum):
+    """The formats of `--output`."""
+
+    TABLE = "table"
+    PLAIN = "plain"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class Printer:
+    """Prints the results of one command to the standard output of `environment`.
+
+    `ongoing` says that more results than one may come; with `every` also those are shown that
+    hold nothing. `view` chooses among columns and rows.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        command: str,
+        format: Format,
+        *,
+        view: View | None = None,
+        ongoing: bool = False,
+        every: bool = False,
+    ) -> None:
+        self._environment = environment
+        self._command = command
+        self._format = format
+        self._view = view or View()
+        self._ongoing = ongoing
+        self._every = every
+        self._shown_columns: tuple[Column, ...] = ()
+
+    def show(self, result: Result) -> None:
+        """Print `result` on stdout, its failures on stderr."""
+        write = self._environment.stdout.write
+        if self._is_silent(result):
+            return
+        result = self._view.apply(result)
+        if self._view.format is not None and result.messages is not None:
+            write(self._view.text(result.messages))
+        elif self._format is Format.PLAIN:
+            write(self._plain(result))
+        elif self._format is Format.JSON:
+            write(_json(self._document(result), indent=not self._ongoing))
+        elif self._format is Format.YAML:
+            write(_yaml(self._document(result), explicit=self._ongoing))
+        elif self._format is Format.CSV:
+            write(_csv(result, header=self._needs_header(result)))
+        elif self._format is Format.MARKDOWN:
+            write(_markdown(result, header=self._needs_header(result), utc=self._view.utc))
+        else:
+            self._table(result)
+        self._environment.stdout.flush()
+        for failure in result.failures:
+            self._environment.stderr.write(f"mq {self._command}: {failure}\n")
+
+    def _needs_header(self, result: Result) -> bool:
+        """Whether the names of columns are printed: where several results come, not each time."""
+        needed = self._view.header and self._shown_columns != result.columns
+        self._shown_columns = result.columns
+        return needed
+
+    def _plain(self, result: Result) -> str:
+        if result.plain is not None:
+            return result.plain
+        if not result.columns or (self._ongoing and not (result.rows or self._every)):
+            return ""
+        return _lines(result, header=self._needs_header(result), utc=self._view.utc)
+
+    def _is_silent(self, result: Result) -> bool:
+        """Between the messages of a command that goes on, plain has lines that others have not."""
+        people = self._format in (Format.PLAIN, Format.CSV)
+        empty = not (people or result.rows or result.failures)
+        return self._ongoing and empty and not self._every
+
+    def _document(self, result: Result) -> dict[str, Any]:
+        """The JSON and YAML form. Its shape is a contract: add fields, never change one."""
+        data = result.data
+        if data is None:
+            names = [column.name for column in result.columns]
+            data = [
+                dict(zip(names, cells, strict=True))
+                for cells in _cells(result.columns, result.rows)
+            ]
+        return {
+            "version": JSON_VERSION,
+            "command": self._command,
+            "status": int(result.final_status),
+            "data": data,
+            "totals": result.totals,
+            "failures": result.failures,
+        }
+
+    def _table(self, result: Result) -> None:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Console
+        from rich.table import Table
+
+        environment = self._environment
+        console = Console(
+            file=environment.stdout,
+            width=environment.columns,
+            force_terminal=environment.terminal,
+            no_color=not environment.color,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        if result.columns:
+            table = Table(
+                box=SIMPLE_HEAD,
+                pad_edge=False,
+                padding=(0, 1, 0, 0),
+                show_header=self._view.header,
+            )
+            shown = [index for index, column in enumerate(result.columns) if column.title]
+            for index in shown:
+                right = result.columns[index].kind is Kind.NUMBER
+                table.add_column(
+                    result.columns[index].title,
+                    justify="right" if right else "left",
+                    overflow="fold",
+                )
+            for row in result.rows:
+                texts = [_visible(text) for text in _texts(result.columns, row, utc=self._view.utc)]
+                table.add_row(*(texts[index] for index in shown))
+            console.print(table)
+        elif result.plain:
+            console.print(_visible(result.plain.rstrip("\n")), soft_wrap=True)
+        for name, value in result.totals.items():
+            console.print(_visible(f"{name}: {value}"))
+        for note in result.notes:
+            console.print(_visible(note), soft_wrap=True)
+
+
+# Names and bodies come from whoever may send: none of them paints the terminal. A control character
+# is shown as its picture, those of the second set as unknown.
+_PICTURES = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+}
+
+
+def _visible(text: str) -> str:
+    return text if text.isprintable() else text.translate(_PICTURES)
+
+
+def _lines(result: Result, *, header: bool, utc: bool) -> str:
+    """Columns without frames; their names begin with #, as those of the Java mqadmin.
+
+    By hand: tabulate takes longer to import than most commands take for all the rest.
+    """
+    shown = [index for index, column in enumerate(result.columns) if column.title]
+    columns = [result.columns[index] for index in shown]
+    lines = [_texts(columns, tuple(row[index] for index in shown), utc=utc) for row in result.rows]
+    at_right = [column.kind is Kind.NUMBER for column in columns]
+    if header:
+        # Titles stand a little apart, as tabulate did it, which these columns were laid out by.
+        lines.insert(0, [f"#{column.title}  " for column in columns])
+    widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
+    if header:
+        lines[0] = [cell.rstrip() for cell in lines[0]]
+    text = ""
+    for cells in lines:
+        padded = [
+            f"{' ' * (width - _width(cell))}{cell}"
+            if right and result.rows
+            else f"{cell}{' ' * (width - _width(cell))}"
+            for right, cell, width in zip(at_right, cells, widths, strict=True)
+        ]
+        text += "  ".join(padded).rstrip() + "\n"
+    return text
+
+
+def _width(text: str) -> int:
+    """How many places of a terminal a text takes: letters of East Asia take two."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1 for letter in text
+    )
+
+
+def _json(document: dict[str, Any], *, indent: bool) -> str:
+    import orjson
+
+    option = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if indent else 0)
+    try:
+        return orjson.dumps(document, option=option).decode()
+    except orjson.JSONEncodeError:  # a number beyond 64 bits: clients commit any offset they like
+        import json
+
+        text = json.dumps(document, ensure_ascii=False, indent=2 if indent else None)
+        return text + "\n"
+
+
+def _yaml(document: dict[str, Any], *, explicit: bool) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(
+        document, sort_keys=False, allow_unicode=True, explicit_start=explicit
+    )
+    return text
+
+
+def _csv(result: Result, *, header: bool) -> str:
+    from mq.cli.show.csv_text import csv_text
+
+    head = [[column.name for column in result.columns]] if header and result.columns else []
+    return csv_text([*head, *_cells(result.columns, result.rows)])
+
+
+def _markdown(result: Result, *, header: bool, utc: bool) -> str:
+    """A table of GitHub's Markdown; a result without columns as preformatted text."""
+    if not result.columns:
+        return f"```\n{result.plain.rstrip()}\n```\n" if result.plain else ""
+    from tabulate import tabulate
+
+    shown = [index for index, column in enumerate(result.columns) if column.title]
+    columns = [result.columns[index] for index in shown]
+    rows = [
+        [
+            text.replace("\\", "\\\\").replace("|", "\\|")
+            for text in _texts(columns, tuple(row[index] for index in shown), utc=utc)
+        ]
+        for row in result.rows
+    ]
+    text = tabulate(
+        rows,
+        headers=[column.title for column in columns] if header else (),
+        tablefmt="pipe",
+        disable_numparse=True,
+        colalign=["right" if column.kind is Kind.NUMBER else "left" for column in columns]
+        if rows
+        else None,
+    )
+    return f"{text}\n"
+
+
+def _cells(columns: Sequence[Column], rows: Iterable[Row]) -> Iterable[list[Any]]:
+    """The rows as programs read them: times in ISO 8601, other values as they are."""
+    times = [index for index, column in enumerate(columns) if column.kind is Kind.TIME]
+    for row in rows:
+        cells = list(row)
+        for index in times:
+            cells[index] = iso(cells[index])
+        yield cells
+
+
+def _texts(columns: Sequence[Column], row: Row, *, utc: bool) -> list[str]:
+    """A row as people read it."""
+    pairs = zip(columns, row, strict=True)
+    return [_text(column.kind, value, utc=utc) for column, value in pairs]
+
+
+def _text(kind: Kind, value: Any, *, utc: bool) -> str:
+    if kind is Kind.TIME:
+        return (iso(value) or "") if utc else local(value)
+    if kind is Kind.FLAG:
+        return "*" if value else ""
+    return "" if value is None else str(value)
+
+
+def iso(milliseconds: int | None) -> str | None:
+    """A point in time in UTC: `2026-07-01T12:00:00.123Z`; None where it is not known."""
+    if not milliseconds:
+        return None
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
+def local(milliseconds: int | None) -> str:
+    """A point in time in the local zone, for people; empty where it is not known."""
+    if not milliseconds:
+        return ""
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))

@@ -1,0 +1,202 @@
+"""Formats for messages, as kcat has them: `--format '%T %q %o %k %s\\n'`.
+
+`MEANINGS` says what each sign stands for. As in kcat, a message ends with a line only where the
+format says so.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from mq.protocol.message import StoredMessage
+
+Part = Callable[["StoredMessage"], str]
+
+
+class Body(Enum):
+    """How `--body` writes a body: auto is text where it is UTF-8, else base64."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+    HEX = "hex"
+    BASE64 = "base64"
+
+
+class RecordFormat:
+    """A format, compiled once to a list of functions.
+
+    Raises UsageError for a format that has an unknown letter or escape.
+    """
+
+    def __init__(self, text: str, body: Body = Body.AUTO, *, charset: str = "utf-8") -> None:
+        self._parts: list[str | Part] = list(_compile(text, decoder(body, charset)))
+
+    def __call__(self, message: "StoredMessage") -> str:
+        """The message as the format says."""
+        return "".join([part if isinstance(part, str) else part(message) for part in self._parts])
+
+
+def decoder(body: Body, charset: str = "utf-8") -> Callable[[bytes | memoryview], str]:
+    """What turns a body into text; bytes that are not of `charset` become � in text and JSON."""
+    if body is Body.HEX:
+        return lambda data: bytes(data).hex()
+    if body is Body.BASE64:
+        return _base64
+    if body is Body.TEXT:
+        return lambda data: bytes(data).decode(charset, "replace")
+    if body is Body.JSON:
+        return lambda data: _json(data, charset)
+    return lambda data: _auto(data, charset)
+
+
+def written(data: bytes | memoryview, body: Body) -> tuple[str, Any, str]:
+    """A body as text, as a value in JSON, and the name of how it is written."""
+    text = decoder(body)(data)
+    if body is Body.JSON:
+        import json
+
+        return text, json.loads(text), "json"
+    if body is Body.AUTO:
+        return text, text, "base64" if _is_binary(data) else "utf-8"
+    return text, text, "utf-8" if body is Body.TEXT else body.value
+
+
+def _is_binary(data: bytes | memoryview) -> bool:
+    try:
+        bytes(data).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _auto(data: bytes | memoryview, charset: str) -> str:
+    try:
+        return bytes(data).decode(charset)
+    except UnicodeDecodeError:
+        return _base64(data)
+
+
+def _base64(data: bytes | memoryview) -> str:
+    from base64 import b64encode
+
+    return b64encode(data).decode()
+
+
+def _json(data: bytes | memoryview, charset: str) -> str:
+    """JSON in one line, whatever its layout; a body that is none as a JSON string."""
+    import json
+
+    text = bytes(data).decode(charset, "replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+_LETTERS: dict[str, Part] = {
+    "t": lambda message: message.topic,
+    "q": lambda message: str(message.queue_id),
+    "p": lambda message: str(message.queue_id),
+    "o": lambda message: str(message.queue_offset),
+    "k": lambda message: message.properties.get("KEYS", ""),
+    "K": lambda message: _size(message.properties.get("KEYS")),
+    "g": lambda message: message.properties.get("TAGS", ""),
+    "i": lambda message: message.message_id,
+    "I": lambda message: message.offset_id,
+    "S": lambda message: str(len(message.body)),
+    "T": lambda message: str(message.store_timestamp),
+    "B": lambda message: str(message.born_timestamp),
+    "D": lambda message: _iso(message.store_timestamp),
+    "h": lambda message: ",".join(f"{key}={value}" for key, value in message.properties.items()),
+    "H": lambda message: _host(message.born_host),
+    "n": lambda message: message.broker_name,
+    "r": lambda message: str(message.reconsume_times),
+}
+
+MEANINGS = {
+    "%t": "Topic.",
+    "%q": "Queue id.",
+    "%p": "Queue id: what kcat calls the partition.",
+    "%o": "Offset in the queue.",
+    "%k": "Keys, with blanks between them.",
+    "%K": "Size of the keys in bytes, -1 without keys.",
+    "%b": "Body, written as --body says.",
+    "%s": "Body, too, as in kcat.",
+    "%S": "Size of the body in bytes.",
+    "%T": "Store time in milliseconds since 1970.",
+    "%D": "Store time in UTC, ISO 8601.",
+    "%B": "Born time in milliseconds since 1970.",
+    "%h": "Properties as name=value, with commas between them.",
+    "%P{name}": "One property; nothing where the message has none of that name.",
+    "%g": "Tag.",
+    "%i": "Message id: the unique id of the producer, else the offset id.",
+    "%I": "Offset id.",
+    "%n": "Broker name.",
+    "%H": "Host that the message was born at.",
+    "%r": "How many times it was consumed in vain.",
+    "%%": "A percent sign.",
+    "\\n \\t \\r \\0 \\\\ \\xHH": "As in C: end of line, tab, return, zero, backslash, a code.",
+}
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+
+_TOKEN = re.compile(
+    r"%P\{(?P<property>[^}]*)\}|%(?P<letter>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)"
+    r"|(?P<text>[^%\\]+)",
+    re.DOTALL,
+)
+
+
+def _compile(text: str, body: Callable[[bytes | memoryview], str]) -> list[str | Part]:
+    parts: list[str | Part] = []
+    for token in _TOKEN.finditer(text):
+        kind, value = token.lastgroup, token.group(token.lastgroup or 0)
+        if kind == "text":
+            parts.append(value)
+        elif kind == "property":
+            parts.append(_property(value))
+        elif kind == "hex":
+            parts.append(chr(int(value, 16)))
+        elif kind == "escape":
+            parts.append(_known(_ESCAPES, value, f"\\{value}"))
+        elif value in ("b", "s"):
+            parts.append(lambda message: body(message.body))
+        else:
+            parts.append("%" if value == "%" else _known(_LETTERS, value, f"%{value}"))
+    return parts
+
+
+def _known(table: dict[str, Any], key: str, shown: str) -> Any:
+    try:
+        return table[key]
+    except KeyError:
+        raise UsageError(
+            f"--format: {shown!r} means nothing",
+            hint="letters: " + " ".join(f"%{letter}" for letter in [*_LETTERS, "b", "P{name}"]),
+        ) from None
+
+
+def _property(name: str) -> Part:
+    return lambda message: message.properties.get(name, "")
+
+
+def _size(text: str | None) -> str:
+    return "-1" if text is None else str(len(text.encode()))
+
+
+def _iso(milliseconds: int) -> str:
+    from mq.cli.show.output import iso
+
+    return iso(milliseconds) or ""
+
+
+def _host(address: tuple[str, int]) -> str:
+    from mq.cli.show.message_text import host
+
+    return host(address)

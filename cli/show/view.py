@@ -1,0 +1,155 @@
+"""Which columns of a result are shown, in what order, with or without their names.
+
+What `--columns`, `--sort`, `--no-header` and `--utc` ask for. Each of them also replaces the text
+of the Java mqadmin in plain by columns of our own: who asks for them does not parse that text.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mq.cli.runtime.errors import UsageError
+from mq.cli.show.result import Column, Kind, Result, Row
+
+if TYPE_CHECKING:
+    from mq.cli.show.record_format import Body, RecordFormat
+    from mq.protocol.message import StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`columns` and `sort` are names or titles of columns; a leading - sorts the greatest first.
+
+    `format` and `body` are for messages: with `format` only they are printed, as it says.
+    """
+
+    columns: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    header: bool = True
+    utc: bool = False
+    format: "RecordFormat | None" = None
+    body: "Body | None" = None
+
+    @property
+    def chosen(self) -> bool:
+        """Whether anything was asked for."""
+        return bool(self.columns or self.sort or self.utc or not self.header)
+
+    def apply(self, result: Result) -> Result:
+        """The result as asked for. Raises UsageError for columns that it does not have."""
+        if self.body is not None and result.messages is not None:
+            result = self._with_bodies(result, self.body)
+        if not self.chosen or not result.columns:
+            return result
+        rows, data = result.rows, result.data
+        if self.sort:
+            order = self._order(result.columns, rows)
+            rows = [rows[index] for index in order]
+            if isinstance(data, list) and len(data) == len(order):
+                data = [data[index] for index in order]
+        columns = result.columns
+        if self.columns:
+            picked = [find(columns, name) for name in self.columns]
+            columns = tuple(_titled(columns[index]) for index in picked)
+            rows = [tuple(row[index] for index in picked) for row in rows]
+            data = None
+        return replace(result, columns=columns, rows=rows, data=data, plain=None)
+
+    def text(self, messages: Iterable["StoredMessage"]) -> str:
+        """The messages as `format` says."""
+        assert self.format is not None
+        return "".join([self.format(message) for message in messages])
+
+    def _with_bodies(self, result: Result, body: "Body") -> Result:
+        """The rows and items with their bodies written as `--body` says."""
+        from mq.cli.show.record_format import written
+
+        found = [written(message.body, body) for message in result.messages or ()]
+        names = [column.name for column in result.columns]
+        rows, data = result.rows, result.data
+        if "body" in names and len(rows) == len(found):
+            place = names.index("body")
+            rows = [
+                (*row[:place], text, *row[place + 1 :])
+                for row, (text, _, _) in zip(rows, found, strict=True)
+            ]
+        if isinstance(data, list) and len(data) == len(found):
+            data = [
+                {**item, "body": value, "bodyEncoding": encoding}
+                for item, (_, value, encoding) in zip(data, found, strict=True)
+            ]
+        return replace(result, rows=rows, data=data, plain=None)
+
+    def check(self, variants: Iterable[Sequence[Column]]) -> None:
+        """Raises UsageError for a column that none of these tables has: before anything is done."""
+        known = {column.name: column for columns in variants for column in columns}
+        for name in (*self.columns, *(name.removeprefix("-") for name in self.sort)):
+            find(tuple(known.values()), name)
+
+    def fits(self, columns: Sequence[Column]) -> bool:
+        """Whether a table has all the columns that are chosen or sorted by."""
+        try:
+            self.check([columns])
+        except UsageError:
+            return False
+        return True
+
+    def _order(self, columns: Sequence[Column], rows: list[Row]) -> list[int]:
+        order = list(range(len(rows)))
+        for name in reversed(self.sort):  # sorting is stable: the first name counts most
+            index = find(columns, name.removeprefix("-"))
+            values = [_comparable(columns[index].kind, row[index]) for row in rows]
+            if not _alike(values):
+                values = [None if value is None else str(value) for value in values]
+            known = [place for place in order if values[place] is not None]
+            known.sort(key=lambda place: values[place], reverse=name.startswith("-"))
+            # What is not known comes last, whichever way.
+            order = known + [place for place in order if values[place] is None]
+        return order
+
+
+def parse(columns: str | None, sort: str | None, *, no_header: bool, utc: bool) -> View:
+    """The view that the options ask for. Raises UsageError for an empty list of names."""
+    return View(_names("--columns", columns), _names("--sort", sort), not no_header, utc)
+
+
+def find(columns: Sequence[Column], name: str) -> int:
+    """The index of the column called `name`, in JSON or as a title, in any case. UsageError."""
+    wanted = _fold(name)
+    for spellings in ([column.name for column in columns], [column.title for column in columns]):
+        for index, spelling in enumerate(spellings):
+            if _fold(spelling) == wanted:
+                return index
+    known = ", ".join(column.name for column in columns)
+    raise UsageError(f"no column {name!r}", hint=f"its columns are {known}")
+
+
+def _names(flag: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise UsageError(f"{flag} names no column")
+    return names
+
+
+def _fold(name: str) -> str:
+    return name.replace(" ", "").replace("-", "").replace("_", "").lower()
+
+
+def _titled(column: Column) -> Column:
+    return column if column.title else replace(column, title=column.name)
+
+
+def _comparable(kind: Kind, value: Any) -> Any:
+    if kind is Kind.TIME and not value:
+        return None
+    return int(value) if isinstance(value, bool) else value
+
+
+def _alike(values: Iterable[Any]) -> bool:
+    """Whether all can be compared with each other."""
+    known = [value for value in values if value is not None]
+    return all(isinstance(value, int | float) for value in known) or all(
+        isinstance(value, str) for value in known
+    )

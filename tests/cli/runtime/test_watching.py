@@ -1,0 +1,119 @@
+"""`--watch`: rounds until Ctrl-C."""
+
+import io
+import json
+import signal
+
+import pytest
+
+from mq.cli.main import run
+from mq.cli.runtime.env import Environment
+from tests.cli.support import Finished, Mq
+from tests.cli.terminal import at_terminal
+
+
+class Watched(io.StringIO):
+    """A stdout at which somebody presses Ctrl-C after so many flushes."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self._left = rounds
+
+    def flush(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise KeyboardInterrupt
+
+
+def watched(mq: Mq, *arguments: str, rounds: int, terminal: bool = False) -> Finished:
+    out, err = Watched(rounds), io.StringIO()
+    environment = Environment(
+        stdin=io.StringIO(),
+        stdout=out,
+        stderr=err,
+        variables=mq.variables,
+        terminal=terminal,
+        lines=10,
+    )
+    status = run([*arguments, "--watch", "0.1"], environment)
+    return Finished(status, out.getvalue(), err.getvalue())
+
+
+def test_json_in_a_pipe_is_a_document_a_line_and_ctrl_c_is_no_failure(cluster: Mq) -> None:
+    finished = watched(cluster, "clusterList", "-o", "json", rounds=3)
+    assert (finished.status, finished.err) == (0, "")
+    documents = [json.loads(line) for line in finished.out.splitlines()]
+    assert [document["command"] for document in documents] == ["clusterList"] * 3
+
+
+def test_csv_in_a_pipe_has_one_head(cluster: Mq) -> None:
+    finished = watched(cluster, "clusterList", "-o", "csv", "--columns", "brokerName", rounds=3)
+    assert finished.out == "brokerName\n" + "broker-a\n" * 3
+
+
+def test_an_empty_round_is_shown_too(mq: Mq) -> None:
+    finished = watched(mq, "context", "list", "-o", "json", rounds=2)
+    assert [json.loads(line)["data"] for line in finished.out.splitlines()] == [[], []]
+
+
+class Impatient(io.StringIO):
+    """A stderr at which somebody presses Ctrl-C at the second failure."""
+
+    failures = 0
+
+    def write(self, text: str) -> int:
+        self.failures += "cannot reach" in text
+        if self.failures == 2:
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+def test_a_round_that_fails_does_not_end_it_and_is_its_status(mq: Mq) -> None:
+    out, err = io.StringIO(), Impatient()
+    environment = Environment(stdin=io.StringIO(), stdout=out, stderr=err, variables=mq.variables)
+    status = run(["topicList", "-n", "127.0.0.1:1", "--watch", "0.1"], environment)
+    assert err.failures == 2
+    assert status == 69
+
+
+def test_a_wrong_command_line_ends_it_at_once(cluster: Mq) -> None:
+    finished = cluster("topicList", "--columns", "nope", "--watch", "1")
+    assert (finished.status, finished.out) == (64, "")
+
+
+def test_a_terminal_is_drawn_anew_on_a_screen_of_its_own_and_keeps_the_last_round(
+    cluster: Mq,
+) -> None:
+    finished = watched(cluster, "topicList", rounds=4, terminal=True)
+    assert finished.status == 0
+    enter, leave = "\x1b[?1049h", "\x1b[?1049l"
+    assert finished.out.count(enter) == finished.out.count(leave) == 1
+    screen, _, after = finished.out.partition(leave)
+    assert "every 0.1 s: mq topicList" in screen
+    assert "lines more" in screen  # ten lines are not enough
+    assert "TBW102" in after
+
+
+def test_what_changes_something_cannot_be_watched(cluster: Mq) -> None:
+    assert cluster("deleteTopic", "-t", "T", "-c", "C", "--watch", "1").status == 64
+
+
+def test_a_period_must_be_possible(cluster: Mq) -> None:
+    for seconds in ("0", "-1", "nan", "1e9"):
+        finished = cluster("topicList", "--watch", seconds)
+        assert finished.status == 64
+        assert "--watch" in finished.err
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_the_terminal_gets_its_screen_back_however_it_ends(
+    number: int, status: int, cluster: Mq
+) -> None:
+    ended, shown = at_terminal(
+        ["clusterList", "--watch", "60"],
+        cluster.variables,
+        b"broker-a",  # the first round is there
+        lambda process, _: process.send_signal(number),
+    )
+    assert ended == status
+    assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1
