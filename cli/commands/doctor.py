@@ -12,7 +12,7 @@ from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
-    from mq.cli.doctor.finding import Finding, Severity
+    from mq.client.operations.doctor.finding import Finding, Severity
 
 _COLUMNS = (
     text("severity", "How"),
@@ -59,11 +59,11 @@ async def doctor(
     groups keep up, their members want the same, and no messages were given up. Ends with 1 if
     anything is wrong; with --nagios with 0, 1 for warnings, 2 for critical, 3 for unknown.
     """
-    from mq.cli.doctor.examination import Examination, Limits
-    from mq.cli.doctor.finding import Severity, worst
-    from mq.cli.doctor.groups import check_groups
-    from mq.cli.doctor.servers import check_brokers, check_name_servers
-    from mq.cli.doctor.topics import check_topics
+    from mq.client.operations.doctor.examination import Examination, Limits
+    from mq.client.operations.doctor.finding import Severity, worst
+    from mq.client.operations.doctor.groups import check_groups
+    from mq.client.operations.doctor.servers import check_brokers, check_name_servers
+    from mq.client.operations.doctor.topics import check_topics
 
     if disk_critical < disk_warning:
         raise UsageError(

@@ -27,9 +27,7 @@ def check(arguments: Sequence[str], out: str) -> None:
     if found is None or not _asks_for_json(arguments):
         return
     given = given_by(load(found[0], found[1]).function)
-    assert given is not None, (
-        f"{found[1]} does not declare what it gives: see effects.gives"
-    )
+    assert given is not None, f"{found[1]} does not declare what it gives: see effects.gives"
     chosen = "--columns" in arguments
     for document in _documents(out):
         assert list(document) == _ENVELOPE

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mq.cli.doctor.finding import Finding, Severity, worst
 from mq.client import Consumer, Session
+from mq.client.operations.doctor.finding import Finding, Severity, worst
 from mq.client.pull_consumer import PullConsumer
 from mq.client.send_back import send_back
 from mq.protocol.bodies import MessageQueue

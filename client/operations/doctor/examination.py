@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from mq.cli.doctor.finding import Finding, Severity
 from mq.client.admin import Admin
 from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout
+from mq.client.operations.doctor.finding import Finding, Severity
 from mq.protocol.bodies import ClusterInfo
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -1,8 +1,8 @@
 """Consumer groups: whether they keep up, agree on what they want, and have lost messages."""
 
-from mq.cli.doctor.examination import Examination
-from mq.cli.doctor.finding import Severity
 from mq.client.errors import BrokerError, ClientError, MQError
+from mq.client.operations.doctor.examination import Examination
+from mq.client.operations.doctor.finding import Severity
 from mq.protocol import names
 from mq.protocol.bodies import ConsumerConnection, ConsumeStats, MessageModel
 

@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from mq.cli.doctor.examination import Examination, reason
-from mq.cli.doctor.finding import Severity
+from mq.client.operations.doctor.examination import Examination, reason
+from mq.client.operations.doctor.finding import Severity
 
 _RUNTIME = re.compile(
     r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]"

@@ -1,8 +1,8 @@
 """Topics: whether they can be written and read everywhere."""
 
-from mq.cli.doctor.examination import Examination, reason
-from mq.cli.doctor.finding import Severity
 from mq.client.errors import MQError
+from mq.client.operations.doctor.examination import Examination, reason
+from mq.client.operations.doctor.finding import Severity
 from mq.protocol import names
 from mq.protocol.bodies import TopicRouteData
 from mq.protocol.flags import Permission
