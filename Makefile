@@ -62,6 +62,7 @@ docs: tools ## run what the documents show again, and write it where it is other
 	$(BIN)/python -m docs.runner $(FILE)
 
 manual: tools ## man pages, completions and docs/json-output.md, from the commands
+	$(BIN)/python -m mq.cli.manual.table
 	$(BIN)/mq manual
 
 build: install ## a wheel and a source archive in dist/

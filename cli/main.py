@@ -93,7 +93,7 @@ def load(group: str, name: str, arguments: Sequence[str] = ()) -> "Declared":
     """Import the module of a command and build its options, of a few those for the arguments."""
     from importlib import import_module
 
-    module = import_module(f"mq.cli.commands.{catalog.module_name(group, name)}")
+    module = import_module(f"mq.cli.commands.{catalog.module_name(name)}")
     function = getattr(module, catalog.function_name(name))
     from mq.cli.runtime.options import Declared
 

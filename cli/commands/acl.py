@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import AclConfig, PlainAccessConfig
 
+COMMANDS = {
+    "acl": (
+        "updateAclConfig",
+        "deleteAclConfig",
+        "updateGlobalWhiteAddr",
+        "clusterAclConfigVersion",
+        "getAclConfig",
+    )
+}
+
 AccessKey = Annotated[
     str, typer.Option("-a", "--accessKey", metavar="KEY", help="Access key of the account.")
 ]

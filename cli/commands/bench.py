@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from mq.client.load.plan import Measured, Plan
     from mq.protocol.bodies import MessageQueue
 
+COMMANDS = {
+    "bench": (
+        "bench produce",
+        "bench consume",
+        "bench end-to-end",
+    )
+}
+
 Size = Annotated[int, typer.Option("-s", "--size", metavar="BYTES", help="Of each body.")]
 Rate = Annotated[
     float,

@@ -1,6 +1,6 @@
 """The broker commands of mqadmin. Formats: org.apache.rocketmq.tools.command.broker."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,8 +14,14 @@ from mq.cli.runtime.options import Truth, one_of
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text, time
 
-if TYPE_CHECKING:
-    pass
+COMMANDS = {
+    "broker": (
+        "brokerStatus",
+        "getBrokerConfig",
+        "updateBrokerConfig",
+        "brokerConsumeStats",
+    )
+}
 
 BrokerAddr = Annotated[str | None, broker_option("Of this broker.")]
 ClusterName = Annotated[

@@ -16,6 +16,14 @@ from mq.cli.where import BrokerAddr
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
+COMMANDS = {
+    "broker": (
+        "cleanExpiredCQ",
+        "cleanUnusedTopic",
+        "deleteExpiredCommitLog",
+    )
+}
+
 
 ClusterName = Annotated[
     str | None,

@@ -16,6 +16,8 @@ from mq.cli.show.result import Column, Result, Row, number, text, time
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
+COMMANDS = {"cluster": ("clusterList",)}
+
 _BASE = (
     text("cluster", "Cluster"),
     text("brokerName", "Broker"),

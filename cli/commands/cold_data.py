@@ -20,6 +20,15 @@ from mq.cli.show.result import Result, Row, number, text
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
+COMMANDS = {
+    "broker": (
+        "getColdDataFlowCtrInfo",
+        "updateColdDataFlowCtrGroupConfig",
+        "removeColdDataFlowCtrGroupConfig",
+        "setCommitLogReadAheadMode",
+    )
+}
+
 Group = Annotated[str, group_option("--consumerGroup")]
 
 _INFO_COLUMNS = (

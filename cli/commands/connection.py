@@ -14,6 +14,14 @@ from mq.cli.show.result import Result, Row, number, text, time
 if TYPE_CHECKING:
     from mq.protocol.bodies import Connection, ConsumerConnection, ProducerInfo
 
+COMMANDS = {
+    "connection": (
+        "consumerConnection",
+        "producerConnection",
+    ),
+    "producer": ("producer",),
+}
+
 _CLIENTS = (
     text("clientId", "Client"),
     text("clientAddr", "Address"),

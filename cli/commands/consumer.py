@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import GroupRetryPolicy, MessageQueue, SubscriptionGroupConfig
 
+COMMANDS = {
+    "consumer": (
+        "consumerProgress",
+        "updateSubGroup",
+    )
+}
+
 
 _CONFIG = (
     text("brokerAddr", "Broker"),

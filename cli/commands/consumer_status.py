@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import Connection, ConsumerRunningInfo
 
+COMMANDS = {
+    "consumer": (
+        "consumerStatus",
+        "consumer",
+    )
+}
+
 Group = Annotated[str, group_option("--consumerGroup")]
 Stacks = Annotated[
     bool, typer.Option("-s", "--jstack", help="With what each of its threads is doing.")

@@ -11,6 +11,17 @@ from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show.result import Result, Row, flag, text
 
+COMMANDS = {
+    "context": (
+        "context add",
+        "context use",
+        "context list",
+        "context show",
+        "context export",
+        "context remove",
+    )
+}
+
 Name = Annotated[str, typer.Argument(metavar="CONTEXT", help="Name of the context.")]
 
 _COLUMNS = (

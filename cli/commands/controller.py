@@ -18,6 +18,18 @@ from mq.cli.show.result import Result, Row, flag, number, text
 if TYPE_CHECKING:
     pass
 
+COMMANDS = {
+    "controller": (
+        "getControllerMetaData",
+        "getControllerConfig",
+        "updateControllerConfig",
+        "electMaster",
+        "cleanBrokerMetadata",
+        "addBroker",
+        "removeBroker",
+    )
+}
+
 Controller = Annotated[
     str, typer.Option("-a", "--controllerAddress", metavar="HOST:PORT", help="Any controller.")
 ]

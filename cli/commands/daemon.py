@@ -18,6 +18,14 @@ from mq.cli.runtime.status import Status
 if TYPE_CHECKING:
     from mq.daemons.config import Settings
 
+COMMANDS = {
+    "daemon": (
+        "namesrv",
+        "broker",
+        "standalone",
+    )
+}
+
 D = TypeVar("D")
 
 ConfigFile = Annotated[

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from mq.cli.declared.document import Document
     from mq.client.admin import Admin
 
+COMMANDS = {
+    "topic": (
+        "topic plan",
+        "apply",
+    )
+}
+
 File = Annotated[
     str,
     typer.Option("-f", "--file", metavar="FILE", help="What there is to be; -: standard input."),

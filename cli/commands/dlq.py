@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
+COMMANDS = {
+    "dlq": (
+        "dlq list",
+        "dlq show",
+        "dlq resend",
+        "dlq export",
+    )
+}
+
 Group = Annotated[str, group_option()]
 Ids = Annotated[
     list[str] | None,

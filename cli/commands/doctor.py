@@ -14,6 +14,8 @@ from mq.cli.show.result import Result, Row, number, text
 if TYPE_CHECKING:
     from mq.client.operations.doctor.finding import Finding, Severity
 
+COMMANDS = {"cluster": ("doctor",)}
+
 _COLUMNS = (
     text("severity", "How"),
     text("check", "Check"),

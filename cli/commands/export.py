@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 
     Tables = tuple[TopicConfigSerializeWrapper, SubscriptionGroupWrapper]
 
+COMMANDS = {
+    "export": (
+        "exportMetadata",
+        "exportConfigs",
+        "exportPopRecord",
+    )
+}
+
 Cluster = Annotated[
     str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Of each broker of it.")
 ]

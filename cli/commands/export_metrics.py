@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from mq.client.admin import Admin
 
+COMMANDS = {"export": ("exportMetrics",)}
+
 _RATES = ("normalInTps", "normalOutTps", "transInTps", "scheduleInTps")
 _COUNTS = ("normalOneDayInNum", "normalOneDayOutNum", "transOneDayInNum", "scheduleOneDayInNum")
 

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import SubscriptionGroupConfig
 
+COMMANDS = {
+    "consumer": (
+        "updateSubGroupList",
+        "deleteSubGroup",
+        "getConsumerConfig",
+        "setConsumeMode",
+    )
+}
+
 Group = Annotated[str, group_option("--groupName")]
 
 _DELETED_COLUMNS = (text("role", "Role"), text("address", "Address"), text("name", "Deleted"))

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo, ReplicasInfo
 
+COMMANDS = {
+    "ha": (
+        "haStatus",
+        "getSyncStateSet",
+        "getBrokerEpoch",
+        "resetMasterFlushOffset",
+    )
+}
+
 _STATUS_COLUMNS = (
     text("brokerAddr", "Broker"),
     text("role", "Role"),

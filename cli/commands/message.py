@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.message import StoredMessage
 
+COMMANDS = {
+    "message": (
+        "queryMsgById",
+        "queryMsgByKey",
+        "queryMsgByUniqueKey",
+        "queryMsgByOffset",
+        "DecodeMessageId",
+    )
+}
+
 Group = Annotated[
     str | None,
     group_option("--consumerGroup", text="With -d: let this group consume it."),

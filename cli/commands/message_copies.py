@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.client.producer import Producer
 
+COMMANDS = {
+    "message": (
+        "message import",
+        "message copy",
+    )
+}
+
 _GROUP = "MQ_MESSAGE_COPY"  # the producer group that brokers see
 
 _SENT = (

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mq.cli.messages.choice import Choice, Rate, Reader, Span
     from mq.cli.messages.export import Sink
 
+COMMANDS = {"message": ("message export",)}
+
 Begin = Annotated[
     str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {FORMS}.")
 ]

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
     from mq.protocol.message import StoredMessage
 
+COMMANDS = {
+    "message": (
+        "consumeMessage",
+        "printMsg",
+        "printMsgByQueue",
+        "dumpCompactionLog",
+    )
+}
+
 TIMES = "milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS"
 CharsetName = Annotated[
     str, typer.Option("-c", "--charsetName", metavar="NAME", help="Of the bodies.")

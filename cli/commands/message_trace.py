@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mq.client.trace.records import Pub, SubAfter
     from mq.protocol.message import StoredMessage
 
+COMMANDS = {"message": ("queryMsgTraceById",)}
+
 COLUMNS = (
     text("type", "Type"),
     text("group", "Group"),

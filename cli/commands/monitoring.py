@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from mq.client.pull_consumer import PullConsumer
     from mq.protocol.bodies import MessageQueue, OffsetWrapper
 
+COMMANDS = {"consumer": ("startMonitoring",)}
+
 _COLUMNS = (
     time("time", "When"),
     text("kind", "What"),

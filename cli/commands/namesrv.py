@@ -20,6 +20,17 @@ from mq.cli.show.result import Result, Row, number, text
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
+COMMANDS = {
+    "namesrv": (
+        "wipeWritePerm",
+        "addWritePerm",
+        "getNamesrvConfig",
+        "updateNamesrvConfig",
+        "updateKvConfig",
+        "deleteKvConfig",
+    )
+}
+
 BrokerName = Annotated[str, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")]
 Namespace = Annotated[
     str, typer.Option("-s", "--namespace", metavar="NAMESPACE", help="Namespace of the key.")

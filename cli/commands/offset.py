@@ -20,6 +20,16 @@ from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text
 
+COMMANDS = {
+    "offset": (
+        "resetOffsetByTime",
+        "resetOffsetByTimeOld",
+        "skipAccumulatedMessage",
+        "cloneGroupOffset",
+        "getConsumerStatus",
+    )
+}
+
 Group = Annotated[str, group_option()]
 Timestamp = Annotated[
     str,

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from mq.cli.offsets.groups import Found
     from mq.cli.offsets.importing import Outcome
 
+COMMANDS = {
+    "offset": (
+        "offset export",
+        "offset import",
+        "offset diff",
+    )
+}
+
 Groups = Annotated[
     list[str] | None,
     group_option(text="Of these groups (order-*). Repeatable.", metavar="PATTERN"),

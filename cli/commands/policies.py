@@ -23,6 +23,17 @@ from mq.cli.show.result import Result, Row, text
 if TYPE_CHECKING:
     from mq.protocol.bodies import AclInfo
 
+COMMANDS = {
+    "auth": (
+        "createAcl",
+        "updateAcl",
+        "deleteAcl",
+        "getAcl",
+        "listAcl",
+        "copyAcl",
+    )
+}
+
 # org.apache.rocketmq.common.action.Action. A broker leaves out others without a word.
 _ACTIONS = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 

@@ -15,6 +15,14 @@ from mq.cli.show.result import Result, Row, flag, number, text
 if TYPE_CHECKING:
     from mq.protocol.bodies import MessageQueue, QueryConsumeQueueResponseBody, TopicRouteData
 
+COMMANDS = {
+    "topic": ("allocateMQ",),
+    "queue": (
+        "queryCq",
+        "checkRocksdbCqWriteProgress",
+    ),
+}
+
 
 _ALLOCATION = (
     text("consumer", "Consumer"),

@@ -22,6 +22,13 @@ from mq.cli.show.result import Result, Row, text
 if TYPE_CHECKING:
     from mq.client.admin import Admin
 
+COMMANDS = {
+    "export": (
+        "exportMetadataInRocksDB",
+        "rocksDBConfigToJson",
+    )
+}
+
 _COLUMNS = (text("type", "Kind"), text("name", "Name"), text("value", "Settings"))
 
 

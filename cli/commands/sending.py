@@ -21,6 +21,15 @@ from mq.cli.show.result import Result, Row, flag, number, text
 if TYPE_CHECKING:
     from mq.client.producer import Producer, SendResult
 
+COMMANDS = {
+    "broker": ("sendMsgStatus",),
+    "cluster": ("clusterRT",),
+    "message": (
+        "sendMessage",
+        "checkMsgSendRT",
+    ),
+}
+
 
 _SENT = (
     text("brokerName", "Broker"),

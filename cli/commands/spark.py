@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from mq.cli.spark.command import Wanted
     from mq.pipeline.jobs.outcome import Outcome
 
+COMMANDS = {
+    "spark": (
+        "spark list",
+        "spark explain",
+        "spark submit",
+    )
+}
+
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job: see mq spark list.")]
 
 _JOBS = (text("job", "Job"), text("summary", "What it does"))

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import TopicConfigAndQueueMapping, TopicRemappingDetailWrapper
 
+COMMANDS = {
+    "topic": (
+        "updateStaticTopic",
+        "remappingStaticTopic",
+    )
+}
+
 Clustered = Annotated[
     str | None,
     typer.Option("-c", "--clusters", metavar="CLUSTER[,…]", help="On the brokers of these."),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import BrokerStatsData
 
+COMMANDS = {"stats": ("statsAll",)}
+
 _COLUMNS = (
     text("topic", "Topic"),
     text("group", "Consumer group"),

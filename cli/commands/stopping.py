@@ -11,6 +11,8 @@ from mq.cli.runtime.errors import CommandError, NotFound
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, number, text
 
+COMMANDS = {"tool": ("shutdown",)}
+
 
 class Daemon(StrEnum):
     """What `mq shutdown` stops."""

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog
     from mq.protocol.message import StoredMessage
 
+COMMANDS = {
+    "store": (
+        "store inspect",
+        "store dump",
+    )
+}
+
 _PARTS = (
     text("part", "Part"),
     number("files", "Files"),

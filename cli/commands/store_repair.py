@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from mq.daemons.broker.store.verification import Verified
     from mq.daemons.broker.store_config import MessageStoreConfig
 
+COMMANDS = {
+    "store": (
+        "store verify",
+        "store repair",
+    )
+}
+
 _PROBLEMS = (
     text("part", "Part"),
     text("path", "Where"),

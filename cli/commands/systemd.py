@@ -19,6 +19,8 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, text
 
+COMMANDS = {"systemd": ("systemd install",)}
+
 Prefix = Annotated[
     str,
     typer.Option("--prefix", metavar="DIR", help="Where lib/systemd/system, lib/sysusers.d are."),

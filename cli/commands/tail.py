@@ -28,6 +28,8 @@ from mq.cli.show.result import Result
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
 
+COMMANDS = {"message": ("tail",)}
+
 
 @concurrently
 @endless

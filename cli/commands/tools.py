@@ -11,6 +11,13 @@ from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show.result import Result, Row, flag, text
 
+COMMANDS = {
+    "tool": (
+        "shell",
+        "manual",
+    )
+}
+
 _FILES = (text("path", "File"), flag("changed", "Changed"))
 
 

@@ -24,6 +24,8 @@ from mq.cli.top.subjects import (
     Wish,
 )
 
+COMMANDS = {"cluster": ("top",)}
+
 
 @concurrently
 @endless

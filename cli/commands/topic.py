@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import TopicConfig, TopicRouteData
 
+COMMANDS = {
+    "topic": (
+        "updateTopic",
+        "deleteTopic",
+        "topicList",
+        "topicRoute",
+        "topicStatus",
+        "topicClusterList",
+    )
+}
+
 
 _CONFIG_COLUMNS = (
     text("brokerAddr", "Broker"),

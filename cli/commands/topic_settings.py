@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import QueueData, TopicConfig, TopicRouteData
 
+COMMANDS = {
+    "topic": (
+        "updateTopicPerm",
+        "updateOrderConf",
+        "updateTopicList",
+    )
+}
+
 _PERM_COLUMNS = (
     text("brokerName", "Broker"),
     text("brokerAddr", "Address"),

@@ -9,6 +9,8 @@ from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.show.result import Result, text, time
 
+COMMANDS = {"message": ("trace",)}
+
 _COLUMNS = (
     text("messageId", ""),
     time("time", "When"),

@@ -19,6 +19,17 @@ from mq.cli.show.result import Result, Row, text
 if TYPE_CHECKING:
     from mq.protocol.bodies import UserInfo
 
+COMMANDS = {
+    "auth": (
+        "createUser",
+        "updateUser",
+        "deleteUser",
+        "getUser",
+        "listUser",
+        "copyUser",
+    )
+}
+
 Username = Annotated[
     str, typer.Option("-u", "--username", metavar="NAME", help="Name of the user.")
 ]

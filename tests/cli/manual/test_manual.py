@@ -1,8 +1,15 @@
 """What `mq manual` writes is what is committed."""
 
+from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
+from pkgutil import iter_modules
 
+from mq.cli import commands
+from mq.cli.catalog import function_name
+from mq.cli.manual import table
 from mq.cli.manual.files import files
+from mq.cli.runtime.effects import given_by
 from tests.cli.support import Mq
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,3 +51,24 @@ def test_a_dry_run_writes_nothing(mq: Mq, tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_refused(mq: Mq, tmp_path: Path) -> None:
     assert mq("manual", "--directory", str(tmp_path / "none")).status == 64
+
+
+def test_the_committed_table_of_commands_is_what_their_modules_list() -> None:
+    written = (ROOT / table.PATH).read_text("utf-8")
+    assert written == table.text(), "run `make manual` and commit what it writes"
+
+
+def test_every_function_that_gives_a_result_is_listed_as_a_command() -> None:
+    for found in iter_modules(commands.__path__):
+        module = import_module(f"mq.cli.commands.{found.name}")
+        listed = {
+            function_name(name)
+            for names in getattr(module, "COMMANDS", {}).values()
+            for name in names
+        }
+        gives = {
+            name
+            for name, value in vars(module).items()
+            if isfunction(value) and value.__module__ == module.__name__ and given_by(value)
+        }
+        assert gives <= listed, found.name

@@ -1,0 +1,66 @@
+"""The table of the commands, made from the lists that their modules have.
+
+    python -m mq.cli.manual.table [DIR]
+
+Each module of `mq.cli.commands` says in COMMANDS which commands it holds, by group: `topic plan` is
+the function `topic_plan`, and the first line of its docstring is the summary. A group's commands
+stand in the order of their modules, the one named like the group first. The table is what the
+commands are found by without importing them; `make manual` writes it, and a test fails when it is
+stale.
+"""
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+
+from mq.cli import catalog, commands
+
+PATH = "cli/command_table.py"
+
+_HEAD = '"""Every command by group, and the module that holds it. Written by `make manual`."""'
+
+
+def text() -> str:
+    """The source of the table."""
+    rows = sorted(_rows(), key=lambda row: (row[0] != row[2], row[0]))
+    summaries = {
+        group: {name: summary for _, name, its, summary in rows if its == group}
+        for group in catalog.TITLES
+    }
+    modules = {name: module for module, name, _, _ in rows}
+    groups = _literal("GROUPS: dict[str, dict[str, str]]", summaries)
+    return f"{_HEAD}\n\n{groups}\n{_literal('MODULES: dict[str, str]', modules)}"
+
+
+def _rows() -> Iterator[tuple[str, str, str, str]]:
+    """Module, name, group and summary of each command."""
+    for found in iter_modules(commands.__path__):
+        module = import_module(f"mq.cli.commands.{found.name}")
+        for group, names in getattr(module, "COMMANDS", {}).items():
+            for name in names:
+                function = getattr(module, catalog.function_name(name))
+                yield found.name, name, group, function.__doc__.partition("\n")[0]
+
+
+def _literal(name: str, values: dict[str, dict[str, str]] | dict[str, str]) -> str:
+    lines = [f"{name} = {{"]
+    for key, value in values.items():
+        if isinstance(value, str):
+            lines.append(f"    {_quoted(key)}: {_quoted(value)},")
+        else:
+            lines.append(f"    {_quoted(key)}: {{")
+            lines += [
+                f"        {_quoted(inner)}: {_quoted(words)}," for inner, words in value.items()
+            ]
+            lines.append("    },")
+    return "\n".join([*lines, "}", ""])
+
+
+def _quoted(words: str) -> str:
+    return '"' + words.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1] if len(sys.argv) > 1 else ".", PATH).write_text(text(), encoding="utf-8")
