@@ -351,7 +351,9 @@ class Reader:
             if self._settings.ordered:
                 await held.idle()
             offset = held.commit_offset if commit_offset is None else commit_offset
-            if self._settings.commits or commit_offset is not None:
+            # Refused meanwhile: whoever has the lock may have come further.
+            lost = self._settings.locks and not held.locked
+            if commit_offset is not None or (self._settings.commits and not lost):
                 self.offsets.update(queue, offset)
                 for error in await self.offsets.commit([queue], again=commit_offset is not None):
                     log.warning(
