@@ -214,7 +214,9 @@ class Caller(ABC):
             for hook in self._rpc_hooks:
                 try:
                     hook.before_request(address, command)
-                except Exception as error:
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except BaseException as error:  # a CancelledError is of something else than we
                     raise HookRefused(hook, error) from error
         if self.credentials is not None:
             self.credentials.sign(command)
@@ -224,7 +226,9 @@ class Caller(ABC):
         for hook in self._rpc_hooks or ():
             try:
                 hook.after_response(address, command, response)
-            except Exception as error:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
                 raise HookRefused(hook, error) from error
 
     async def call(

@@ -21,6 +21,9 @@ from mq.protocol.message import Message, StoredMessage
 
 log = logging.getLogger(__name__)
 
+# Hooks are plain functions: a CancelledError is of a task that one has looked into, never of ours.
+_FAILURES = (Exception, asyncio.CancelledError)
+
 
 class SendHooks:
     """The hooks of one producer around its sends."""
@@ -39,12 +42,12 @@ class SendHooks:
         for hook in self._hooks:
             try:
                 hook.check(context)
-            except Exception as error:
+            except _FAILURES as error:
                 raise HookRefused(hook, error) from error
         for hook in self._hooks:
             try:
                 hook.before_send(context)
-            except Exception:
+            except _FAILURES:
                 log.exception("a hook before sending failed")
         return context
 
@@ -57,7 +60,7 @@ class SendHooks:
         for hook in self._hooks:
             try:
                 hook.after_send(context)
-            except Exception:
+            except _FAILURES:
                 log.exception("a hook after sending failed")
 
     def done(self, context: SendContext, future: "asyncio.Future[SendResult]") -> None:
@@ -86,7 +89,7 @@ class ConsumeHooks:
     def _keeps(self, hook: ConsumeHook, queue: MessageQueue, message: StoredMessage) -> bool:
         try:
             return hook.keep(self._group, queue, message)
-        except Exception:
+        except _FAILURES:
             log.exception("a hook that sorts out failed, %s is kept", message.message_id)
             return True
 
@@ -98,7 +101,7 @@ class ConsumeHooks:
         for hook in self._hooks:
             try:
                 hook.before_consume(context)
-            except Exception:
+            except _FAILURES:
                 log.exception("a hook before consuming failed")
         return context, time.monotonic()
 
@@ -116,7 +119,7 @@ class ConsumeHooks:
         for hook in self._hooks:
             try:
                 hook.after_consume(context)
-            except Exception:
+            except _FAILURES:
                 log.exception("a hook after consuming failed")
 
     def hand_over(self, queue: MessageQueue, messages: Sequence[StoredMessage]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class HookRefused(ClientError):
     """A hook that may refuse has raised: `hook` is it, the cause is what it raised."""
 
-    def __init__(self, hook: object, error: Exception) -> None:
+    def __init__(self, hook: object, error: BaseException) -> None:
         super().__init__(f"{type(hook).__name__} refuses: {type(error).__name__}: {error}")
         self.hook = hook
 

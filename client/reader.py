@@ -25,6 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from mq.client.cancellation import is_meant
 from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.intervals import DEFAULT_INTERVALS
@@ -147,7 +148,9 @@ class Reader:
             try:
                 for error in await self.commit() if self._settings.commits else ():
                     log.warning("group %s leaves without an offset: %s", self._group, error)
-            except Exception:  # offsets may be kept by the user's own store
+            except BaseException as error:  # offsets may be kept by the user's own store
+                if is_meant(error):
+                    raise
                 log.exception("group %s leaves without its offsets", self._group)
             for held in self.held.values():
                 held.dropped = True
@@ -236,7 +239,9 @@ class Reader:
                 except MQError as error:
                     log.warning("group %s, topic %s: no rebalance: %s", self._group, topic, error)
                     complete = False
-                except Exception:  # the strategy is the user's
+                except BaseException as error:  # the strategy is the user's
+                    if is_meant(error):
+                        raise
                     log.exception("group %s, topic %s: no rebalance", self._group, topic)
                     complete = False
         return complete
@@ -252,7 +257,9 @@ class Reader:
             self._told[topic] = mine
             try:
                 self._on_assigned(topic, list(share.queues), sorted(mine))
-            except Exception:  # it is the user's
+            except BaseException as error:  # it is the user's
+                if is_meant(error):
+                    raise
                 log.exception("group %s: the listener to assignments", self._group)
         return complete
 
@@ -274,7 +281,9 @@ class Reader:
             return await self._take(queue)
         except MQError as error:
             log.warning("group %s cannot take %s yet: %s", self._group, queue, error)
-        except Exception:  # offsets may be kept by the user's own store
+        except BaseException as error:  # offsets may be kept by the user's own store
+            if is_meant(error):
+                raise
             log.exception("group %s cannot take %s yet", self._group, queue)
         return False
 
@@ -342,7 +351,9 @@ class Reader:
             if self._settings.ordered:
                 await held.idle()
             offset = held.commit_offset if commit_offset is None else commit_offset
-            if self._settings.commits or commit_offset is not None:
+            # Refused meanwhile: whoever has the lock may have come further.
+            lost = self._settings.locks and not held.locked
+            if commit_offset is not None or (self._settings.commits and not lost):
                 self.offsets.update(queue, offset)
                 for error in await self.offsets.commit([queue], again=commit_offset is not None):
                     log.warning(
@@ -352,7 +363,9 @@ class Reader:
             if self._settings.locks:
                 await self._locks.release(queue)
             log.info("group %s gives up %s at offset %d", self._group, queue, offset)
-        except Exception:
+        except BaseException as error:
+            if is_meant(error):
+                raise
             log.exception("group %s: %s is given up", self._group, queue)
         finally:
             self._leaving.pop(queue, None)
@@ -374,7 +387,9 @@ class Reader:
             try:
                 for error in await self.commit():
                     log.warning("group %s: offset not committed: %s", self._group, error)
-            except Exception:
+            except BaseException as error:
+                if is_meant(error):
+                    raise
                 log.exception("group %s: offsets not committed", self._group)
 
     async def _lock_again(self) -> None:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from mq.client.cancellation import is_meant
 from mq.client.errors import MQError
 from mq.protocol.bodies import MessageQueue
 
@@ -46,5 +47,7 @@ class TopicWatch:
                     for listener in listeners:
                         try:
                             listener(topic, now)
-                        except Exception:  # it is the user's, and others listen, too
+                        except BaseException as error:  # it is the user's; others listen, too
+                            if is_meant(error):
+                                raise
                             log.exception("group %s: a listener to %s", self._group, topic)

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple, Unpack
 from weakref import WeakKeyDictionary
 
+from mq.client.cancellation import is_meant
 from mq.client.errors import ClientError, MQError
 from mq.client.namespace import with_namespace, without_namespace
 from mq.client.options import ClientOptions
@@ -216,7 +217,9 @@ class TransactionProducer(Producer):
         state, remark = TransactionState.UNKNOWN, None
         try:
             state = await self._check(question)
-        except Exception as error:  # the callback is the user's: the broker asks again
+        except BaseException as error:  # the callback is the user's: the broker asks again
+            if is_meant(error):
+                raise
             log.exception("the check of transaction %s failed", transaction_id)
             remark = f"check: {error!r}"
         end = EndTransactionRequestHeader(

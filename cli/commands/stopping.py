@@ -82,5 +82,5 @@ def shutdown(
 
 def _none(name: str, pid: int | None, others: int) -> NotFound:
     which = "" if pid is None else f" as process {pid}"
-    hint = f"{others} of other users: run this command as that user" if others else ""
+    hint = f"{others} of other users or in containers: run this command there" if others else ""
     return NotFound(f"No {name} running{which}.", hint=hint)

@@ -29,7 +29,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Found:
-    """The daemons of a kind: one's own, and how many others have."""
+    """The daemons of a kind: one's own, and how many others have, or containers."""
 
     own: list[Process]
     others: int
@@ -117,6 +117,15 @@ def _behind_mq(words: list[str]) -> list[str]:
 
 def _is_own(pid: int) -> bool:
     try:
-        return (PROC / str(pid)).stat().st_uid == os.geteuid()
+        if (PROC / str(pid)).stat().st_uid != os.geteuid():
+            return False
     except OSError:
         return False
+    # A container's is the business of whoever runs that: it would be started again, or missed.
+    namespaces = []
+    for process in (str(pid), "self"):
+        try:
+            namespaces.append(os.readlink(Path("/proc", process, "ns", "pid")))
+        except OSError:  # one of another privilege, or no namespaces
+            return True
+    return namespaces[0] == namespaces[1]

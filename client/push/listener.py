@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from mq.client.cancellation import is_meant
 from mq.client.errors import ClientError
 from mq.protocol.message import StoredMessage
 
@@ -148,8 +149,7 @@ class Call:
         except (Exception, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            if is_meant(error) and isinstance(error, asyncio.CancelledError):
                 raise
             raise ListenerFailed(error) from error
 

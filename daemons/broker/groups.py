@@ -97,15 +97,19 @@ class Groups:
                 group,
             )
 
-    async def delete(self, name: str) -> bool:
+    async def delete(self, name: str, also: Callable[[], None] = lambda: None) -> bool:
         """Delete a group; returns whether there was one.
+
+        `also` deletes what belongs to it, in the same turn of the loop: its next member makes the
+        group anew, and what that commits stays.
 
         Raises:
             OSError: the change could not be saved; nothing has changed.
         """
         if name not in self.table:
+            also()
             return False
-        await self._change(lambda table: {n: g for n, g in table.items() if n != name})
+        await self._change(lambda table: {n: g for n, g in table.items() if n != name}, also)
         log.info("subscription group %s deleted", name)
         return True
 
@@ -134,7 +138,9 @@ class Groups:
         """Write the file, in a thread, if groups were made that are not in it. Raises OSError."""
         await self.file.save_pending()
 
-    async def _change(self, change: Callable[[Table], Table]) -> None:
+    async def _change(
+        self, change: Callable[[Table], Table], also: Callable[[], None] = lambda: None
+    ) -> None:
         """As `Topics._change`. Raises OSError; nothing has changed then."""
         before, version = self.data_version, DataVersion()
 
@@ -147,6 +153,7 @@ class Groups:
             self.table = change(self.table)
             alone = self.data_version is before
             self.data_version = version if alone else next_version(self.data_version)
+            also()
 
         await self.file.replace(encode, count)
 

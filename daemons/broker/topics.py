@@ -218,15 +218,22 @@ class Topics:
         for topic in topics:
             log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
 
-    async def delete(self, name: str) -> bool:
+    async def delete(self, name: str, also: Callable[[], None] = lambda: None) -> bool:
         """Delete a topic; returns whether there was one.
 
+        `also` deletes what belongs to it, in the same turn of the loop: a send that comes a turn
+        later makes the topic anew, and what is stored in that one stays.
+
         Raises:
-            OSError: the change could not be saved; nothing has changed.
+            OSError: the change could not be saved; nothing has changed. Or what `also` raises; the
+                topic is gone then.
         """
         if name not in self.table:
+            also()
             return False
-        await self._change(lambda table: {n: t for n, t in table.items() if n != name}, [name])
+        await self._change(
+            lambda table: {n: t for n, t in table.items() if n != name}, [name], also
+        )
         log.info("topic %s deleted", name)
         return True
 
@@ -275,11 +282,16 @@ class Topics:
         for topic in topics:
             self._tell(topic.topic_name)
 
-    async def _change(self, change: Callable[[Table], Table], names: Sequence[str]) -> None:
+    async def _change(
+        self,
+        change: Callable[[Table], Table],
+        names: Sequence[str],
+        also: Callable[[], None] = lambda: None,
+    ) -> None:
         """Make a change that is on the disk before it can be seen, and tell of these names.
 
         It is made in the table of the moment at which it counts: topics may have been made while it
-        was written. Raises OSError; nothing has changed then.
+        was written; `also` is called then. Raises OSError; nothing has changed then.
         """
         before, version = self.data_version, DataVersion()
 
@@ -294,6 +306,7 @@ class Topics:
             self.data_version = version if alone else next_version(self.data_version)
             for name in names:
                 self._tell(name)
+            also()
 
         await self.file.replace(encode, count)
 

@@ -113,9 +113,7 @@ class NameServerAccess:
 
 def access_of(settings: NamesrvSettings) -> NameServerAccess | None:
     """The guard that the settings ask for. Raises ConfigError where it cannot be made."""
-    config = settings.namesrv
-    wanted = config.acl_enable or parse_networks(config.write_allow_list)
-    return NameServerAccess(settings) if wanted else None
+    return NameServerAccess(settings) if settings.namesrv.asks_who_writes else None
 
 
 def _signers(config: NamesrvConfig) -> Signers:

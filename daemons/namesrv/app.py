@@ -124,7 +124,7 @@ class NameServer:
             return
         if self.access is not None:
             self.access.reload_addresses()
-        elif self.settings.namesrv.write_allow_list:
+        elif self.settings.namesrv.asks_who_writes:
             log.warning("access control is off since the start: restart to use writeAllowList")
 
     def _metrics(self) -> Iterator["Metric"]:

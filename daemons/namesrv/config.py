@@ -88,6 +88,11 @@ class NamesrvConfig(Section):
         "settings, separated by ;, that may not be changed while the name server runs",
     )
 
+    @property
+    def asks_who_writes(self) -> bool:
+        """Whether there is access control. Raises ConfigError."""
+        return self.acl_enable or bool(parse_networks(self.write_allow_list))
+
     def check(self) -> None:
         """Refuse values that cannot work.
 
@@ -150,7 +155,7 @@ class NamesrvSettings(Settings):
 
         One that others reach, and that asks nobody, says so in the log.
         """
-        guarded = self.namesrv.acl_enable or bool(self.namesrv.write_allow_list.strip())
+        guarded = self.namesrv.asks_who_writes
         host = self.server.bind_address or (EVERYWHERE if guarded else LOOPBACK)
         if host == LOOPBACK and not self.server.bind_address:
             log.warning(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mq.client import pulling
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.consumer import Consumer
@@ -57,20 +58,27 @@ class Sends(SendHook):
 class Broken(SendHook, ConsumeHook):
     """Fails wherever it can without refusing."""
 
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
     def before_send(self, context: SendContext) -> None:
-        raise KeyError("before")
+        raise self.kind("before")
 
     def after_send(self, context: SendContext) -> None:
-        raise KeyError("after")
+        raise self.kind("after")
 
     def keep(self, group: str, queue: MessageQueue, message: StoredMessage) -> bool:
-        raise KeyError("keep")
+        raise self.kind("keep")
 
     def before_consume(self, context: ConsumeContext) -> None:
-        raise KeyError("before")
+        raise self.kind("before")
 
     def after_consume(self, context: ConsumeContext) -> None:
-        raise KeyError("after")
+        raise self.kind("after")
+
+
+# What a hook raises that has looked into a task which was cancelled.
+UNUSUAL = (KeyError, asyncio.CancelledError)
 
 
 async def stored(there: Cluster, count: int = 1) -> dict[bytes, dict[str, str]]:
@@ -127,8 +135,9 @@ def test_each_try_of_a_send_has_its_hooks_and_its_error() -> None:
     assert hook.seen == one * 2
 
 
+@pytest.mark.parametrize("kind", UNUSUAL)
 def test_a_hook_that_fails_loses_no_message_and_is_logged(
-    caplog: pytest.LogCaptureFixture,
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     got: list[bytes] = []
 
@@ -137,9 +146,9 @@ def test_a_hook_that_fails_loses_no_message_and_is_logged(
 
     async def scenario() -> None:
         async with cluster(queues=1) as there:
-            async with Producer(there.address, hooks=[Broken()]) as producer:
+            async with Producer(there.address, hooks=[Broken(kind)]) as producer:
                 await producer.send(Message(TOPIC, b"1"))
-            async with there.consumer(listener=listen, hooks=[Broken()]) as consumer:
+            async with there.consumer(listener=listen, hooks=[Broken(kind)]) as consumer:
                 await until(lambda: got == [b"1"])
                 await until(lambda: consumer.reader.figures[TOPIC].consumed == 1)
                 assert consumer.reader.figures[TOPIC].failed == 0
@@ -329,14 +338,17 @@ def test_hooks_are_around_a_pull() -> None:
 class Requests(RpcHook):
     """Writes down requests, adds a field to each, and refuses when told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: type[BaseException] = PermissionError) -> None:
+        self.kind = kind
         self.sent: list[int] = []
         self.answered: list[tuple[int, int]] = []
         self.refused: set[int] = set()
+        self.denied: list[int] = []
 
     def before_request(self, address: str, request: Command) -> None:
         if request.code in self.refused:
-            raise PermissionError("not now")
+            self.denied.append(request.code)
+            raise self.kind("not now")
         request.fields = {**request.fields, "mark": "set"}
         self.sent.append(request.code)
 
@@ -344,7 +356,8 @@ class Requests(RpcHook):
         assert request.fields["mark"] == "set"
         self.answered.append((request.code, response.code))
         if -request.code in self.refused:
-            raise PermissionError("not that")
+            self.denied.append(request.code)
+            raise self.kind("not that")
 
 
 def test_hooks_are_around_every_request_of_a_session() -> None:
@@ -365,20 +378,47 @@ def test_hooks_are_around_every_request_of_a_session() -> None:
     assert hook.answered.count((RequestCode.SEND_MESSAGE_V2, 0)) == 1
 
 
+@pytest.mark.parametrize("kind", [PermissionError, asyncio.CancelledError])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_hook_around_requests_may_refuse_them_and_the_session_goes_on(sign: int) -> None:
-    hook = Requests()
+def test_a_hook_around_requests_may_refuse_them_and_the_session_goes_on(
+    sign: int, kind: type[BaseException]
+) -> None:
+    hook = Requests(kind)
     hook.refused.add(sign * RequestCode.SEND_MESSAGE_V2)
 
     async def scenario() -> None:
         async with cluster() as there:
             async with Producer(there.address, hooks=[hook]) as producer:
-                with pytest.raises(HookRefused, match="Requests refuses: PermissionError: not"):
+                with pytest.raises(HookRefused, match=f"Requests refuses: {kind.__name__}: not"):
                     await producer.send(Message(TOPIC, b"1"))
                 hook.refused.clear()
                 await producer.send(Message(TOPIC, b"2"))
             expected = {b"2"} if sign > 0 else {b"1", b"2"}
             assert set(await stored(there)) == expected
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_consumer_whose_pulls_a_hook_has_refused_goes_on(
+    sign: int, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "PULL_RETRY_SECONDS", 0.01)
+    hook = Requests(kind)
+    hook.refused.add(sign * RequestCode.PULL_MESSAGE)
+    got: list[bytes] = []
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(message.body)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"1")
+            async with there.consumer(listener=listen, hooks=[hook]):
+                await until(lambda: bool(hook.denied))
+                hook.refused.clear()
+                await until(lambda: got == [b"1"])
 
     asyncio.run(scenario())
 

@@ -129,12 +129,15 @@ class GroupHandlers:
                 ResponseCode.NO_PERMISSION, f"the group {header.group_name} is the broker's own"
             )
         log.info("%s deletes group %s", channel.remote, header.group_name)
+
+        def delete_progress() -> None:
+            if header.remove_offset or header.clean_offset:
+                self._offsets.remove_group(header.group_name)
+            if self._settings.broker.auto_delete_unused_stats:
+                self._stats.forget_group(header.group_name)
+
         with saving():
-            await self._groups.delete(header.group_name)
-        if header.remove_offset or header.clean_offset:
-            self._offsets.remove_group(header.group_name)
-        if self._settings.broker.auto_delete_unused_stats:
-            self._stats.forget_group(header.group_name)
+            await self._groups.delete(header.group_name, delete_progress)
         return command.reply()
 
     async def all_groups(self, command: Command, channel: Channel) -> Command:

@@ -153,12 +153,15 @@ class TopicHandlers:
         header = command.read_header(DeleteTopicRequestHeader)
         self._check_name(header.topic)
         log.info("%s deletes topic %s", channel.remote, header.topic)
-        with saving():
-            await self._topics.delete(header.topic)
+
+        def delete_content() -> None:
             self._store.delete_topic(header.topic)
-        # Java keeps them: a topic made again under that name would then be consumed from where
-        # the old one was left, not from its beginning.
-        self._offsets.remove_topic(header.topic)
+            # Java keeps them: a topic made again under that name would then be consumed from where
+            # the old one was left, not from its beginning.
+            self._offsets.remove_topic(header.topic)
+
+        with saving():
+            await self._topics.delete(header.topic, delete_content)
         await self._announced()
         return command.reply()
 

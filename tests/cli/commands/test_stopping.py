@@ -1,5 +1,6 @@
 """`mq shutdown`. It sees the daemons that a test has started, and no others of this machine."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,10 @@ class Machine:
         self.proc.mkdir()
         self._parts = parts
 
-    def start(self, *words: str) -> "subprocess.Popen[str]":
+    def start(self, *words: str, wrapper: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
         """Run a daemon until it serves."""
-        process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True)
+        command = [*wrapper, sys.executable, *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._parts.callback(self._end, process)
         assert process.stdout is not None
         for line in process.stdout:
@@ -33,10 +35,10 @@ class Machine:
         (self.proc / str(process.pid)).symlink_to(f"/proc/{process.pid}")
         return process
 
-    def name_server(self, name: str) -> "subprocess.Popen[str]":
+    def name_server(self, name: str, *wrapper: str) -> "subprocess.Popen[str]":
         file = self.folder / f"{name}.conf"
         file.write_text(f"listenPort=0\nkvConfigPath={self.folder}/{name}.json\n")
-        return self.start("-m", "mq", "namesrv", "-c", str(file))
+        return self.start("-m", "mq", "namesrv", "-c", str(file), wrapper=wrapper)
 
     def _end(self, process: "subprocess.Popen[str]") -> None:
         process.kill()
@@ -119,6 +121,20 @@ def test_what_is_no_daemon_is_left_alone(mq: Mq, machine: Machine, words: tuple[
     other = machine.start("-c", script, *words)
     assert mq("shutdown", "namesrv").status == 66
     assert other.poll() is None
+
+
+def test_a_daemon_in_a_container_is_left_to_it(mq: Mq, machine: Machine) -> None:
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
+        pytest.skip("no namespaces of processes can be made here")
+    outer = machine.name_server("one", *unshare)
+    (machine.proc / str(outer.pid)).unlink()
+    (inner,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+    (machine.proc / inner).symlink_to(f"/proc/{inner}")
+    finished = mq("shutdown", "namesrv")
+    assert (finished.status, finished.out) == (66, "")
+    assert "1 of other users or in containers" in finished.err
+    assert outer.poll() is None
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,11 @@ def test_a_name_server_that_others_reach_says_that_it_asks_nobody(
     assert host() == "127.0.0.1"
     assert host(bindAddress="0.0.0.0") == "0.0.0.0"
     assert "ACCESS CONTROL IS OFF" in caplog.text
+    for nobody in (";", " , ;"):  # of a template whose variables are empty
+        assert host(writeAllowList=nobody) == "127.0.0.1"
+        assert host(writeAllowList=nobody, bindAddress="0.0.0.0") == "0.0.0.0"
+        assert "ACCESS CONTROL IS OFF" in caplog.text
+    caplog.clear()
     assert host(writeAllowList="10.0.0.0/8") == host(aclEnable="true") == "0.0.0.0"
     assert host(bindAddress="10.0.0.5", aclEnable="true") == "10.0.0.5"
     assert caplog.text == ""
