@@ -98,7 +98,7 @@ END_OWN_TRANSACTION = (Right("PUB", "topic", NamedIn.MESSAGE),)
 
 _ROWS = (
     Request(C.SEND_MESSAGE, SEND, BROKER, SEND_TO_TOPIC),
-    # A pull can carry an offset to commit: whoever may only read takes that out (cli/runtime/dry_run.py).
+    # A pull can carry an offset to commit: whoever may only read takes that out first.
     Request(C.PULL_MESSAGE, READ, BROKER, READ_TOPIC_AS_GROUP),
     Request(C.QUERY_MESSAGE, READ, BROKER, READ_TOPIC),
     Request(C.QUERY_BROKER_OFFSET, READ, NOBODY),

@@ -186,7 +186,7 @@ class AccessControl(Signers):
     def update_global_addresses(self, addresses: Sequence[str], file: str) -> None:
         """Set the addresses that may do everything, in one of the files or the default one.
 
-        Raises AclError for a file that is none of ours: no path is built from what a peer sends.
+        Raises AclError for a file that is not one of ours: no path is built from what a peer sends.
         """
         path = self.files.default
         if file:
