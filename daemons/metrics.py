@@ -1,4 +1,4 @@
-"""Figures of a daemon for monitoring, whoever asks for them: Prometheus or StatsD.
+"""Metrics of a daemon for monitoring, whoever asks for them: Prometheus or StatsD.
 
 They are put together when asked for, from counters that are kept anyway.
 """
@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.1
 
 
 class Kind(StrEnum):
-    """What a figure does: counters only grow, and begin anew with the process."""
+    """What the value does: counters only grow, and start again with the process."""
 
     counter = "counter"
     gauge = "gauge"
@@ -26,9 +26,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure with its value for each combination of labels.
+    """A metric with its value for each combination of labels.
 
-    ``constant`` are labels that say whose figures these are; they do not go to StatsD.
+    ``constant`` are labels that say whose metric it is; they do not go to StatsD.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Metric:
 
 
 def gauge(name: str, doc: str, value: float, **constant: str) -> Metric:
-    """A single figure that goes up and down."""
+    """A single value that goes up and down."""
     return Metric(name, Kind.gauge, doc, (), [((), value)], constant)
 
 
 def counter(name: str, doc: str, value: float, **constant: str) -> Metric:
-    """A single figure that only grows."""
+    """A single value that only grows."""
     return Metric(name, Kind.counter, doc, (), [((), value)], constant)
 
 
@@ -58,16 +58,17 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
         return Metric(name, kind, doc, names, values)
 
     connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
-    yield Metric("mq_connections", Kind.gauge, "Connections open now.", names, connections)
+    yield Metric("mq_connections", Kind.gauge, "Open connections.", names, connections)
     waiting = [((n,), float(one.backlog.size)) for n, one in listeners.items()]
-    doc = "Bytes that were read and wait to be served."
+    doc = "Bytes received that wait to be handled."
     yield Metric("mq_backlog_bytes", Kind.gauge, doc, names, waiting)
-    yield each(Kind.counter, "mq_bad_requests_total", "Frames that are none.", "bad_requests")
-    yield each(Kind.counter, "mq_connections_refused_total", "Over maxConnections.", "turned_away")
+    yield each(Kind.counter, "mq_bad_requests_total", "Malformed frames.", "bad_requests")
+    doc = "Connections refused because maxConnections were open."
+    yield each(Kind.counter, "mq_connections_refused_total", doc, "turned_away")
     yield from _of_memory(next(iter(listeners.values())).memory)
     yield _by_request(
         "mq_slow_requests_total",
-        "Requests that took over slowRequestMillis.",
+        "Requests that took longer than slowRequestMillis.",
         (one.slow_requests for one in listeners.values()),
     )
     refused: Counter[tuple[str, str]] = Counter()
@@ -77,7 +78,7 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
     yield Metric(
         "mq_refused_requests_total",
         Kind.counter,
-        "Requests refused, by what stood against them.",
+        "Requests refused, by cause.",
         ("request", "cause"),
         [(labels, float(count)) for labels, count in sorted(refused.items())],
     )
@@ -86,19 +87,20 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
 def of_tasks(tasks: Tasks) -> Metric:
     """What went wrong in background tasks."""
     values = [((name,), float(one.count)) for name, one in sorted(tasks.failures.items())]
-    doc = "Errors of background tasks, each of which began again."
+    doc = "Errors in background tasks, each of which was restarted."
     return Metric("mq_task_failures_total", Kind.counter, doc, ("task",), values)
 
 
 def _of_memory(memory: MemoryBudget) -> Iterator[Metric]:
     """The budget that all listeners of a daemon share."""
-    doc = "Bytes of memory that clients make the daemon hold."
+    doc = "Bytes of memory held on behalf of clients."
     yield gauge("mq_client_memory_bytes", doc, memory.size())
-    yield gauge("mq_client_memory_max_bytes", "clientMemoryMaxBytes.", memory.in_all)
+    doc = "The limit of that memory, clientMemoryMaxBytes."
+    yield gauge("mq_client_memory_max_bytes", doc, memory.in_all)
     yield Metric(
         "mq_connections_evicted_total",
         Kind.counter,
-        "Connections closed because they held too much memory.",
+        "Connections closed because they used too much memory.",
         ("cause",),
         [((name,), float(memory.evicted[name])) for name in (CLIENTS_SETTING, CONNECTION_SETTING)],
     )
@@ -137,4 +139,5 @@ class LoopDelay:
     def metric(self) -> Metric:
         """The worst since the last time that was asked for."""
         worst, self._worst = self._worst, 0.0
-        return gauge("mq_loop_delay_seconds", "How late the event loop was at most.", worst)
+        doc = "Longest delay of the event loop since the metrics were last read."
+        return gauge("mq_loop_delay_seconds", doc, worst)

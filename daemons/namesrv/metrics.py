@@ -1,4 +1,4 @@
-"""The figures of a name server for monitoring. RocketMQ's exporter has none of it."""
+"""The metrics of a name server for monitoring. RocketMQ's exporter has none of them."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ def metrics_of(server: "NameServer") -> Iterator[Metric]:
     yield from of_listeners({"main": server.listener})
     yield of_tasks(server.tasks)
     routes = server.routes
-    yield gauge("mq_brokers", "Addresses of brokers that are registered.", len(routes.live))
-    yield gauge("mq_topics", "Topics with a route.", len(routes.topics))
+    yield gauge("mq_brokers", "Registered addresses of brokers.", len(routes.live))
+    yield gauge("mq_topics", "Topics that have a route.", len(routes.topics))
     if server.beacons is not None:
-        yield counter("mq_beacons_total", "Beacons that were believed.", server.beacons.taken)
+        yield counter("mq_beacons_total", "Accepted beacons.", server.beacons.taken)
         yield counter(
             "mq_beacons_ignored_total",
-            "Datagrams that were not, such as those of brokers not registered yet.",
+            "Ignored datagrams, such as beacons of brokers not registered yet.",
             server.beacons.ignored,
         )
