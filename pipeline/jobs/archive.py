@@ -33,7 +33,7 @@ from mq.pipeline.errors import BrokerDown
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
 from mq.pipeline.jobs.archive_plan import Plan, absent, made_anew, plan
-from mq.pipeline.jobs.choice import MessageChoice
+from mq.pipeline.jobs.choice import MessageChoice, folder_option
 from mq.pipeline.jobs.declaration import BadArchive, BrokersAway, JobError, option, switch
 from mq.pipeline.jobs.outcome import Outcome, Shape, number, text
 from mq.pipeline.jobs.storage import Folder
@@ -71,12 +71,8 @@ WRITES = f"day=DATE/topic=TOPIC/BATCH-PART.parquet with the columns {SCHEMA}"
 class Options(MessageChoice):
     """Which topics, and where to."""
 
-    folder: str = option(
-        "folder",
-        parsing.text,
-        "Where the archive is, on any file system that Spark reaches.",
-        example="/data/archive",
-        metavar="DIR",
+    folder: str = folder_option(
+        "Where the archive is, on any file system that Spark reaches.", "/data/archive"
     )
     batch: int = option(
         "batch",

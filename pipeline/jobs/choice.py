@@ -7,6 +7,11 @@ from mq.pipeline import parsing
 from mq.pipeline.jobs.declaration import option
 
 
+def folder_option(help: str, example: str) -> Any:
+    """A field: a folder, which has to be told."""
+    return option("folder", parsing.text, help, example=example, metavar="DIR")
+
+
 def groups_option() -> Any:
     """A field: which consumer groups, all unless told."""
     return option(

@@ -85,21 +85,8 @@ def duration(text: str) -> str:
 class Options:
     """Which snapshots, of whom."""
 
-    folder: str = option(
-        "folder",
-        parsing.text,
-        "Where `offset-export` keeps its snapshots.",
-        example="/data/offsets",
-        metavar="DIR",
-    )
-    layout: str = option(
-        "layout",
-        parsing.choice(*snapshots.LAYOUTS),
-        "How the snapshots are written.",
-        example="csv",
-        default="parquet",
-        metavar="parquet|csv|json",
-    )
+    folder: str = snapshots.folder_option("Where `offset-export` keeps its snapshots.")
+    layout: str = snapshots.layout_option("How the snapshots are written.")
     groups: tuple[str, ...] = groups_option()
     topics: tuple[str, ...] = topics_option()
     begin: int | None = time_option(

@@ -62,21 +62,10 @@ WRITES = (
 class Options:
     """Whose offsets, and where to."""
 
-    folder: str = option(
-        "folder",
-        parsing.text,
-        "Where snapshots are kept, on any file system that Spark reaches.",
-        example="/data/offsets",
-        metavar="DIR",
+    folder: str = snapshots.folder_option(
+        "Where snapshots are kept, on any file system that Spark reaches."
     )
-    layout: str = option(
-        "layout",
-        parsing.choice(*snapshots.LAYOUTS),
-        "How files are written.",
-        example="csv",
-        default="parquet",
-        metavar="parquet|csv|json",
-    )
+    layout: str = snapshots.layout_option("How files are written.")
     groups: tuple[str, ...] = groups_option()
     topics: tuple[str, ...] = topics_option()
     expected_brokers: tuple[str, ...] = expected_brokers_option(

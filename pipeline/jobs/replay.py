@@ -27,7 +27,7 @@ from mq.pipeline import parsing
 from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import HOME
-from mq.pipeline.jobs.choice import time_option
+from mq.pipeline.jobs.choice import folder_option, time_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError, option, switch
 from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
 from mq.pipeline.jobs.pacing import paced, small_batches
@@ -74,12 +74,8 @@ def queue_numbers(text: str) -> tuple[int, ...]:
 class Options:
     """What to send, and where to."""
 
-    folder: str = option(
-        "folder",
-        parsing.text,
-        "The archive, or a folder of Parquet files with its columns.",
-        example="/data/archive",
-        metavar="DIR",
+    folder: str = folder_option(
+        "The archive, or a folder of Parquet files with its columns.", "/data/archive"
     )
     to: str | None = option(
         "to",

@@ -8,9 +8,11 @@ part of one; those of Spark find the column `day` in the folder's name.
 
 import uuid
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mq.pipeline.jobs.declaration import JobError
+from mq.pipeline import parsing
+from mq.pipeline.jobs import choice
+from mq.pipeline.jobs.declaration import JobError, option
 from mq.pipeline.jobs.offsets_of_groups import QUEUES
 from mq.pipeline.jobs.storage import Folder
 
@@ -21,6 +23,23 @@ LAYOUTS = ("parquet", "csv", "json")
 SCHEMA = f"snapshotTime timestamp, {QUEUES}"
 
 _TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"
+
+
+def folder_option(help: str) -> Any:
+    """A field: where the snapshots are."""
+    return choice.folder_option(help, "/data/offsets")
+
+
+def layout_option(help: str) -> Any:
+    """A field: one of `LAYOUTS`."""
+    return option(
+        "layout",
+        parsing.choice(*LAYOUTS),
+        help,
+        example="csv",
+        default="parquet",
+        metavar="|".join(LAYOUTS),
+    )
 
 
 def write(spark: "SparkSession", frame: "DataFrame", folder: str, layout: str) -> str:
