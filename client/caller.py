@@ -94,7 +94,7 @@ class Caller(ABC):
         """`options`, and keywords that are fields of them, say how (see `ClientOptions`).
 
         `namesrv` may be the URL of an address server, http or https, which has the list.
-        Raises ClientError for addresses that are none, and for a ROCKETMQ_SERIALIZE_TYPE that is
+        Raises ClientError for invalid addresses, and for a ROCKETMQ_SERIALIZE_TYPE that is
         no serialization.
         """
         given = cast("dict[str, Any]", keywords)
@@ -138,7 +138,7 @@ class Caller(ABC):
         return options
 
     def set_name_servers(self, namesrv: str | Sequence[str]) -> None:
-        """From now on ask these. Raises ClientError for addresses that are none."""
+        """From now on ask these. Raises ClientError for invalid addresses."""
         addresses = parse_name_servers(namesrv)
         chosen = self.name_servers[self._chosen_name_server] if self.name_servers else None
         self.name_servers = addresses

@@ -77,7 +77,7 @@ class Consumer:
         is shared `client` is what that was opened with, by default.
 
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
-        ClientError for addresses that are none, for `ordered` without a listener, for two.
+        ClientError for invalid addresses, for `ordered` without a listener, for two.
         """
         given = cast("dict[str, Any]", keywords)
         options = take(options or ConsumeOptions(), given)

@@ -67,7 +67,7 @@ class LitePullConsumer:
         is shared `client` is what that was opened with, by default.
 
         Raises IllegalName for group or topic, ValueError for an expression that cannot be read,
-        ClientError for addresses that are none.
+        ClientError for invalid addresses.
         """
         given = cast("dict[str, Any]", keywords)
         options = take(options or PollOptions(), given)

@@ -58,7 +58,7 @@ class MessageLogHandler(logging.Handler):
     ) -> None:
         """`group` is the producer group; `client` says how to connect.
 
-        Raises ClientError for addresses that are none, IllegalName for topic or group.
+        Raises ClientError for invalid addresses, IllegalName for topic or group.
         """
         super().__init__(level)
         check_topic(topic)

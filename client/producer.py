@@ -75,7 +75,7 @@ class Producer:
         is shared `client` is what that was opened with, by default. The session's own part (time-
         outs, credentials and the like) is as it is then.
 
-        Raises IllegalName for the group, ClientError for addresses that are none, and for an
+        Raises IllegalName for the group, ClientError for invalid addresses, and for an
         `RpcHook` that is to work on a session without being one of its own.
         """
         given = cast("dict[str, Any]", keywords)

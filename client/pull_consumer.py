@@ -186,7 +186,7 @@ class PullConsumer:
         `client`, and keywords that are fields of it, are for a session of its own; with one that is
         given they are what that was opened with, by default.
 
-        Raises IllegalName for the group, ClientError for addresses that are none.
+        Raises IllegalName for the group, ClientError for invalid addresses.
         """
         check_group(group)
         given = cast("dict[str, Any]", keywords)

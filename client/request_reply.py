@@ -95,7 +95,7 @@ def read_reply(request: Command) -> StoredMessage:
     """The message in a PUSH_REPLY_MESSAGE_TO_CLIENT.
 
     Raises RemoteProtocolError for a header or a body that cannot be read, ClientError and
-    ValueError for hosts that are none.
+    ValueError for invalid hosts.
     """
     header = ReplyMessageRequestHeader.decode(request.fields)
     body = bytes(request.body)

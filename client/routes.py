@@ -10,7 +10,7 @@ from mq.protocol.names import MASTER_ID
 
 
 def decode_route(body: bytes | memoryview, address: str) -> bodies.TopicRouteData:
-    """Read the body of a route. Raises BadAnswer, naming `address`, if it is none."""
+    """Read the body of a route. Raises BadAnswer, naming `address`, if it is malformed."""
     try:
         return bodies.TopicRouteData.decode(body)
     except RemoteProtocolError as error:

@@ -58,7 +58,7 @@ class Session(RoutingCaller):
 
         A connection ends when the peer's machine has acknowledged nothing for `dead_after` seconds,
         where the system can tell. Routes are refreshed every `route_interval` seconds, by default
-        as the options' intervals say. Raises ClientError for addresses that are none.
+        as the options' intervals say. Raises ClientError for invalid addresses.
         """
         super().__init__(namesrv, options, **keywords)
         options = self.options

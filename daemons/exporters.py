@@ -1,4 +1,4 @@
-"""Giving the figures of a daemon to those who collect them: Prometheus asks, StatsD is told.
+"""Giving the metrics of a daemon to those who collect them: Prometheus asks, StatsD is told.
 
 What this needs is imported only where one of the two is wanted.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Gives the figures; at each None of it anything else may happen.
+#: Gives the metrics; at each None of it anything else may happen.
 Collect = Callable[[], Iterable["Metric | None"]]
 
 COLLECT_TIMEOUT = 10.0  # for a loop that is busy; Prometheus itself gives up after 10 s
@@ -29,7 +29,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def are_wanted(operation: OperationConfig) -> bool:
-    """Whether anybody gets figures."""
+    """Whether anybody gets metrics."""
     return operation.metrics_port != OFF or bool(operation.statsd_address)
 
 
@@ -55,7 +55,7 @@ async def start_exporters(
 
 
 async def collected(collect: Collect) -> list["Metric"]:
-    """The figures, put together in steps between which others are served."""
+    """The metrics, put together in steps between which others are served."""
     steps = Steps()
     found = []
     for metric in collect():
@@ -66,7 +66,7 @@ async def collected(collect: Collect) -> list["Metric"]:
 
 
 class Prometheus:
-    """The port that Prometheus reads from. Its threads ask the loop for the figures."""
+    """The port that Prometheus reads from. Its threads ask the loop for the metrics."""
 
     def __init__(self, collect: Collect) -> None:
         self._collect = collect
@@ -98,7 +98,7 @@ class Prometheus:
         return int(self._server.server_port)
 
     async def stop(self) -> None:
-        """Close the port. A reader that waits for figures gets none."""
+        """Close the port. A reader that waits for metrics gets none."""
         await asyncio.to_thread(self._server.shutdown)
         self._server.server_close()
 
@@ -107,11 +107,11 @@ class Prometheus:
             return await collected(self._collect)
 
     def describe(self) -> list[Any]:
-        """Nothing: which figures there are depends on what the daemon does."""
+        """Nothing: which metrics there are depends on what the daemon does."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """The figures as prometheus_client takes them; called by its threads."""
+        """The metrics as prometheus_client takes them; called by its threads."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         future = asyncio.run_coroutine_threadsafe(self._ask(), self._loop)
@@ -125,7 +125,7 @@ class Prometheus:
 
 
 class StatsdReporter:
-    """Tells a StatsD server the figures: gauges as they are, counters by what they grew."""
+    """Tells a StatsD server the metrics: gauges as they are, counters by what they grew."""
 
     def __init__(self, address: str, collect: Collect) -> None:
         self._address = address

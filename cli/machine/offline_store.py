@@ -24,7 +24,7 @@ Topic = Annotated[str | None, topic_option("Of this topic only.")]
 
 @contextmanager
 def log_of(directory: str) -> Iterator[tuple[Path, "OfflineLog"]]:
-    """The root of a store, and its log. Raises NotFound for a folder that is none."""
+    """The root of a store, and its log. Raises NotFound for a folder that is no store."""
     from mq.daemons.broker.store import layout
     from mq.daemons.broker.store.offline import OfflineLog
 

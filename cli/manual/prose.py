@@ -36,7 +36,7 @@ FORMATS = (
 
 MESSAGE_FORMAT = (
     "In --format these signs stand for parts of a message, as in kcat. With --body bodies are "
-    "written as text, json (in one line; a body that is none as a JSON string), hex or base64; "
+    "written as text, json (in one line; a body that is not JSON as a JSON string), hex or base64; "
     "auto, the default, is text where the body is UTF-8, else base64."
 )
 

@@ -360,7 +360,7 @@ def parse_queue_ids(texts: Iterable[int] | None) -> tuple[int, ...]:
 
 
 def unreadable(reason: str) -> CommandError:
-    """The error for a state file that is none, or of another export."""
+    """The error for an invalid state file, or that of another export."""
     return CommandError(
         reason, hint="remove it, or leave --resume out, to begin again", status=Status.BAD_DATA
     )

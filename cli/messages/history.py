@@ -60,7 +60,7 @@ async def find(admin: "Admin", message_id: str, topic: str | None) -> list["Stor
 
 
 def _host_of(message_id: str) -> str:
-    """The broker that an offset id names; empty for what is none."""
+    """The broker that an offset id names; empty for what is not one."""
     from mq.protocol.message_id import decode_offset_id
 
     try:

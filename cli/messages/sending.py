@@ -33,7 +33,7 @@ class QueueMap:
     """
 
     def __init__(self, queues: Sequence[MessageQueue], pairs: Iterable[str] = ()) -> None:
-        """`pairs` are `[BROKER:]QUEUE=[BROKER:]QUEUE`. Raises UsageError for one that is none."""
+        """`pairs` are `[BROKER:]QUEUE=[BROKER:]QUEUE`. Raises UsageError for an invalid one."""
         self._queues = sorted(queues)  # so that the same ones give the same targets again
         self._exact: dict[tuple[str | None, int], MessageQueue] = {
             (queue.broker_name, queue.queue_id): queue for queue in queues

@@ -131,7 +131,7 @@ def _csv_fields(text: str, source: str) -> Iterable[tuple[int, dict[str, Any]]]:
 
 
 def _record(values: dict[str, Any]) -> Record:
-    """Raises KeyError, ValueError or TypeError for values that are none."""
+    """Raises KeyError, ValueError or TypeError for invalid values."""
     from mq.protocol.names import check_group, check_topic, retry_topic
 
     group, topic, broker = (_text(values, name) for name in _NAMES[:3])

@@ -88,7 +88,7 @@ def _base64(data: bytes | memoryview) -> str:
 
 
 def _json(data: bytes | memoryview, charset: str) -> str:
-    """JSON in one line, whatever its layout; a body that is none as a JSON string."""
+    """JSON in one line, whatever its layout; a body that is not JSON as a JSON string."""
     import json
 
     text = bytes(data).decode(charset, "replace")

@@ -35,7 +35,7 @@ class MessageAdmin(AdminBase):
     async def find_by_offset_id(self, message_id: str) -> StoredMessage:
         """The message of an offset id ("host, port, position" in hex), asked of that very host.
 
-        Raises ClientError if it is none.
+        Raises ClientError if it is invalid.
         """
         from mq.protocol.message_id import decode_offset_id
 
