@@ -52,27 +52,25 @@ def counter(name: str, doc: str, value: float, **constant: str) -> Metric:
 def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
     """What listeners count, by their names."""
     names = ("listener",)
-
-    def each(kind: Kind, name: str, doc: str, attribute: str) -> Metric:
-        values = [((n,), float(getattr(one, attribute))) for n, one in listeners.items()]
-        return Metric(name, kind, doc, names, values)
-
     connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
     yield Metric("mq_connections", Kind.gauge, "Connections open now.", names, connections)
     waiting = [((n,), float(one.backlog.size)) for n, one in listeners.items()]
     doc = "Bytes that were read and wait to be served."
     yield Metric("mq_backlog_bytes", Kind.gauge, doc, names, waiting)
-    yield each(Kind.counter, "mq_bad_requests_total", "Frames that are none.", "bad_requests")
-    yield each(Kind.counter, "mq_connections_refused_total", "Over maxConnections.", "turned_away")
+    bad = [((n,), float(one.dispatcher.bad_requests)) for n, one in listeners.items()]
+    yield Metric("mq_bad_requests_total", Kind.counter, "Frames that are none.", names, bad)
+    away = [((n,), float(one.turned_away)) for n, one in listeners.items()]
+    doc = "Over maxConnections."
+    yield Metric("mq_connections_refused_total", Kind.counter, doc, names, away)
     yield from _of_memory(next(iter(listeners.values())).memory)
     yield _by_request(
         "mq_slow_requests_total",
         "Requests that took over slowRequestMillis.",
-        (one.slow_requests for one in listeners.values()),
+        (one.dispatcher.slow_requests for one in listeners.values()),
     )
     refused: Counter[tuple[str, str]] = Counter()
     for one in listeners.values():
-        for (code, cause), count in one.refusals.items():
+        for (code, cause), count in one.dispatcher.refusals.items():
             refused[_request_name(code), cause] += count
     yield Metric(
         "mq_refused_requests_total",

@@ -21,7 +21,11 @@ NAMED = sorted({**answered.BROKER, **answered.NAME_SERVER}.items())
 
 
 def codes(listener: Listener) -> set[int]:
-    return {code for code in (*listener.handlers, *listener.direct) if isinstance(code, int)}
+    return {
+        code
+        for code in (*listener.dispatcher.handlers, *listener.dispatcher.direct)
+        if isinstance(code, int)
+    }
 
 
 def test_every_request_that_a_broker_answers_has_its_test(tmp_path: Path) -> None:

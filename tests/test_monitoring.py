@@ -31,7 +31,9 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         folder = tmp_path_factory.mktemp("store")
         async with Standalone(folder, name_server_port=0, broker_port=0) as pair:
             found = [*of_broker(pair.broker), LoopDelay().metric()]
-            return [*found, *of_name_server(pair.name_server)]
+            server = pair.name_server
+            parts = (server.listener, server.tasks, server.routes, server.beacons)
+            return [*found, *of_name_server(*parts)]
 
     of_process = {
         sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples

@@ -43,6 +43,7 @@ from mq.daemons.broker.transactions.checks import TransactionChecks
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
@@ -240,15 +241,18 @@ class Broker:
 
     def _make_listener(self, port: int) -> Listener:
         server = self.settings.server
-        return Listener(
+        dispatcher = Dispatcher(
             {},
+            guard=self.access,
+            slow_seconds=self.settings.operation.slow_request_millis / 1000,
+        )
+        return Listener(
+            dispatcher,
             self.settings.listen_host,
             port,
             idle_seconds=server.server_channel_max_idle_time_seconds,
             backlog=server.server_socket_backlog,
-            guard=self.access,
             tls=self.tls,
-            slow_seconds=self.settings.operation.slow_request_millis / 1000,
             max_connections=lambda: self.settings.operation.max_connections,
             longest_wait=self.longest_wait,
             buffers=server.buffers(),

@@ -14,10 +14,10 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.queues import Queues
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Overloaded
-from mq.daemons.listener import Channel
 from mq.daemons.operation_config import BrokerOperationConfig
-from mq.daemons.shedding import BusyReply
+from mq.daemons.overload.busy_reply import BusyReply
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.frame import INT

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,

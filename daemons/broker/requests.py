@@ -67,12 +67,12 @@ class Requests:
         behind pulls."""
         broker = self._broker
         admin = self._admin()
-        broker.listener.serve(
+        broker.listener.dispatcher.serve(
             merge(admin, broker.pulls.handlers(), broker.pop.handlers()), broker.pulls.direct()
         )
         for listener in (broker.listener, broker.fast_listener):
-            listener.serve(self._indirect.handlers())
-        broker.fast_listener.serve(admin)
+            listener.dispatcher.serve(self._indirect.handlers())
+        broker.fast_listener.dispatcher.serve(admin)
         self._serve_sends()
         broker.settings.on_change.append(
             lambda names: self._serve_sends() if RATE_SETTING in names else None
@@ -84,11 +84,11 @@ class Requests:
         handlers, direct = self._send.handlers(), self._send.direct()
         rate = broker.settings.operation.client_send_rate
         if rate:
-            refusals = broker.listener.refusals
+            refusals = broker.listener.dispatcher.refusals
             limit = SendRates(rate, lambda code, cause: refusals.update([(code, cause)]))
             handlers, direct = limit.handlers(handlers), limit.direct(direct)
         for listener in (broker.listener, broker.fast_listener):
-            listener.serve(handlers, direct)
+            listener.dispatcher.serve(handlers, direct)
 
     def _indirect_sends(self) -> IndirectSends:
         broker = self._broker

@@ -8,8 +8,8 @@ from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import ResponseCode

@@ -1,25 +1,26 @@
 """The figures of a name server for monitoring. RocketMQ's exporter has none of it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from mq.daemons.listener import Listener
 from mq.daemons.metrics import Metric, counter, gauge, of_listeners, of_tasks
+from mq.daemons.namesrv.beacons import BeaconListener
+from mq.daemons.namesrv.routes import Routes
+from mq.daemons.supervision import Tasks
 
-if TYPE_CHECKING:
-    from mq.daemons.namesrv.app import NameServer
 
-
-def metrics_of(server: "NameServer") -> Iterator[Metric]:
+def metrics_of(
+    listener: Listener, tasks: Tasks, routes: Routes, beacons: BeaconListener | None
+) -> Iterator[Metric]:
     """All of them."""
-    yield from of_listeners({"main": server.listener})
-    yield of_tasks(server.tasks)
-    routes = server.routes
+    yield from of_listeners({"main": listener})
+    yield of_tasks(tasks)
     yield gauge("mq_brokers", "Addresses of brokers that are registered.", len(routes.live))
     yield gauge("mq_topics", "Topics with a route.", len(routes.topics))
-    if server.beacons is not None:
-        yield counter("mq_beacons_total", "Beacons that were believed.", server.beacons.taken)
+    if beacons is not None:
+        yield counter("mq_beacons_total", "Beacons that were believed.", beacons.taken)
         yield counter(
             "mq_beacons_ignored_total",
             "Datagrams that were not, such as those of brokers not registered yet.",
-            server.beacons.ignored,
+            beacons.ignored,
         )

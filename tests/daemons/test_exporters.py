@@ -166,7 +166,7 @@ def test_a_slow_request_is_counted_and_logged(
                 await asyncio.sleep(0.01)
                 raise ValueError("of the test")
 
-            broker.listener.serve({slow: handler})
+            broker.listener.dispatcher.serve({slow: handler})
             assert (await peer.ask(slow)).code == ResponseCode.SYSTEM_ERROR
             samples = await scrape(broker.metrics_port)
             assert value(samples, "mq_slow_requests_total", request="GET_BROKER_CONFIG") == 1

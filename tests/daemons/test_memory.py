@@ -11,6 +11,7 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import MOST_OWED, WRITE_BUFFER_LIMIT, Channel
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import CLIENTS_SETTING, CONNECTION_SETTING, PIECE_COST, MemoryBudget
 from mq.daemons.metrics import of_listeners
@@ -171,7 +172,10 @@ def test_connections_leave_descriptors_for_the_store(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(resource, "getrlimit", lambda _: (88, 88))
 
     async def main() -> None:
-        async with Listener({}, "127.0.0.1", 0) as listener, Peer(listener.port) as peer:
+        async with (
+            Listener(Dispatcher({}), "127.0.0.1", 0) as listener,
+            Peer(listener.port) as peer,
+        ):
             assert (await peer.ask(1)).code != ResponseCode.SYSTEM_BUSY
             async with Peer(listener.port) as second:
                 await second.ask(1)
@@ -238,7 +242,7 @@ def test_who_holds_most_for_longest_goes_first() -> None:
         now = 0.0
         memory = MemoryBudget(lambda: 0, lambda: 10_000, lambda: now)
         async with (
-            Listener({}, "127.0.0.1", 0, memory=memory) as listener,
+            Listener(Dispatcher({}), "127.0.0.1", 0, memory=memory) as listener,
             Peer(listener.port) as old,
             Peer(listener.port) as large,
         ):
@@ -260,7 +264,7 @@ def test_one_connection_may_not_hold_more_than_its_own_limit() -> None:
     async def main() -> None:
         memory = MemoryBudget(lambda: 10_000, lambda: 0)
         async with (
-            Listener({}, "127.0.0.1", 0, memory=memory) as listener,
+            Listener(Dispatcher({}), "127.0.0.1", 0, memory=memory) as listener,
             Peer(listener.port) as peer,
             Peer(listener.port) as other,
         ):
@@ -277,7 +281,10 @@ def test_one_connection_may_not_hold_more_than_its_own_limit() -> None:
 
 def test_many_small_pieces_of_a_frame_count_as_what_they_cost() -> None:
     async def main() -> None:
-        async with Listener({}, "127.0.0.1", 0) as listener, Peer(listener.port) as peer:
+        async with (
+            Listener(Dispatcher({}), "127.0.0.1", 0) as listener,
+            Peer(listener.port) as peer,
+        ):
             await peer.ask(1)
             channel = channel_of(listener, peer)
             channel.data_received(half_frame(1000)[:100])
@@ -299,7 +306,10 @@ def test_requests_that_are_answered_later_are_bounded_for_each_connection() -> N
             await go.wait()
             return command.reply()
 
-        async with Listener({7: slow}, "127.0.0.1", 0) as listener, Peer(listener.port) as peer:
+        async with (
+            Listener(Dispatcher({7: slow}), "127.0.0.1", 0) as listener,
+            Peer(listener.port) as peer,
+        ):
             request = encode(Command(7, body=bytes(MIB)))
             writing = asyncio.ensure_future(_write(peer, request * 20))
             await until(lambda: begun == MOST_OWED // MIB)

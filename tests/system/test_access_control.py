@@ -152,7 +152,10 @@ def _view(offset: int) -> Command:
 def test_every_request_that_a_broker_answers_is_checked(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker(tmp_path) as pair, Peer(pair.broker.port) as peer:
-            codes = {*pair.broker.listener.handlers, *pair.broker.listener.direct}
+            codes = {
+                *pair.broker.listener.dispatcher.handlers,
+                *pair.broker.listener.dispatcher.direct,
+            }
             assert len(codes) > 40
             for code in codes:
                 assert isinstance(code, int)

@@ -18,8 +18,8 @@ from mq.daemons.acl.files import load
 from mq.daemons.acl.signers import Signers
 from mq.daemons.broker.acl.needs import ADMIN_CODES, BODIES, Need, needs, needs_direct
 from mq.daemons.broker.registry import Client
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command

@@ -5,8 +5,8 @@ import logging
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command

@@ -20,8 +20,8 @@ from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter, add_what_fits
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode

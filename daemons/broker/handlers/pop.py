@@ -18,12 +18,13 @@ from mq.daemons.broker.pop.receipt import (
     retry_topic,
     start_offset_info,
 )
-from mq.daemons.broker.pop.taking import ALL_QUEUES, INIT_MIN, Part, Pops, Want
+from mq.daemons.broker.pop.taking import Part, Pops
+from mq.daemons.broker.pop.want import ALL_QUEUES, INIT_MIN, Want
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.daemons.supervision import describe
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode

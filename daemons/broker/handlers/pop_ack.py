@@ -21,8 +21,8 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

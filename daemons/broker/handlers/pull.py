@@ -28,8 +28,8 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import NotInMemory, Residency
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode

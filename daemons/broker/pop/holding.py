@@ -13,10 +13,11 @@ from functools import partial
 from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
-from mq.daemons.broker.pop.taking import Pops, Want
+from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.pop.want import Want
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.topics import Topics
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.command import Command
 
 # Of one connection, as with pulls; beyond it the peer is broken or hostile.

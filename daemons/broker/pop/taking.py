@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.message_finder import FOUND, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
@@ -18,6 +17,7 @@ from mq.daemons.broker.pop.check_points import CheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
 from mq.daemons.broker.pop.records import CheckPoint
+from mq.daemons.broker.pop.want import INIT_MIN, Want
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
@@ -26,28 +26,10 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
 from mq.protocol.record import RECORD_IDENTITY
 
-INIT_MIN = 0  # ConsumeInitMode: a new group begins with the first message, or with the last
-ALL_QUEUES = -1
-
 # Looks into one queue by one request; each passes over 800 entries that do not match.
 _MOST_LOOKS = 8
 # A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
 _MOST_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Want:
-    """What a group wants to pop; times in ms."""
-
-    group: str
-    topic: str
-    queue_id: int  # or ALL_QUEUES
-    maximum: int  # messages
-    invisible_time: int
-    init_mode: int
-    expression: Expression
-    is_ordered: bool = False
-    attempt_id: str = ""
 
 
 @dataclass(slots=True)

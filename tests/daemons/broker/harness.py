@@ -36,7 +36,7 @@ from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter
-from mq.daemons.dispatch import merge
+from mq.daemons.dispatch import Dispatcher, merge
 from mq.daemons.listener import Listener
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.topic import CreateTopicRequestHeader
@@ -127,7 +127,7 @@ class Harness:
                 ),
             ),
         )
-        self.listener = Listener(tables, "127.0.0.1", 0)
+        self.listener = Listener(Dispatcher(tables), "127.0.0.1", 0)
         await self._parts.enter_async_context(self.listener)
         return self
 

@@ -17,6 +17,7 @@ from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode
@@ -75,7 +76,9 @@ class PullBroker:
             self.stats,
         )
         self._parts.push_async_callback(self.pulls.close)
-        self.listener = Listener(self.pulls.handlers(), "127.0.0.1", 0, direct=self.pulls.direct())
+        self.listener = Listener(
+            Dispatcher(self.pulls.handlers(), self.pulls.direct()), "127.0.0.1", 0
+        )
         await self._parts.enter_async_context(self.listener)
         return self
 

@@ -89,7 +89,10 @@ def test_too_many_groups_in_a_heartbeat_are_refused_by_the_name_of_the_setting(
             reply = await peer.ask(RequestCode.HEART_BEAT, {}, huge)
             assert reply.code == ResponseCode.SYSTEM_BUSY
             assert not broker.consumers.groups
-            assert broker.listener.refusals[RequestCode.HEART_BEAT, "heartbeatMaxGroups"] == 2
+            assert (
+                broker.listener.dispatcher.refusals[RequestCode.HEART_BEAT, "heartbeatMaxGroups"]
+                == 2
+            )
             assert (await peer.ask(RequestCode.HEART_BEAT, {}, heartbeat(20))).code == 0
 
     asyncio.run(main())

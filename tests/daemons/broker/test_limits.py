@@ -50,7 +50,7 @@ def test_an_address_that_sends_too_much_is_told_which_limit_it_reached(tmp_path:
         busy = [reply for reply in replies if reply.code == ResponseCode.SYSTEM_BUSY]
         assert len(busy) >= 2  # 2 at once, and perhaps one more where the machine is slow
         assert all("clientSendRate" in (reply.remark or "") for reply in busy)
-        refused = broker.listener.refusals[RequestCode.SEND_MESSAGE_V2, "clientSendRate"]
+        refused = broker.listener.dispatcher.refusals[RequestCode.SEND_MESSAGE_V2, "clientSendRate"]
         assert refused == len(busy)
         async with Peer(broker.port) as other:  # another connection of the same address
             assert (await send(other, b"x")).code == ResponseCode.SYSTEM_BUSY
@@ -92,7 +92,7 @@ def test_a_full_topic_takes_no_more_and_others_do(tmp_path: Path) -> None:
         assert reply.code == ResponseCode.SYSTEM_BUSY
         assert "Orders" in (reply.remark or "") and "topicMaxBytes" in (reply.remark or "")
         assert (await send(peer, b"x" * 3000, "Bills")).code == ResponseCode.SUCCESS
-        refused = broker.listener.refusals[RequestCode.SEND_MESSAGE_V2, "topicMaxBytes"]
+        refused = broker.listener.dispatcher.refusals[RequestCode.SEND_MESSAGE_V2, "topicMaxBytes"]
         assert refused == 1
         more = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"topicMaxBytes=1000000\n")
         assert more.code == ResponseCode.SUCCESS

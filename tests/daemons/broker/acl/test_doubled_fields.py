@@ -101,7 +101,7 @@ def test_whatever_is_named_twice_nobody_gets_at_what_is_not_his(
             assert reply.code == ResponseCode.SUCCESS
         codes = {
             code
-            for code in (*broker.listener.handlers, *broker.listener.direct)
+            for code in (*broker.listener.dispatcher.handlers, *broker.listener.dispatcher.direct)
             if isinstance(code, int)
         }
         async with SigningPeer(broker, MINE) as peer:

@@ -73,14 +73,19 @@ async def prepared(broker: Broker) -> dict[str, str]:
 def test_every_request_needs_what_the_table_says(tmp_path: Path, who: Account | None) -> None:
     async def script(broker: Broker) -> None:
         ports = broker.listener, broker.fast_listener
-        handled = {c for port in ports for c in (*port.handlers, *port.direct)}
+        handled = {
+            c for port in ports for c in (*port.dispatcher.handlers, *port.dispatcher.direct)
+        }
         assert handled == REQUESTS.keys()
         end = await prepared(broker)
         wrong = []
         for listener in ports:
             async with SigningPeer(listener.port, who) as peer:
                 for code, (name, needed) in REQUESTS.items():
-                    if code not in listener.handlers and code not in listener.direct:
+                    if (
+                        code not in listener.dispatcher.handlers
+                        and code not in listener.dispatcher.direct
+                    ):
                         continue
                     assert name == Code(code).name
                     fields = end if code == Code.END_TRANSACTION else base(code)
