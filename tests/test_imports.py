@@ -120,14 +120,6 @@ def test_nothing_waits_in_a_way_that_loses_cancellations() -> None:
 
 # Modules that import each other in a circle, known and to be ended; none in daemons.
 KNOWN_CIRCLES = [
-    # A broker's parts are made from the whole of it.
-    {
-        "mq.daemons.broker.app",
-        "mq.daemons.broker.chores",
-        "mq.daemons.broker.metrics",
-        "mq.daemons.broker.requests",
-        "mq.daemons.broker.state",
-    },
     # A view prints by a format of records, which is itself shown as a view.
     {"mq.cli.message_text", "mq.cli.output", "mq.cli.record_format", "mq.cli.view"},
     # Watching runs a command again and again, and the runner watches.

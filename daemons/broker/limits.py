@@ -126,14 +126,15 @@ def _messages_in(body: bytes) -> int:
 class TopicSizes:
     """The bytes that topics keep, and which topics have reached their limit.
 
-    ``refused`` has a remark for each of those. ``on_change`` is called when one came or went.
+    ``refused`` has a remark for each of those. Those in ``on_change`` are called when one came or
+    went.
     """
 
     def __init__(self, queues: Queues, operation: Callable[[], BrokerOperationConfig]) -> None:
         self._queues = queues
         self._operation = operation
         self.refused: dict[str, Overloaded] = {}
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: list[Callable[[], None]] = []
         self._known: dict[ConsumeQueue, tuple[int, int, int]] = {}  # from, upto, bytes
 
     async def run(self) -> None:
@@ -163,7 +164,8 @@ class TopicSizes:
         self.refused.clear()
         self.refused.update(found)
         if changed:
-            self.on_change()
+            for callback in self.on_change:
+                callback()
 
     async def _size(self, queue: ConsumeQueue) -> int:
         start, upto, size = self._known.get(queue, (queue.minimum, queue.minimum, 0))

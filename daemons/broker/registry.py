@@ -210,14 +210,18 @@ def notify_members(group: ConsumerGroup) -> None:
 class Producers:
     """The producer groups of a broker."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        may_have: Callable[[Client, str], bool] = lambda client, topic: True,
+    ) -> None:
+        """``may_have`` tells whether a client may have a message that is for a topic."""
         self._clock = clock
+        self._may_have = may_have
         self.groups: dict[str, dict[Channel, Client]] = {}
         self._groups_of: dict[Channel, set[str]] = {}
         self._clients: dict[str, Client] = {}  # by client id
         self._turn = 0
-        # Whether a client may have a message that is for a topic.
-        self.may_have: Callable[[Client, str], bool] = lambda client, topic: True
 
     def register(self, group: str, client: Client) -> None:
         """Take in that a heartbeat names a group."""
@@ -279,7 +283,7 @@ class Producers:
         self._turn += 1
         for place in range(len(clients)):
             client = clients[(self._turn + place) % len(clients)]
-            if self.may_have(client, topic):
+            if self._may_have(client, topic):
                 return client.channel
         return None
 

@@ -113,7 +113,7 @@ def test_a_held_pull_counts_with_what_is_read_of_its_expression(tmp_path: Path) 
             tags = f"{number:04}" * 249
             fields = {**PULL, "subscription": tags, "queueId": "1"}
             assert (await peer.ask(RequestCode.PULL_MESSAGE, fields)).code != refused.code
-        remembered = broker.pulls.subscriptions._expressions
+        remembered = broker.services.subscriptions._expressions
         assert 0 < sum(map(len, remembered)) <= MIB
 
     with_broker(tmp_path, script)
@@ -140,7 +140,7 @@ def test_held_pulls_of_a_peer_that_does_not_read_are_answered_when_it_does(tmp_p
 def test_a_held_pull_keeps_no_more_of_its_header_than_it_needs(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         peer.writer.write(pulls({**HOLD, "more": "x" * MIB}, 3))
-        await until(lambda: broker.memory.size() > 0)
+        await until(lambda: broker.listener.memory.size() > 0)
         channel = channel_of(broker.listener, peer)
         await until(lambda: len(channel.attributes.get("held", ())) == 3)
         assert channel.memory < 3 * 4096
@@ -162,8 +162,8 @@ def test_a_queue_id_is_remembered_in_one_spelling_only(tmp_path: Path) -> None:
             }
             reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
             assert reply.code == ResponseCode.SUCCESS
-        assert list(broker.pulls._queues) == [("Orders", "0")]
-        assert list(broker.sends.remembered) == [("Orders", "0")]
+        assert list(broker.services.pulls._queues) == [("Orders", "0")]
+        assert list(broker.services.targets.remembered) == [("Orders", "0")]
 
     with_broker(tmp_path, script)
 
@@ -221,7 +221,9 @@ async def half_frames(listener: Listener, memory: MemoryBudget, honest: Peer, as
 
 def test_half_frames_in_all_are_bounded_and_the_refusal_names_the_setting(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
-        await half_frames(broker.listener, broker.memory, peer, RequestCode.GET_BROKER_CONFIG)
+        await half_frames(
+            broker.listener, broker.listener.memory, peer, RequestCode.GET_BROKER_CONFIG
+        )
 
     with_broker(tmp_path, script, clientMemoryMaxBytes=str(LIMIT))
 

@@ -137,7 +137,7 @@ def test_a_message_read_by_its_place_needs_the_right_to_its_topic(tmp_path: Path
                 place = int(own.offset_message_id[16:], 16)
                 whole = bytes((await session.invoke(address, _view(place))).body)
                 inside = place + whole.index(forged)
-                assert pair.broker.store.record_at(inside) is not None
+                assert pair.broker.stores.messages.record_at(inside) is not None
                 reply = await session.invoke(address, _view(inside))
                 assert reply.code == ResponseCode.SYSTEM_ERROR
                 assert b"behind" not in bytes(reply.body)

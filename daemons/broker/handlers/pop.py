@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.pop.holding import Held, Holds
 from mq.daemons.broker.pop.receipt import (
     RETRY_MARK,
@@ -20,6 +19,7 @@ from mq.daemons.broker.pop.receipt import (
 )
 from mq.daemons.broker.pop.taking import Part, Pops
 from mq.daemons.broker.pop.want import ALL_QUEUES, INIT_MIN, Want
+from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
@@ -60,14 +60,16 @@ class PopHandlers:
         config: Callable[[], BrokerConfig],
         topics: Topics,
         groups: Groups,
-        pulls: PullHandlers,
+        reader: QueueReader,
+        subscriptions: Subscriptions,
         pops: Pops,
         holds: Holds,
     ) -> None:
         self._config = config
         self._topics = topics
         self._groups = groups
-        self._pulls = pulls
+        self._reader = reader
+        self._expression_of = subscriptions.expression
         self._pops = pops
         self._holds = holds
         self._running: set[asyncio.Task[None]] = set()
@@ -203,7 +205,7 @@ class PopHandlers:
         if channel.closed:  # they come again when their invisible time is over
             return
         for part in parts:
-            self._pulls.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
+            self._reader.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
         header = PopMessageResponseHeader(
             pop_time=pop_time,
             invisible_time=want.invisible_time,
@@ -232,7 +234,7 @@ class PopHandlers:
     ) -> bytes:
         """The records of a part. A retry goes out as a message of the topic that was asked for,
         with its receipt in it (popResponseReturnActualRetryTopic=false)."""
-        body = await self._pulls.read(part.found)
+        body = await self._reader.read(part.found)
         if part.queue.topic == want.topic:
             return body
         records = []
@@ -282,7 +284,7 @@ class PopHandlers:
         bodies: list[bytes] = []
         for part in self._pops.peek(want):
             bodies.append(await self._records(want, part, _now(), 0, 0))
-            self._pulls.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
+            self._reader.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
         fields = PopMessageResponseHeader(rest_num=self._pops.rest(want)).encode()
         if not bodies:
             return command.reply(ResponseCode.PULL_NOT_FOUND, fields, remark=_NOTHING)
@@ -334,7 +336,7 @@ class PopHandlers:
     def _any(
         self, topic: str, group: str, queue_id: int, maximum: int, is_ordered: bool = False
     ) -> Want:
-        expression = self._pulls.subscriptions.expression(
+        expression = self._expression_of(
             {"subscription": "*"}, PullSysFlag.SUBSCRIPTION, group, topic
         )
         return Want(
@@ -345,7 +347,7 @@ class PopHandlers:
         fields = {"subscription": header.exp or "*"}
         if header.exp and header.exp_type:
             fields["expressionType"] = header.exp_type
-        return self._pulls.subscriptions.expression(
+        return self._expression_of(
             fields, PullSysFlag.SUBSCRIPTION, header.consumer_group, header.topic
         )
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.message_finder import FOUND, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import CheckPoints
@@ -18,6 +17,7 @@ from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
 from mq.daemons.broker.pop.records import CheckPoint
 from mq.daemons.broker.pop.want import INIT_MIN, Want
+from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
@@ -69,7 +69,7 @@ class Pops:
         store: MessageStore,
         topics: Topics,
         offsets: ConsumerOffsets,
-        pulls: PullHandlers,
+        reader: QueueReader,
         points: CheckPoints,
         order: OrderedPops,
     ) -> None:
@@ -77,7 +77,7 @@ class Pops:
         self._store = store
         self._topics = topics
         self._offsets = offsets
-        self._pulls = pulls
+        self._reader = reader
         self._points = points
         self._order = order
         self._places: dict[tuple[str, str, int], _Place] = {}
@@ -117,7 +117,7 @@ class Pops:
         """Where a new group begins (PopMessageProcessor.getInitOffset)."""
         if want.init_mode == INIT_MIN or queue.topic != want.topic:
             return queue.minimum
-        if queue.minimum <= 0 and self._pulls.is_warm(queue, 0):
+        if queue.minimum <= 0 and self._reader.is_warm(queue, 0):
             return 0
         return max(queue.readable - 1, 0)
 
@@ -151,7 +151,7 @@ class Pops:
                 raise
             parts.append(part)
             left -= len(part.offsets)
-            size += part.found[4]
+            size += part.found.size
         return parts, pop_time, revive_queue
 
     def peek(self, want: Want) -> list[Part]:
@@ -160,10 +160,10 @@ class Pops:
         left = want.maximum
         for queue in self._in_turn(want):
             start = self.place(want, queue)
-            found = self._pulls.find(queue, start, left, want.expression) if left > 0 else None
-            if found is not None and found[0] == FOUND:
+            found = self._reader.find(queue, start, left, want.expression) if left > 0 else None
+            if found is not None and found.code == FOUND:
                 parts.append(Part(queue, start, found, self._offsets_of(found, start), []))
-                left -= found[3]
+                left -= found.messages
         return parts
 
     def has_something(self, want: Want, attempt_id: str) -> bool:
@@ -205,13 +205,13 @@ class Pops:
         if self._offsets.query(*key) < 0:
             self._commit(key, start)
         for _ in range(_MOST_LOOKS):
-            found = self._pulls.find(queue, start, maximum, want.expression)
-            if found[0] == FOUND:
+            found = self._reader.find(queue, start, maximum, want.expression)
+            if found.code == FOUND:
                 offsets = self._offsets_of(found, start)
                 return Part(queue, begin, found, offsets, [])
-            if found[1] == start:
+            if found.next_offset == start:
                 break
-            start = found[1]  # nothing there fits, or the offset was none of the queue's
+            start = found.next_offset  # nothing there fits, or the offset was none of the queue's
         self._pass_over(key, begin, start)
         return None
 

@@ -247,7 +247,7 @@ def test_a_broker_signs_what_it_tells_and_its_key_changes_at_sighup(
             async with asyncio.timeout(10):
                 while not server.routes.live:
                     await one.registration.round_ended()
-            one.topics.create_internal("T", 1)
+            one.stores.topics.create_internal("T", 1)
             await one.registration.announced()
             assert "T" in server.routes.topics
             file.write_text("nonsense")

@@ -61,7 +61,7 @@ async def prepared(broker: Broker) -> dict[str, str]:
         fields = send_fields("mine", properties="TRAN_MSG\x01true\x02PGROUP\x01P")
         half = await peer.ask(Code.SEND_MESSAGE_V2, fields, b"half")
         assert half.code == 0
-    entry = broker.store.consume_queue_entry("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    entry = broker.stores.messages.consume_queue_entry("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     assert entry is not None
     return {
         **{"producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": str(entry[0])},
@@ -113,8 +113,8 @@ def test_topics_of_the_system_are_open_to_whom_the_table_says(tmp_path: Path, wh
         assert len(TOPICS) == 14
         wrong = []
         for topic, sends, pulls, looks in TOPICS:
-            if broker.topics.get(topic) is None:
-                broker.topics.table[topic] = TopicConfig(
+            if broker.stores.topics.get(topic) is None:
+                broker.stores.topics.table[topic] = TopicConfig(
                     topic_name=topic, read_queue_nums=1, write_queue_nums=1
                 )
             query = {**base(Code.QUERY_MESSAGE), "topic": topic}
