@@ -1,5 +1,6 @@
 """Clients and administrators ask a broker's handlers over real sockets; a real store answers."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import orjson
