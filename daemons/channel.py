@@ -1,4 +1,4 @@
-"""One connection of a peer, as handlers and the store see it.
+"""Channel: one connection of a peer, as handlers and the store see it.
 
 One ``data_received`` reads every whole frame that has arrived and writes one joined reply. Requests
 of the hot path go, still undecoded but for the header's JSON, to a direct handler.

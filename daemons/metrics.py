@@ -1,4 +1,4 @@
-"""Figures of a daemon for monitoring, whoever asks for them: Prometheus or StatsD.
+"""Metrics: what daemons tell of themselves, whoever asks: Prometheus or StatsD.
 
 They are put together when asked for, from counters that are kept anyway.
 """

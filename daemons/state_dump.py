@@ -1,4 +1,4 @@
-"""The state of a daemon in its log, for someone who looks into what it is doing (SIGUSR1).
+"""State dump: the state of a daemon in its log, for who looks into what it does (SIGUSR1).
 
 Only names, addresses and numbers go there: no body, no property, no setting, no key.
 """

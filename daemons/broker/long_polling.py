@@ -1,4 +1,4 @@
-"""Pulls that wait for a message.
+"""Long polling: pulls that wait for a message.
 
 A held pull hangs on its queue; the message that arrives next in that queue wakes it in the same
 turn of the loop, so nothing polls. One with a filter looks at the new entries first and goes

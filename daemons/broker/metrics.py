@@ -1,4 +1,4 @@
-"""The figures of a broker for monitoring.
+"""Metrics: what a broker tells of itself to monitoring.
 
 Those with a name that begins with rocketmq_ are what RocketMQ's exporter shows of a broker
 (RMQMetricsCollector of apache/rocketmq-exporter), so that its dashboards go on working; those that
@@ -14,7 +14,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts import Clients, Stats, Stores
 from mq.daemons.broker.stat_items import A_STEP, totals_with_pauses
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.cleaning import used_ratio
+from mq.daemons.broker.store.retention import used_ratio
 from mq.daemons.listener import Listener
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
 from mq.daemons.supervision import Tasks
@@ -216,7 +216,11 @@ def _runtime(of: BrokerMetrics) -> Iterator[Metric]:
         ("remain_howmanydata_toflush", log.written - log.flushed, "Bytes not on the disk yet."),
         ("dispatch_behind_bytes", 0, "Bytes not in the queues yet; written with the log."),
         ("earliest_message_timestamp", earliest or -1, "Store time of the first message, ms."),
-        ("commitlog_disk_ratio", of.stores.messages.cleaner.commit_log_ratio() / 100, "Disk used."),
+        (
+            "commitlog_disk_ratio",
+            of.stores.messages.retention.commit_log_ratio() / 100,
+            "Disk used.",
+        ),
         (
             "consumequeue_disk_ratio",
             used_ratio(layout.consume_queue_path(of.stores.messages.root)) / 100,

@@ -1,4 +1,4 @@
-"""Parts of a broker, in groups of one subject, each made by one function.
+"""Wiring: the parts of a broker, in groups of one subject, each made by one function.
 
 `works` of a group are its tasks, each until cancelled, and their names.
 """
@@ -21,13 +21,13 @@ from mq.daemons.broker.handlers.assignment import QueuesOf
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.send import SendHandlers
-from mq.daemons.broker.limits import FlushBacklog, TopicSizes
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.broker.moved_events import OffsetMovedEvents
 from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.overload.limits import FlushBacklog, TopicSizes
+from mq.daemons.broker.overload.protection import SlowConsumers, WaterMarks
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.pop.service import PopService
-from mq.daemons.broker.protection import SlowConsumers, WaterMarks
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.registry import Consumers, Producers
 from mq.daemons.broker.stat_items import StatItems, totals

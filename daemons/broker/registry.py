@@ -1,4 +1,4 @@
-"""Which clients are there: producers and consumers by group, each with its connection.
+"""Client registry: producers and consumers by group, each with its connection.
 
 A client is known from its heartbeat until it unregisters, its connection closes, or it sends no
 heartbeat for the expiry time. Whenever the members or the subscriptions of a consumer group change,

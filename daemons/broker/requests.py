@@ -1,4 +1,4 @@
-"""Which request of a broker goes to which handler, on which of its ports."""
+"""Request table: which request of a broker goes to which handler, on which of its ports."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -6,7 +6,6 @@ from mq.daemons.broker.acl.access import AccessControl, account_of
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers import (
     access,
-    cleaning,
     client,
     config,
     connection,
@@ -16,12 +15,13 @@ from mq.daemons.broker.handlers import (
     query,
     recall,
     relay,
+    retention,
     timer,
     topic,
     transaction,
 )
 from mq.daemons.broker.handlers.reply import ReplyHandlers
-from mq.daemons.broker.limits import RATE_SETTING, SendRates
+from mq.daemons.broker.overload.limits import RATE_SETTING, SendRates
 from mq.daemons.broker.parts import Clients, Delivery, Services, Stats, Stores
 from mq.daemons.dispatch import Dispatcher, Handler, merge
 
@@ -81,7 +81,7 @@ def admin_handlers(
     )
     return merge(
         access.handlers(settings, address, access_control),
-        cleaning.handlers(topics, store),
+        retention.handlers(topics, store),
         client.handlers(
             *(consumers, producers, filters, groups, topics),
             lambda: settings.broker,

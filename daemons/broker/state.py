@@ -1,4 +1,4 @@
-"""What a broker says of itself on SIGUSR1."""
+"""State dump: what a broker says of itself on SIGUSR1."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""Which queue a send goes to, and whether it may: checked once, remembered until topics change."""
+"""Send targets: the queue that a send goes to, checked once and remembered until topics change."""
 
 import random
 from collections.abc import Callable, Mapping

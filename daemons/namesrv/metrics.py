@@ -1,4 +1,4 @@
-"""The figures of a name server for monitoring. RocketMQ's exporter has none of it."""
+"""Metrics: what a name server tells of itself to monitoring. RocketMQ's exporter has none of it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Who may do what: the check of every request, and the changes that administrators ask for.
+"""Access control: the check of every request, and the changes that administrators ask for.
 
 Sources: PlainAccessValidator and PlainPermissionManager.validate (4.9.8). As there, an address of
 globalWhiteRemoteAddresses may do everything, and so may who names an access key from an address of

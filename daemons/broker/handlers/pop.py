@@ -8,7 +8,6 @@ from collections.abc import Callable
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.pop.holding import Held, Holds
 from mq.daemons.broker.pop.receipt import (
     RETRY_MARK,
     Receipt,
@@ -18,6 +17,7 @@ from mq.daemons.broker.pop.receipt import (
     start_offset_info,
 )
 from mq.daemons.broker.pop.taking import Part, Pops
+from mq.daemons.broker.pop.waiters import Held, Waiters
 from mq.daemons.broker.pop.want import ALL_QUEUES, INIT_MIN, Want
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
@@ -63,7 +63,7 @@ class PopHandlers:
         reader: QueueReader,
         subscriptions: Subscriptions,
         pops: Pops,
-        holds: Holds,
+        waiters: Waiters,
     ) -> None:
         self._config = config
         self._topics = topics
@@ -71,7 +71,7 @@ class PopHandlers:
         self._reader = reader
         self._expression_of = subscriptions.expression
         self._pops = pops
-        self._holds = holds
+        self._waiters = waiters
         self._running: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[int, Handler]:
@@ -85,7 +85,7 @@ class PopHandlers:
 
     async def close(self) -> None:
         """Let go of those that wait, and finish what was taken."""
-        self._holds.drop_all()
+        self._waiters.drop_all()
         if self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 
@@ -136,17 +136,17 @@ class PopHandlers:
     def _hold(self, held: Held, until: int, poll_time: int) -> None:
         if poll_time <= 0 or until <= _now():
             held.end()
-        elif not self._holds.add(held, (until - _now()) / 1000):
+        elif not self._waiters.add(held, (until - _now()) / 1000):
             full = ResponseCode.POLLING_FULL
             self._answer_nothing(held.command, held.channel, held.want, full)
         else:
-            self._ring_when_free(held.want)
+            self._wake_when_free(held.want)
 
-    def _ring_when_free(self, want: Want) -> None:
+    def _wake_when_free(self, want: Want) -> None:
         """An ordered pop gets what is out once its invisible time is over."""
         free_at = self._pops.free_at(want) if want.is_ordered else 0
         if free_at:
-            self._holds.ring_at(want.group, want.topic, free_at)
+            self._waiters.wake_at(want.group, want.topic, free_at)
 
     def _serve_held(self, command: Command, channel: Channel, want: Want) -> bool:
         try:
@@ -154,7 +154,7 @@ class PopHandlers:
         except Refused as refused:
             channel.reply(command, refused.code, remark=refused.remark)
             return True
-        except Exception as error:  # it must not ring in vain for ever, or spoil what rang
+        except Exception as error:  # it must not wake in vain for ever, or spoil what woke it
             log.exception("a held pop of %s cannot be answered", want.topic,
                           extra={"failure": f"pops of {want.topic}"})  # fmt: skip
             channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
@@ -227,7 +227,7 @@ class PopHandlers:
             command, ResponseCode.SUCCESS, header.encode(), b"".join(bodies), remark="FOUND"
         )
         if header.rest_num:
-            self._holds.ring(want.group, want.topic)
+            self._waiters.wake_group(want.group, want.topic)
 
     async def _records(
         self, want: Want, part: Part, pop_time: int, invisible_time: int, revive_queue: int
@@ -312,16 +312,16 @@ class PopHandlers:
         held = Held(command, channel, want, serve, lambda: answer(has_messages=False))
         if header.poll_time <= 0 or until <= _now():
             held.end()
-        elif not self._holds.add(held, (until - _now()) / 1000):
+        elif not self._waiters.add(held, (until - _now()) / 1000):
             answer(has_messages=False, is_full=True)
         else:
-            self._ring_when_free(want)
+            self._wake_when_free(want)
 
     def polling_info(self, command: Command, channel: Channel) -> Command:
         """How many pops wait for a queue."""
         header = command.read_header(PollingInfoRequestHeader)
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
-        number = self._holds.waiting(
+        number = self._waiters.waiting(
             header.consumer_group, header.topic, max(header.queue_id, ALL_QUEUES)
         )
         return command.reply(fields=PollingInfoResponseHeader(polling_num=number).encode())

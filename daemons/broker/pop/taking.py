@@ -1,4 +1,4 @@
-"""Taking messages out of queues for groups that pop: where each group is, and what it gets next.
+"""Popping: where each group is, and what it gets next out of its queues.
 
 A group's place in a queue is its consumer offset; while check points are on their way to the disk
 it is ahead of that. It is committed when they are stored, and goes back when they are not.
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.message_finder import FOUND, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.pop.check_points import CheckPoints
+from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
-from mq.daemons.broker.pop.records import CheckPoint
+from mq.daemons.broker.pop.records import PopCheckPoint
 from mq.daemons.broker.pop.want import INIT_MIN, Want
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.append import OnStored
@@ -70,7 +70,7 @@ class Pops:
         topics: Topics,
         offsets: ConsumerOffsets,
         reader: QueueReader,
-        points: CheckPoints,
+        points: PopCheckPoints,
         order: OrderedPops,
     ) -> None:
         self._config = config
@@ -257,7 +257,7 @@ class Pops:
             # What was passed over before the first of them is done with.
             self._commit((want.group, queue.topic, queue.queue_id), part.offsets[0])
             return
-        point = CheckPoint(
+        point = PopCheckPoint(
             queue.topic,
             want.group,
             queue.queue_id,

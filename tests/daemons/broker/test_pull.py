@@ -96,7 +96,7 @@ def test_a_pull_below_the_minimum_is_told_the_true_minimum(tmp_path: Path) -> No
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*[b"x" * 900] * 10)
         await broker.stores.messages.flusher.drain()
-        assert await broker.stores.messages.cleaner.clean(manual=True) == 2
+        assert await broker.stores.messages.retention.clean(manual=True) == 2
         reply = await pull(peer, request(0, hold=60_000))
         assert outcome(reply) == (MOVED, 8)
         assert (reply.fields["minOffset"], reply.fields["maxOffset"]) == ("8", "10")

@@ -1,4 +1,4 @@
-"""Cleaning up at an administrator's request, without waiting for the hour of deleteWhen."""
+"""Retention: deleting at an administrator's request, without waiting for the hour of deleteWhen."""
 
 import logging
 
@@ -57,7 +57,7 @@ def handlers(topics: Topics, store: MessageStore) -> dict[int, Handler]:
     async def delete_log_files(command: Command, channel: Channel) -> Command:
         """Delete log files that are older than fileReservedTime: some now, more by the next rounds
         of the cleaner (CleanCommitLogService.executeDeleteFilesManually)."""
-        deleted = await store.cleaner.clean(manual=True)
+        deleted = await store.retention.clean(manual=True)
         log.info("%s had %d expired log files deleted", channel.remote, deleted)
         return command.reply()
 

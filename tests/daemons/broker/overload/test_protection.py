@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.protection import WaterMarks
+from mq.daemons.broker.overload.protection import WaterMarks
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.daemons.broker.harness import send

@@ -9,7 +9,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.limits import Bucket, FlushBacklog
+from mq.daemons.broker.overload.limits import Bucket, FlushBacklog
 from mq.daemons.config import ConfigError
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.protocol.batch import encode_batch

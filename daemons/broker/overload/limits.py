@@ -1,5 +1,7 @@
-"""Limits of what clients may use of a broker. All are off unless set; each refusal names its
-setting."""
+"""Throttling: limits of what clients may use of a broker.
+
+All are off unless set; each refusal names its setting.
+"""
 
 import asyncio
 import logging
