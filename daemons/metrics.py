@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.1
 
 
 class Kind(StrEnum):
-    """What a figure does: counters only grow, and begin anew with the process."""
+    """What the value does: counters only grow, and start again with the process."""
 
     counter = "counter"
     gauge = "gauge"
@@ -26,9 +26,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure with its value for each combination of labels.
+    """A metric with its value for each combination of labels.
 
-    ``constant`` are labels that say whose figures these are; they do not go to StatsD.
+    ``constant`` are labels that say whose metric it is; they do not go to StatsD.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Metric:
 
 
 def gauge(name: str, doc: str, value: float, **constant: str) -> Metric:
-    """A single figure that goes up and down."""
+    """A single value that goes up and down."""
     return Metric(name, Kind.gauge, doc, (), [((), value)], constant)
 
 
 def counter(name: str, doc: str, value: float, **constant: str) -> Metric:
-    """A single figure that only grows."""
+    """A single value that only grows."""
     return Metric(name, Kind.counter, doc, (), [((), value)], constant)
 
 
@@ -53,19 +53,19 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
     """What listeners count, by their names."""
     names = ("listener",)
     connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
-    yield Metric("mq_connections", Kind.gauge, "Connections open now.", names, connections)
+    yield Metric("mq_connections", Kind.gauge, "Open connections.", names, connections)
     waiting = [((n,), float(one.backlog.size)) for n, one in listeners.items()]
-    doc = "Bytes that were read and wait to be served."
+    doc = "Bytes received that wait to be handled."
     yield Metric("mq_backlog_bytes", Kind.gauge, doc, names, waiting)
     bad = [((n,), float(one.dispatcher.bad_requests)) for n, one in listeners.items()]
-    yield Metric("mq_bad_requests_total", Kind.counter, "Frames that are none.", names, bad)
+    yield Metric("mq_bad_requests_total", Kind.counter, "Malformed frames.", names, bad)
     away = [((n,), float(one.turned_away)) for n, one in listeners.items()]
-    doc = "Over maxConnections."
+    doc = "Connections refused because maxConnections were open."
     yield Metric("mq_connections_refused_total", Kind.counter, doc, names, away)
     yield from _of_memory(next(iter(listeners.values())).memory)
     yield _by_request(
         "mq_slow_requests_total",
-        "Requests that took over slowRequestMillis.",
+        "Requests that took longer than slowRequestMillis.",
         (one.dispatcher.slow_requests for one in listeners.values()),
     )
     refused: Counter[tuple[str, str]] = Counter()
@@ -75,7 +75,7 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
     yield Metric(
         "mq_refused_requests_total",
         Kind.counter,
-        "Requests refused, by what stood against them.",
+        "Requests refused, by cause.",
         ("request", "cause"),
         [(labels, float(count)) for labels, count in sorted(refused.items())],
     )
@@ -84,19 +84,20 @@ def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
 def of_tasks(tasks: Tasks) -> Metric:
     """What went wrong in background tasks."""
     values = [((name,), float(one.count)) for name, one in sorted(tasks.failures.items())]
-    doc = "Errors of background tasks, each of which began again."
+    doc = "Errors in background tasks, each of which was restarted."
     return Metric("mq_task_failures_total", Kind.counter, doc, ("task",), values)
 
 
 def _of_memory(memory: MemoryBudget) -> Iterator[Metric]:
     """The budget that all listeners of a daemon share."""
-    doc = "Bytes of memory that clients make the daemon hold."
+    doc = "Bytes of memory held on behalf of clients."
     yield gauge("mq_client_memory_bytes", doc, memory.size())
-    yield gauge("mq_client_memory_max_bytes", "clientMemoryMaxBytes.", memory.in_all)
+    doc = "The limit of that memory, clientMemoryMaxBytes."
+    yield gauge("mq_client_memory_max_bytes", doc, memory.in_all)
     yield Metric(
         "mq_connections_evicted_total",
         Kind.counter,
-        "Connections closed because they held too much memory.",
+        "Connections closed because they used too much memory.",
         ("cause",),
         [((name,), float(memory.evicted[name])) for name in (CLIENTS_SETTING, CONNECTION_SETTING)],
     )
@@ -135,4 +136,5 @@ class LoopDelay:
     def metric(self) -> Metric:
         """The worst since the last time that was asked for."""
         worst, self._worst = self._worst, 0.0
-        return gauge("mq_loop_delay_seconds", "How late the event loop was at most.", worst)
+        doc = "Longest delay of the event loop since the metrics were last read."
+        return gauge("mq_loop_delay_seconds", doc, worst)

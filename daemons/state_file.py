@@ -17,9 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from mq.protocol.bodies.schema import Body
+from mq.protocol.errors import RemoteProtocolError
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Body)
 
 # A daemon that stops may save while a save of before still runs in its thread.
 _writing = threading.Lock()
@@ -240,6 +244,18 @@ def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
             log.error("%s is damaged and not used: %s", candidate, error)
             _keep_broken(candidate, data)
     return None
+
+
+def read_body(path: Path, schema: type[B]) -> B | None:
+    """The same of a file that is JSON of a class."""
+
+    def decode(data: bytes) -> B:
+        try:
+            return schema.decode(data)
+        except RemoteProtocolError as error:
+            raise ValueError(str(error)) from None
+
+    return read_with_backup(path, decode)
 
 
 def _keep_broken(path: Path, data: bytes) -> None:

@@ -74,7 +74,7 @@ class DataLoss(PipelineError):
 
 
 class DamagedStore(PipelineError):
-    """A part of a commit log that should be messages is none."""
+    """A part of a commit log that should be messages is something else."""
 
     def __init__(self, what: str) -> None:
         super().__init__(

@@ -77,7 +77,7 @@ class StoreBytes:
         size, magic = _HEAD.unpack(head)
         if magic == MAGIC_BLANK and size == left:
             return Found.END, 0, ""
-        reason = f"magic {magic & 0xFFFFFFFF:#010x} is none of a message's"
+        reason = f"magic {magic & 0xFFFFFFFF:#010x} is not that of a message"
         if magic == MAGIC_BLANK:
             reason = f"a filler of {size} bytes where {left} are left"
         elif size == magic == 0:

@@ -13,7 +13,7 @@ _HEAD = 8  # bytes of the smallest thing that a file begins with
 
 
 class Damage(NamedTuple):
-    """A part of a log that should be messages, and is none.
+    """A part of a log that should be messages, and is something else.
 
     `position` is one in the file, `size` in bytes. `is_end` is what a crash may leave at the end of
     the log: no message that a broker would have read again is lost with it.

@@ -1,7 +1,8 @@
-"""The tables of docs/protocol.md, made from the declarations: `python -m mq.protocol.document`.
+"""The tables of docs/protocol.md and docs/permissions.md: `python -m mq.protocol.document`.
 
-Run from the root of the project it replaces all that follows MARK in docs/protocol.md; the prose
-before it is written by hand. A test fails when the committed file is stale.
+They are made from the declarations. Run from the root of the project it replaces all that follows
+MARK in docs/protocol.md, and the two tables of requests between START and END in
+docs/permissions.md; the prose is written by hand. Tests fail when a committed file is stale.
 """
 
 import sys
@@ -16,9 +17,21 @@ from mq.protocol import bodies, headers
 from mq.protocol.bodies.schema import Body, BodyField
 from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.headers.schema import Field, Header
+from mq.protocol.requests import (
+    BROKER,
+    NAME_SERVER,
+    REQUESTS,
+    Request,
+    RequestKind,
+    answered_by,
+)
 
 MARK = "<!-- generated from here on: python -m mq.protocol.document -->\n"
 PATH = Path("docs/protocol.md")
+
+START = "<!-- generated from here on: python -m mq.protocol.document -->\n\n"
+END = "<!-- generated up to here: python -m mq.protocol.document -->\n"
+PERMISSIONS = Path("docs/permissions.md")
 
 _KINDS = {"text": "text", "i32": "i32", "i64": "i64", "bool": "bool", "float": "float"}
 
@@ -36,14 +49,44 @@ def write(path: Path = PATH) -> None:
     path.write_text(prose + MARK + tables(), encoding="utf-8")
 
 
+def permission_tables() -> tuple[str, str]:
+    """What a broker wants of an account, and a name server of who asks it, request by request."""
+    broker = ((str(int(row.code)), row.code.name, row.needs) for row in answered_by(BROKER))
+    name_server = (
+        (
+            str(int(row.code)),
+            row.code.name,
+            "everyone" if row.kind is RequestKind.READ else "a writer",
+        )
+        for row in answered_by(NAME_SERVER)
+    )
+    return (
+        "\n".join(_table(("code", "request", "needs"), broker)) + "\n",
+        "\n".join(_table(("code", "request", "who"), name_server)) + "\n",
+    )
+
+
+def write_permissions(path: Path = PERMISSIONS) -> None:
+    """Put the two tables in the document at `path`, each between START and END."""
+    done, rest = "", path.read_text(encoding="utf-8")
+    for table in permission_tables():
+        before, start, rest = rest.partition(START)
+        _, end, rest = rest.partition(END)
+        if not start or not end:
+            raise SystemExit(f"{path} has not both lines {START!r} and {END!r} for each table")
+        done += before + start + table + end
+    path.write_text(done + rest, encoding="utf-8")
+
+
 def _codes() -> Iterator[str]:
     yield "\n## Request codes\n"
-    with_header = headers.HEADERS
-    requests = (
-        (str(int(code)), code.name, _header_name(with_header.get(code)), code.release or "all")
-        for code in RequestCode
+    yield "A body is named where it is JSON of a class; others are text, messages or nothing. No"
+    yield "controller is among the daemons of mq: what one answers, Java's does. Whom brokers and"
+    yield "name servers let ask is in [permissions.md](permissions.md).\n"
+    yield from _table(
+        ("code", "name", "header", "body", "kind", "answered by", "releases"),
+        (_code_row(row) for row in REQUESTS.values()),
     )
-    yield from _table(("code", "name", "header", "releases"), requests)
     yield "\n## Response codes\n"
     aliases: dict[int, list[str]] = {}
     for name, response in ResponseCode.__members__.items():
@@ -58,8 +101,17 @@ def _codes() -> Iterator[str]:
     yield from _table(("code", "name"), ((str(int(code)), code.name) for code in LanguageCode))
 
 
-def _header_name(header: type[Header] | None) -> str:
-    return header.__name__ if header else ""
+def _code_row(row: Request) -> tuple[str, ...]:
+    header = headers.HEADERS.get(row.code)
+    roles = ", ".join((role.name or "").lower().replace("_", " ") for role in row.answered_by)
+    return (
+        *(str(int(row.code)), row.code.name),
+        header.__name__ if header else "",
+        row.body,
+        row.kind.value,
+        roles,
+        row.code.release or "all",
+    )
 
 
 def _headers() -> Iterator[str]:
@@ -173,3 +225,4 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[s
 
 if __name__ == "__main__":
     write(Path(sys.argv[1]) if len(sys.argv) > 1 else PATH)
+    write_permissions()

@@ -26,7 +26,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> "RecallHandle":
-        """Read a handle. Raises ValueError if it is none."""
+        """Read a handle. Raises ValueError if it is malformed."""
         try:
             raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode()
         except (UnicodeError, binascii.Error):

@@ -1,4 +1,4 @@
-"""Which request codes the daemons answer, and the test that shows it.
+"""The test of each request that the daemons answer, as the rows of mq.protocol.requests say.
 
 From these tables comes the part of docs/protocol.md between START and END: after a change run
 `python -m tests.answered` from the root of the project. tests/test_answered.py holds the tables to

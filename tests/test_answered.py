@@ -1,4 +1,4 @@
-"""The lists of answered requests are those of the daemons, and of tests that are there."""
+"""The rows of mq.protocol.requests say who answers what: of all codes, and each with its test."""
 
 import ast
 import asyncio
@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.consumer import Consumer
+from mq.client.request_reply import Replies
+from mq.client.session import Session
+from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.listener import Listener
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.codes import RequestCode
+from mq.protocol.requests import BROKER, CLIENT, NAME_SERVER, Role, answered_by
 from tests import answered
+from tests.client.brokers import served
 
 ROOT = Path(__file__).parents[1]
 NAMED = sorted({**answered.BROKER, **answered.NAME_SERVER}.items())
@@ -28,22 +34,43 @@ def codes(listener: Listener) -> set[int]:
     }
 
 
-def test_every_request_that_a_broker_answers_has_its_test(tmp_path: Path) -> None:
+def rows(role: Role) -> set[int]:
+    return {int(row.code) for row in answered_by(role)}
+
+
+def test_a_broker_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path) -> None:
     async def ask() -> set[int]:
         fixed = {"listenPort": "0", "brokerIP1": "127.0.0.1", "storePathRootDir": str(tmp_path)}
         async with Broker(BrokerSettings.load(None, fixed)) as broker:
+            assert codes(broker.fast_listener) <= codes(broker.listener)
             return codes(broker.listener)
 
-    assert asyncio.run(ask()) == set(answered.BROKER)
+    assert asyncio.run(ask()) == rows(BROKER) == set(answered.BROKER)
 
 
-def test_every_request_that_a_name_server_answers_has_its_test(tmp_path: Path) -> None:
+def test_a_name_server_answers_what_the_rows_say_and_each_has_its_test(tmp_path: Path) -> None:
     async def ask() -> set[int]:
         fixed = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kvConfig.json")}
         async with NameServer(NamesrvSettings.load(None, fixed)) as name_server:
             return codes(name_server.listener)
 
-    assert asyncio.run(ask()) == set(answered.NAME_SERVER)
+    assert asyncio.run(ask()) == rows(NAME_SERVER) == set(answered.NAME_SERVER)
+
+
+def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:
+    async def unknown(question: TransactionCheck) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    async def ask() -> set[int]:
+        async with served(tmp_path) as at, Session(at.namesrv) as session:
+            Replies(session)
+            async with (
+                TransactionProducer(session, "g", unknown),
+                Consumer(session, "g", {"T": "*"}),
+            ):
+                return set(session._handlers)
+
+    assert asyncio.run(ask()) == rows(CLIENT)
 
 
 @pytest.mark.parametrize(("code", "test"), NAMED)

@@ -1,7 +1,8 @@
 """Sessions that ask and change nothing: what would change something is recorded.
 
-Reads are an allow list: any other request counts as a change and is not sent. Whoever sent it gets
-an answer as if all had gone well, so that a command goes on to its next change.
+Reads are an allow list, the rows of mq.protocol.requests that say so: any other request counts as a
+change and is not sent. Whoever sent it gets an answer as if all had gone well, so that a command
+goes on to its next change.
 """
 
 from typing import TYPE_CHECKING, Any, Self
@@ -11,59 +12,10 @@ from mq.client.blocking import BlockingSession
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
+from mq.protocol.requests import RequestKind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-READS = frozenset(
-    (
-        RequestCode.PULL_MESSAGE,  # without the offset that it may commit
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.QUERY_BROKER_OFFSET,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.QUERY_CONSUME_QUEUE,
-        RequestCode.QUERY_CONSUME_TIME_SPAN,
-        RequestCode.QUERY_CORRECTION_OFFSET,
-        RequestCode.QUERY_DATA_VERSION,
-        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
-        RequestCode.QUERY_TOPICS_BY_CONSUMER,
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.VIEW_BROKER_STATS_DATA,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.WHO_CONSUME_THE_MESSAGE,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        RequestCode.AUTH_GET_ACL,
-        RequestCode.AUTH_GET_USER,
-        RequestCode.AUTH_LIST_ACL,
-        RequestCode.AUTH_LIST_USER,
-        RequestCode.CONTROLLER_GET_METADATA_INFO,
-        RequestCode.CONTROLLER_GET_REPLICA_INFO,
-        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
-        *(code for code in RequestCode if code.name.startswith("GET_")),
-    )
-)
-
-# Those say that a client is there, which is no change that anybody asked for.
-_PRESENCE = frozenset((RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT))
-
-_SENDS = frozenset(
-    (
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-    )
-)
 
 _NO_OFFSET_ID = "0" * 32  # reads as offset 0 of 0.0.0.0:0, where there is no broker
 
@@ -72,11 +24,12 @@ def answer(changes: Changes, address: str, command: Command) -> Command | None:
     """What a change is answered with, after it is recorded; None for a request to be sent."""
     if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
         _uncommitted(command)
-    if command.code in READS:
+    kind = kind_of(command.code)
+    if kind is RequestKind.READ:
         return None
-    if command.code not in _PRESENCE:
+    if kind is not RequestKind.PRESENCE:
         changes.request(address, command)
-    if command.code in _SENDS:
+    if kind is RequestKind.SEND:
         queue = command.fields.get("e") or command.fields.get("queueId") or "0"
         return command.reply(0, {"msgId": _NO_OFFSET_ID, "queueId": queue, "queueOffset": "0"})
     return command.reply(0, _header(command.code), b"{}")
@@ -87,17 +40,11 @@ _BLANK = {"text": "", "i32": "0", "i64": "0", "float": "0", "bool": "false"}
 
 def _header(code: int) -> dict[str, str]:
     """The fields that an answer to this request must have, blank or 0."""
-    from importlib import import_module
+    from mq.protocol.headers import RESPONSE_HEADERS
 
-    from mq.protocol.headers import SUBJECTS
-    from mq.protocol.headers.schema import Header
-
-    for subject, names in SUBJECTS.items():
-        for name in names:
-            found: type[Header] = getattr(import_module(f"mq.protocol.headers.{subject}"), name)
-            if code in found.ANSWERS:
-                return {item.wire: _BLANK[item.kind] for item in found.FIELDS if item.required}
-    return {}
+    found = RESPONSE_HEADERS.get(code)
+    fields = () if found is None else found.FIELDS
+    return {item.wire: _BLANK[item.kind] for item in fields if item.required}
 
 
 def _uncommitted(command: Command) -> None:

@@ -46,7 +46,7 @@ def parts_of(host: str) -> Parts | None:
 
 
 def matcher(pattern: str | None) -> Matcher:
-    """What a pattern matches; an empty one matches nothing. Raises AclError for what is none."""
+    """What a pattern matches; an empty one matches nothing. Raises AclError for an invalid one."""
     text = (pattern or "").strip()
     if not text:
         return lambda parts: False

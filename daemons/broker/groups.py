@@ -1,48 +1,40 @@
 """The subscription groups of a broker, kept in config/subscriptionGroup.json.
 
-What an administrator changes is on the disk before it can be seen. A group that is made by the way,
-for a heartbeat or a pull, is saved a little later, in a thread, together with others: a group that
-a kill takes back is made again by the next heartbeat.
+A group that is made by the way, for a heartbeat or a pull, is saved a little later: one that a kill
+takes back is made again by the next heartbeat.
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.table_text import TableText, next_version
+from mq.daemons.broker.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded
-from mq.daemons.state_file import StateFile, read_with_backup
+from mq.daemons.state_file import read_body
 from mq.protocol import names
-from mq.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
-from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 log = logging.getLogger(__name__)
-
-Table = dict[str, SubscriptionGroupConfig]
 
 GROUPS_SETTING = "maxAutoCreatedGroups"
 
 
-class Groups:
+class Groups(SavedTable[SubscriptionGroupConfig]):
     """The subscription groups by name."""
 
     def __init__(self, path: Path, config: Callable[[], BrokerConfig]) -> None:
         """`config` gives the current configuration: autoCreateSubscriptionGroup may change."""
         self._config = config
         self.most: Callable[[], int] = lambda: 0  # groups made for clients; 0 is any number
-        self._text = TableText("subscriptionGroupTable")
-        self.file = StateFile(path, lambda: self._text.encode(self.table, self.data_version))
-        self.table: dict[str, SubscriptionGroupConfig] = {}
-        for name in names.BUILT_IN_GROUPS:
-            self.table[name] = SubscriptionGroupConfig(group_name=name)
-        self.data_version = DataVersion(timestamp=time.time_ns() // 1_000_000, counter=0)
-        saved = read_with_backup(path, _decode)
-        if saved is not None:
-            self.table.update(saved.subscription_group_table)
-            self.data_version = saved.data_version
+        saved = read_body(path, SubscriptionGroupWrapper)
+        super().__init__(
+            path,
+            "subscriptionGroupTable",
+            {name: SubscriptionGroupConfig(group_name=name) for name in names.BUILT_IN_GROUPS},
+            None if saved is None else (saved.subscription_group_table, saved.data_version),
+        )
         log.info("%d subscription groups", len(self.table))
 
     def find(self, name: str, *, tell: bool = True) -> SubscriptionGroupConfig | None:
@@ -66,10 +58,9 @@ class Groups:
             raise Overloaded(GROUPS_SETTING, f"[OVERLOAD]group {name} is new, and there are {most}")
         group = SubscriptionGroupConfig(group_name=name)
         self.table[name] = group
-        self.data_version = next_version(self.data_version)
         if tell:
             log.info("subscription group %s created", name)
-        self.file.changed()
+        self._changed()
         return group
 
     async def update(self, group: SubscriptionGroupConfig) -> None:
@@ -106,12 +97,10 @@ class Groups:
         Raises:
             OSError: the change could not be saved; nothing has changed.
         """
-        if name not in self.table:
-            also()
-            return False
-        await self._change(lambda table: {n: g for n, g in table.items() if n != name}, also)
-        log.info("subscription group %s deleted", name)
-        return True
+        deleted = await self._delete(name, also, also)
+        if deleted:
+            log.info("subscription group %s deleted", name)
+        return deleted
 
     def disable_consume(self, name: str) -> None:
         """Let a group consume no more; one that is far behind, for instance."""
@@ -119,8 +108,7 @@ class Groups:
         if group is not None and group.consume_enable:
             disabled = self.table[name] = copy(group)
             disabled.consume_enable = False
-            self.data_version = next_version(self.data_version)
-            self.file.changed()
+            self._changed()
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """All groups, as brokers and tools exchange them."""
@@ -133,33 +121,3 @@ class Groups:
         return SubscriptionGroupWrapper(
             subscription_group_table=dict(self.table), data_version=self.data_version
         )
-
-    async def save_pending(self) -> None:
-        """Write the file, in a thread, if groups were made that are not in it. Raises OSError."""
-        await self.file.save_pending()
-
-    async def _change(
-        self, change: Callable[[Table], Table], also: Callable[[], None] = lambda: None
-    ) -> None:
-        """As `Topics._change`. Raises OSError; nothing has changed then."""
-        before, version = self.data_version, DataVersion()
-
-        def encode() -> tuple[bytes, int]:
-            nonlocal before, version
-            before, version = self.data_version, next_version(self.data_version)
-            return self._text.encode(change(self.table), version)
-
-        def count() -> None:
-            self.table = change(self.table)
-            alone = self.data_version is before
-            self.data_version = version if alone else next_version(self.data_version)
-            also()
-
-        await self.file.replace(encode, count)
-
-
-def _decode(data: bytes) -> SubscriptionGroupWrapper:
-    try:
-        return SubscriptionGroupWrapper.decode(data)
-    except RemoteProtocolError as error:
-        raise ValueError(str(error)) from None

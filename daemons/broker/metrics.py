@@ -67,7 +67,7 @@ def _set_aside(of: BrokerMetrics) -> Metric:
     values: Values = [
         ((service,), float(n)) for service, n in sorted(of.stores.aside.counts.items())
     ]
-    doc = "Messages and records that the broker's own work could not handle."
+    doc = "Messages and records that a background service could not process."
     return Metric("mq_set_aside_total", Kind.counter, doc, ("service",), values)
 
 
@@ -90,11 +90,11 @@ def _rates(of: BrokerMetrics, counted: Counted) -> Iterator[Metric | None]:
     whose = _whose(of)
     topics, groups = ("topic",), ("topic", "group")
     for name, item, labels, doc in (
-        ("rocketmq_producer_tps", "TOPIC_PUT_NUMS", topics, "Messages stored a second."),
-        ("rocketmq_producer_message_size", "TOPIC_PUT_SIZE", topics, "Bytes stored a second."),
-        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", groups, "Messages read a second."),
-        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", groups, "Bytes read a second."),
-        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", groups, "Messages sent back a second."),
+        ("rocketmq_producer_tps", "TOPIC_PUT_NUMS", topics, "Messages stored per second."),
+        ("rocketmq_producer_message_size", "TOPIC_PUT_SIZE", topics, "Bytes stored per second."),
+        ("rocketmq_consumer_tps", "GROUP_GET_NUMS", groups, "Messages read per second."),
+        ("rocketmq_consumer_message_size", "GROUP_GET_SIZE", groups, "Bytes read per second."),
+        ("rocketmq_send_back_nums", "SNDBCK_PUT_NUMS", groups, "Messages sent back per second."),
     ):
         values: Values = []
         for pause, (kind, key) in _paced(counted):
@@ -105,8 +105,8 @@ def _rates(of: BrokerMetrics, counted: Counted) -> Iterator[Metric | None]:
                 values.append((tuple(key.split("@", 1)) if labels is groups else (key,), rate))
         yield Metric(name, Kind.gauge, doc, labels, values, whose)
     for name, counter_name, doc in (
-        ("rocketmq_broker_tps", "puts", "Messages stored a second over 10 s."),
-        ("rocketmq_broker_qps", "transferred", "Messages read a second over 10 s."),
+        ("rocketmq_broker_tps", "puts", "Messages stored per second, over 10 s."),
+        ("rocketmq_broker_qps", "transferred", "Messages read per second, over 10 s."),
     ):
         rate = float(of.stats.counters.rates(counter_name).split()[0])
         yield Metric(name, Kind.gauge, doc, (), [((), rate)], _host(of))
@@ -133,9 +133,14 @@ def _offsets(of: BrokerMetrics) -> Iterator[Metric | None]:
             plain.append(((topic,), end))
     whose = _whose(of)
     for name, labels, values, doc in (
-        ("rocketmq_producer_offset", ("topic",), plain, "Ends of a topic's queues, summed up."),
-        ("rocketmq_topic_retry_offset", ("topic",), retry, "The same of a retry topic."),
-        ("rocketmq_topic_dlq_offset", ("group",), dead, "The same of a group's dead letters."),
+        ("rocketmq_producer_offset", ("topic",), plain, "Sum of a topic's max offsets."),
+        ("rocketmq_topic_retry_offset", ("topic",), retry, "Sum of a retry topic's max offsets."),
+        (
+            "rocketmq_topic_dlq_offset",
+            ("group",),
+            dead,
+            "Sum of a dead letter topic's max offsets.",
+        ),
     ):
         yield Metric(name, Kind.gauge, doc, labels, values, whose)
     yield from _of_groups(of, ends)
@@ -162,7 +167,7 @@ def _of_groups(of: BrokerMetrics, ends: dict[str, int]) -> Iterator[Metric | Non
     yield Metric(
         "rocketmq_consumer_offset",
         Kind.gauge,
-        "Offsets of a group in a topic's queues, summed up.",
+        "Sum of a group's committed offsets in a topic.",
         ("topic", "group"),
         offsets,
         _whose(of),
@@ -176,11 +181,11 @@ def _of_groups(of: BrokerMetrics, ends: dict[str, int]) -> Iterator[Metric | Non
         for group in {key.partition("@")[2] for key in of.stores.offsets.table}
         if DEAD_LETTER_PREFIX + group in ends
     ]
-    yield Metric("rocketmq_group_dlqdiff", Kind.gauge, "Dead letters.", labels, dead)
+    yield Metric("rocketmq_group_dlqdiff", Kind.gauge, "Dead letters of a group.", labels, dead)
     yield Metric(
         "rocketmq_producer_count",
         Kind.gauge,
-        "Producers of a group that are connected.",
+        "Connected producers of a group.",
         ("group",),
         [((group,), float(len(made))) for group, made in of.clients.producers.groups.items()],
         _whose(of),
@@ -199,32 +204,41 @@ def _runtime(of: BrokerMetrics) -> Iterator[Metric]:
         "broker_version": str(CURRENT_VERSION),
     }
     start = "rocketmq_brokeruntime_"
-    for name, counted in (
-        ("put_tps", "puts"),
-        ("getfound_tps", "found"),
-        ("getmiss_tps", "missed"),
-        ("gettransfered_tps", "transferred"),
+    for name, counted, what in (
+        ("put_tps", "puts", "Messages stored"),
+        ("getfound_tps", "found", "Pulls that found messages"),
+        ("getmiss_tps", "missed", "Pulls that found none"),
+        ("gettransfered_tps", "transferred", "Messages read"),
     ):
         for period, rate in zip((10, 60, 600), stats.rates(counted).split(), strict=True):
-            yield gauge(f"{start}{name}{period}", f"Over {period} s.", float(rate), **constant)
+            doc = f"{what} per second, over {period} s."
+            yield gauge(f"{start}{name}{period}", doc, float(rate), **constant)
     earliest = log.store_timestamp(log.minimum) if log.written > log.minimum else None
     for name, value, doc in (
         ("putmessage_times_total", stats.puts, "Messages stored since the start."),
-        ("put_message_size_total", stats.put_bytes, "Their bytes."),
-        ("commitlog_minoffset", log.minimum, "Where the log begins."),
-        ("commitlog_maxoffset", log.written, "Where the log ends."),
-        ("remain_howmanydata_toflush", log.written - log.flushed, "Bytes not on the disk yet."),
-        ("dispatch_behind_bytes", 0, "Bytes not in the queues yet; written with the log."),
-        ("earliest_message_timestamp", earliest or -1, "Store time of the first message, ms."),
+        ("put_message_size_total", stats.put_bytes, "Bytes of messages stored since the start."),
+        ("commitlog_minoffset", log.minimum, "Min offset of the commit log."),
+        ("commitlog_maxoffset", log.written, "Max offset of the commit log."),
+        (
+            "remain_howmanydata_toflush",
+            log.written - log.flushed,
+            "Bytes not flushed to the disk yet.",
+        ),
+        ("dispatch_behind_bytes", 0, "Bytes not in the consume queues yet: always 0."),
+        (
+            "earliest_message_timestamp",
+            earliest or -1,
+            "Store timestamp of the oldest message, ms.",
+        ),
         (
             "commitlog_disk_ratio",
             of.stores.messages.retention.commit_log_ratio() / 100,
-            "Disk used.",
+            "Share of the commit log's disk in use.",
         ),
         (
             "consumequeue_disk_ratio",
             used_ratio(layout.consume_queue_path(of.stores.messages.root)) / 100,
-            "Disk used.",
+            "Share of the consume queues' disk in use.",
         ),
     ):
         yield gauge(start + name, doc, value, **constant)
@@ -259,29 +273,33 @@ def _store(of: BrokerMetrics) -> Iterator[Metric | None]:
     yield Metric(
         "mq_topic_messages",
         Kind.gauge,
-        "Messages kept.",
+        "Messages in the queues of a topic.",
         ("topic",),
         [((topic,), float(length)) for topic, length in sorted(lengths.items())],
     )
     held = sum(
         len(c.attributes.get("held", ())) for c in next(iter(of.listeners.values())).channels
     )
-    yield gauge("mq_held_pulls", "Pulls that wait for a message.", held)
+    yield gauge("mq_held_pulls", "Pulls waiting for a message.", held)
     times = store.put_times
     yield Metric(
         "mq_put_seconds",
         Kind.gauge,
-        "Time within which this share of a minute's messages was stored and answered.",
+        "Time to store and acknowledge a message over the last minute, by quantile.",
         ("quantile",),
         [((share,), times.percentile(float(share)) / 1000) for share in ("0.5", "0.99", "0.999")],
     )
-    yield counter("mq_flushes_total", "Flushes of the log.", flusher.flushes)
-    yield counter("mq_flush_seconds_total", "Time that they took.", flusher.total_seconds)
-    yield gauge("mq_flush_last_seconds", "Time that the last one took.", flusher.last_seconds)
-    yield gauge("mq_sends_waiting", "Sends that wait for a flush.", flusher.waiting_replies)
-    yield counter("mq_failed_writes_total", "Writes that failed.", store.appender.failed_writes)
+    yield counter("mq_flushes_total", "Flushes of the commit log.", flusher.flushes)
+    yield counter(
+        "mq_flush_seconds_total", "Time spent flushing the commit log.", flusher.total_seconds
+    )
+    yield gauge("mq_flush_last_seconds", "Duration of the last flush.", flusher.last_seconds)
+    yield gauge("mq_sends_waiting", "Sends waiting for a flush.", flusher.waiting_replies)
+    yield counter(
+        "mq_failed_writes_total", "Failed writes to the commit log.", store.appender.failed_writes
+    )
     refused = store.appender.refusal is not None
-    yield gauge("mq_sends_refused", "1 while no message is taken.", float(refused))
+    yield gauge("mq_sends_refused", "1 while all sends are refused, else 0.", float(refused))
     usage = shutil.disk_usage(store.root)
-    yield gauge("mq_disk_free_bytes", "Free on the disk of the store.", usage.free)
-    yield gauge("mq_disk_total_bytes", "Size of the disk of the store.", usage.total)
+    yield gauge("mq_disk_free_bytes", "Free space on the store's disk.", usage.free)
+    yield gauge("mq_disk_total_bytes", "Size of the store's disk.", usage.total)

@@ -23,7 +23,7 @@ Total = tuple[int, int]
 Key = tuple[str, str]
 
 
-# What the broker writes there is about messages, and is none: Java counts it nowhere as a put.
+# What the broker writes there is about messages, not messages: Java counts it nowhere as a put.
 _INTERNAL_TOPICS = (names.REVIVE_TOPIC_PREFIX, names.TRANSACTION_OPERATION_TOPIC)
 
 

@@ -8,7 +8,7 @@ from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.protocol import names
@@ -111,7 +111,5 @@ class SendTargets:
         if config is None and retry:
             config = self._topics.create_internal(topic, 1, sys_flag=sys_flag)
         if config is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
-            )
+            raise no_such_topic(topic)
         return config

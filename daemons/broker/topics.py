@@ -3,27 +3,26 @@
 A table is never changed once others can see it: a change puts another one in its place.
 Topics that every broker has are there from the start and are overwritten by what the file says
 (TopicConfigManager). Each change raises the data version and is told to `on_change` with the name
-of the topic, empty for all, so that name servers learn of it. What an administrator changes is on
-the disk before it can be seen; it is written in a thread, and topics made meanwhile stay. A topic
-that is made for a send is on the disk then, too; but of many that are made in a row, and of those
-that are made by the way otherwise, most are saved a little later, in a thread,
-together: nobody else shall wait for the disk. If the broker is killed before that, the topic's
-queues tell of it (`adopt`).
+of the topic, empty for all, so that name servers learn of it. A topic that is made for a send is on
+the disk before it can be seen, as what an administrator changes is; but of many that are made in a
+row, and of those that are made by the way otherwise, most are saved a little later: nobody else
+shall wait for the disk. If the broker is killed before that, the topic's queues tell of it
+(`adopt`).
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from pathlib import Path
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.table_text import TableText, next_version
-from mq.daemons.dispatch import Overloaded
-from mq.daemons.state_file import StateFile, read_with_backup
+from mq.daemons.broker.saved_table import SavedTable
+from mq.daemons.dispatch import Overloaded, Refused
+from mq.daemons.state_file import read_body
 from mq.protocol import names
-from mq.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
-from mq.protocol.errors import RemoteProtocolError
+from mq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
+from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import Permission, TopicSysFlag
 
 log = logging.getLogger(__name__)
@@ -72,7 +71,12 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
     return topics
 
 
-class Topics:
+def no_such_topic(name: str) -> Refused:
+    """What a client hears of a topic that has to be made first."""
+    return Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+
+
+class Topics(SavedTable[TopicConfig]):
     """The topics by name."""
 
     def __init__(self, path: Path, config: Callable[[], BrokerConfig]) -> None:
@@ -80,16 +84,15 @@ class Topics:
         self._config = config
         self.most: Callable[[], int] = lambda: 0  # topics made for sends; 0 is any number
         self.on_change: list[Callable[[str], None]] = []
-        self._text = TableText("topicConfigTable")
-        self.file = StateFile(path, lambda: self._text.encode(self.table, self.data_version))
         born = system_topics(config())
         self.system_names = names.SYSTEM_TOPICS | {topic.topic_name for topic in born}
-        self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in born}
-        self.data_version = DataVersion(timestamp=time.time_ns() // 1_000_000, counter=0)
-        saved = read_with_backup(path, _decode)
-        if saved is not None:
-            self.table.update(saved.topic_config_table)
-            self.data_version = saved.data_version
+        saved = read_body(path, TopicConfigSerializeWrapper)
+        super().__init__(
+            path,
+            "topicConfigTable",
+            {topic.topic_name: topic for topic in born},
+            None if saved is None else (saved.topic_config_table, saved.data_version),
+        )
         log.info("%d topics, data version %d", len(self.table), self.data_version.counter)
 
     def get(self, name: str) -> TopicConfig | None:
@@ -214,7 +217,8 @@ class Topics:
         """
         old = self.table
         new = {topic.topic_name: topic for topic in topics}
-        await self._change(lambda table: {**table, **_with_order(table, new)}, list(new))
+        tell = partial(self._tell, list(new))
+        await self._change(lambda table: {**table, **_with_order(table, new)}, tell)
         for topic in topics:
             log.info("topic %s: %s -> %s", topic.topic_name, old.get(topic.topic_name), topic)
 
@@ -228,14 +232,15 @@ class Topics:
             OSError: the change could not be saved; nothing has changed. Or what `also` raises; the
                 topic is gone then.
         """
-        if name not in self.table:
+
+        def then() -> None:
+            self._tell([name])
             also()
-            return False
-        await self._change(
-            lambda table: {n: t for n, t in table.items() if n != name}, [name], also
-        )
-        log.info("topic %s deleted", name)
-        return True
+
+        deleted = await self._delete(name, then, also)
+        if deleted:
+            log.info("topic %s deleted", name)
+        return deleted
 
     async def set_ordered(self, ordered: Iterable[str]) -> None:
         """Mark exactly these topics as ordered, as the name servers say. Raises OSError."""
@@ -243,7 +248,7 @@ class Topics:
         others = [t.topic_name for t in self.table.values() if t.order != (t.topic_name in wanted)]
         if not others:
             return
-        await self._change(lambda table: _ordered(table, wanted), [])
+        await self._change(lambda table: _ordered(table, wanted))
         for name in others:
             log.info("topic %s: order=%s", name, name in wanted)
 
@@ -261,58 +266,22 @@ class Topics:
 
     async def next_version(self) -> None:
         """Raise the data version, so that name servers take in every topic again."""
-        await self._change(dict, [""])
+        await self._change(dict, partial(self._tell, [""]))
 
     def save(self) -> None:
         """Write the file as it stands, without a new data version. Raises OSError."""
         self.file.save()
 
-    async def save_pending(self) -> None:
-        """Write the file, in a thread, if topics were made that are not in it. Raises OSError."""
-        await self.file.save_pending()
-
     def _put_soon(self, topics: Sequence[TopicConfig], *, at_once: bool = False) -> None:
         """Put topics, and save them soon, or now unless that takes too much of the time."""
         self.table = {**self.table, **{topic.topic_name: topic for topic in topics}}
-        self.data_version = next_version(self.data_version)
-        if at_once:
-            self.file.changed_at_once()
-        else:
-            self.file.changed()
-        for topic in topics:
-            self._tell(topic.topic_name)
+        self._changed(at_once=at_once)
+        self._tell([topic.topic_name for topic in topics])
 
-    async def _change(
-        self,
-        change: Callable[[Table], Table],
-        names: Sequence[str],
-        also: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Make a change that is on the disk before it can be seen, and tell of these names.
-
-        It is made in the table of the moment at which it counts: topics may have been made while it
-        was written; `also` is called then. Raises OSError; nothing has changed then.
-        """
-        before, version = self.data_version, DataVersion()
-
-        def encode() -> tuple[bytes, int]:
-            nonlocal before, version
-            before, version = self.data_version, next_version(self.data_version)
-            return self._text.encode(change(self.table), version)
-
-        def count() -> None:
-            self.table = change(self.table)
-            alone = self.data_version is before
-            self.data_version = version if alone else next_version(self.data_version)
-            for name in names:
-                self._tell(name)
-            also()
-
-        await self.file.replace(encode, count)
-
-    def _tell(self, name: str) -> None:
-        for callback in self.on_change:
-            callback(name)
+    def _tell(self, names: Sequence[str]) -> None:
+        for name in names:
+            for callback in self.on_change:
+                callback(name)
 
 
 def _with_order(table: Table, new: Table) -> Table:
@@ -333,10 +302,3 @@ def _ordered(table: Table, wanted: set[str]) -> Table:
             changed[name] = copy(topic)
             changed[name].order = not topic.order
     return changed
-
-
-def _decode(data: bytes) -> TopicConfigSerializeWrapper:
-    try:
-        return TopicConfigSerializeWrapper.decode(data)
-    except RemoteProtocolError as error:
-        raise ValueError(str(error)) from None

@@ -129,7 +129,7 @@ class MessageWriter:
 
         With a delay level it becomes a message of the level's queue in SCHEDULE_TOPIC_XXXX, with a
         time of delivery one of rmq_sys_wheel_timer, and remembers where it belongs. A level over
-        the highest is the highest; one that is no number is none.
+        the highest is the highest; one that is not a number is ignored.
         """
         level = self._level(message)
         if asks_for_timer(message) and self._may_wait(message):

@@ -3,7 +3,7 @@
 Reads are for everyone, for every client reads routes. A write is taken from an address of
 writeAllowList, or, with aclEnable, from who signs as an administrator of the ACL files: whoever
 registers a broker has every message of a topic sent to where he likes. A code that is neither, as
-one that is served some day and forgotten here, is for administrators alone.
+one that is served some day without a row in mq.protocol.requests, is for administrators alone.
 """
 
 from collections.abc import Container, Mapping
@@ -16,42 +16,12 @@ from mq.daemons.acl.signers import Signers, refusal
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.namesrv.config import ALLOW_LIST, NamesrvConfig, NamesrvSettings
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.requests import NAME_SERVER, RequestKind, answered_by
 
-READS = frozenset(
-    (
-        RequestCode.GET_KV_CONFIG,
-        RequestCode.GET_KVLIST_BY_NAMESPACE,
-        RequestCode.GET_BROKER_MEMBER_GROUP,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        RequestCode.GET_UNIT_TOPIC_LIST,
-        RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-        RequestCode.GET_TOPICS_BY_CLUSTER,
-        RequestCode.GET_NAMESRV_CONFIG,
-    )
-)
-
-WRITES = frozenset(
-    (
-        RequestCode.PUT_KV_CONFIG,
-        RequestCode.DELETE_KV_CONFIG,
-        RequestCode.REGISTER_BROKER,
-        RequestCode.UNREGISTER_BROKER,
-        # These two put off the expiry of a broker.
-        RequestCode.QUERY_DATA_VERSION,
-        RequestCode.BROKER_HEARTBEAT,
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-        RequestCode.DELETE_TOPIC_IN_NAMESRV,
-        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-        RequestCode.UPDATE_NAMESRV_CONFIG,
-    )
-)
+READS = frozenset(int(row.code) for row in answered_by(NAME_SERVER) if row.kind is RequestKind.READ)
+WRITES = frozenset(int(row.code) for row in answered_by(NAME_SERVER)) - READS
 
 
 class NameServerAccess:

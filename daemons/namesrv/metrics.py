@@ -15,12 +15,12 @@ def metrics_of(
     """All of them."""
     yield from of_listeners({"main": listener})
     yield of_tasks(tasks)
-    yield gauge("mq_brokers", "Addresses of brokers that are registered.", len(routes.live))
-    yield gauge("mq_topics", "Topics with a route.", len(routes.topics))
+    yield gauge("mq_brokers", "Registered addresses of brokers.", len(routes.live))
+    yield gauge("mq_topics", "Topics that have a route.", len(routes.topics))
     if beacons is not None:
-        yield counter("mq_beacons_total", "Beacons that were believed.", beacons.taken)
+        yield counter("mq_beacons_total", "Accepted beacons.", beacons.taken)
         yield counter(
             "mq_beacons_ignored_total",
-            "Datagrams that were not, such as those of brokers not registered yet.",
+            "Ignored datagrams, such as beacons of brokers not registered yet.",
             beacons.ignored,
         )

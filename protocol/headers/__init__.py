@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from mq.protocol.codes import RequestCode
     from mq.protocol.headers.schema import Header as Header
 
-    HEADERS: dict[RequestCode, type[Header]]
+    HEADERS: dict[RequestCode, type[Header]]  # of requests
+    RESPONSE_HEADERS: dict[int, type[Header]]  # by the code of what they answer
     from mq.protocol.headers.acl import *
     from mq.protocol.headers.broker import *
     from mq.protocol.headers.controller import *
@@ -212,7 +213,9 @@ _SUBJECT_OF = {name: subject for subject, names in SUBJECTS.items() for name in 
 
 def __getattr__(name: str) -> Any:
     if name == "HEADERS":
-        value: Any = _headers_by_code()
+        value: Any = {code: header for header in _all() for code in header.REQUESTS}
+    elif name == "RESPONSE_HEADERS":
+        value = {code: header for header in _all() for code in header.ANSWERS}
     elif name in _SUBJECT_OF:
         value = getattr(import_module(f"mq.protocol.headers.{_SUBJECT_OF[name]}"), name)
     else:
@@ -221,7 +224,6 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def _headers_by_code() -> "dict[RequestCode, type[Header]]":
-    """The header of each request that has one. Loads every subject."""
-    classes = [__getattr__(name) for name in _SUBJECT_OF]
-    return {code: header for header in classes for code in header.REQUESTS}
+def _all() -> "list[type[Header]]":
+    """Every header. Loads every subject."""
+    return [__getattr__(name) for name in _SUBJECT_OF]

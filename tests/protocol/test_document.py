@@ -48,3 +48,17 @@ def test_the_tables_are_put_behind_the_mark(tmp_path: Path) -> None:
     path.write_text(f"prose\n{document.MARK}old\n")
     document.write(path)
     assert path.read_text() == f"prose\n{document.MARK}{document.tables()}"
+
+
+def test_the_permissions_are_those_of_the_declarations(tmp_path: Path) -> None:
+    committed = (PATH.parent / "permissions.md").read_text(encoding="utf-8")
+    assert committed.count(document.START) == 2
+    path = tmp_path / "permissions.md"
+    path.write_text(committed, encoding="utf-8")
+    document.write_permissions(path)
+    assert path.read_text(encoding="utf-8") == committed, (
+        "stale: run python -m mq.protocol.document"
+    )
+    path.write_text(committed.replace("| 10 | SEND_MESSAGE |", "| 10 | OTHER |"), encoding="utf-8")
+    document.write_permissions(path)
+    assert path.read_text(encoding="utf-8") == committed

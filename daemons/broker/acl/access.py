@@ -16,7 +16,7 @@ from mq.daemons.acl.addresses import parts_of
 from mq.daemons.acl.errors import AclError
 from mq.daemons.acl.files import load
 from mq.daemons.acl.signers import Signers
-from mq.daemons.broker.acl.needs import ADMIN_CODES, BODIES, Need, needs, needs_direct
+from mq.daemons.broker.acl.needs import BODIES, OPEN, Need, needs, needs_direct
 from mq.daemons.broker.registry import Client
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -100,7 +100,7 @@ class AccessControl(Signers):
         account = self.signer(fields, body, host)
         if account is None:
             return None
-        if code in ADMIN_CODES and not account.admin:
+        if code not in OPEN and not account.admin:
             raise AclError(
                 f"Need admin permission for request code={code}, "
                 f"but accessKey={account.access_key} is not"
@@ -186,7 +186,7 @@ class AccessControl(Signers):
     def update_global_addresses(self, addresses: Sequence[str], file: str) -> None:
         """Set the addresses that may do everything, in one of the files or the default one.
 
-        Raises AclError for a file that is none of ours: no path is built from what a peer sends.
+        Raises AclError for a file that is not one of ours: no path is built from what a peer sends.
         """
         path = self.files.default
         if file:

@@ -2,7 +2,8 @@
 
 Java's lists (PlainAccessValidator.parse, Permission.ADMIN_CODE of 4.9.8) have holes through which
 an account goes around its permissions: batches, orders to the offsets of other groups, and the
-changing of accounts itself are not in them. Here they are; docs/decisions/0010 has the differences.
+changing of accounts itself are not in them. In the rows of mq.protocol.requests they are; here the
+names are found that a row's rights are about. docs/decisions/0010 has the differences from Java.
 """
 
 from collections.abc import Mapping
@@ -22,136 +23,54 @@ from mq.protocol.bodies import (
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.headers.group import (
-    GetConsumerListByGroupRequestHeader,
-    UnregisterClientRequestHeader,
-)
-from mq.protocol.headers.offset import (
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
-from mq.protocol.headers.pop import (
-    AckMessageRequestHeader,
-    ChangeInvisibleTimeRequestHeader,
-    NotificationRequestHeader,
-    PeekMessageRequestHeader,
-    PollingInfoRequestHeader,
-    PopMessageRequestHeader,
-)
-from mq.protocol.headers.pull import PullMessageRequestHeader
-from mq.protocol.headers.query import QueryConsumeQueueRequestHeader, QueryMessageRequestHeader
+from mq.protocol.headers import HEADERS
 from mq.protocol.headers.schema import Header
-from mq.protocol.headers.send import (
-    ConsumerSendMsgBackRequestHeader,
-    Letter,
-    RecallMessageRequestHeader,
-    SendMessageRequestHeader,
-    SendMessageRequestHeaderV2,
-)
+from mq.protocol.headers.send import Letter
 from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.requests import BROKER, NamedIn, Request, answered_by
 
 #: A topic, or the retry topic that stands for a group, and PUB or SUB.
 Need = tuple[str, int]
-SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2 | RecallMessageRequestHeader
 
-
-# The first five are Java's. The others change what is everyone's, too.
-ADMIN_CODES = frozenset(
-    (
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        RequestCode.UPDATE_BROKER_CONFIG,
-        RequestCode.DELETE_TOPIC_IN_BROKER,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP,
-        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-        RequestCode.DELETE_ACL_CONFIG,
-        RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
-        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
-        RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
-        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
-        RequestCode.SET_MESSAGE_REQUEST_MODE,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.RESET_CONSUMER_OFFSET_IN_BROKER,
-        RequestCode.CLONE_GROUP_OFFSET,
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
-        RequestCode.CLEAN_UNUSED_TOPIC,
-        RequestCode.DELETE_EXPIRED_COMMITLOG,
-        RequestCode.TRIGGER_DELETE_FILES,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE,
-        RequestCode.REGISTER_FILTER_SERVER,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
-        RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
-        RequestCode.SET_COMMITLOG_READ_MODE,
-        RequestCode.POP_ROLLBACK,
-        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
-        RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
-        RequestCode.RESET_MASTER_FLUSH_OFFSET,
-        RequestCode.CLEAN_BROKER_DATA,
-        *(code for code in RequestCode if code.name.startswith("AUTH_")),
-    )
-)
+#: What accounts other than administrators may ask for, where they have the rights that it needs.
+#: Every other code is for administrators, one without a row among them.
+OPEN = frozenset(int(row.code) for row in answered_by(BROKER) if row.rights is not None)
 
 #: The requests that name topics and groups in their bodies.
 BODIES = frozenset(
-    (
-        RequestCode.HEART_BEAT,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.QUERY_ASSIGNMENT,
-    )
+    int(row.code)
+    for row in answered_by(BROKER)
+    if any(right.named_in is NamedIn.BODY for right in row.rights or ())
 )
 
 _LOCKS = (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
 
-# Which requests send to the topic that their header names.
-_SENDS: dict[int, type[SendHeader]] = {
-    RequestCode.SEND_MESSAGE: SendMessageRequestHeader,
-    RequestCode.SEND_MESSAGE_V2: SendMessageRequestHeaderV2,
-    RequestCode.SEND_BATCH_MESSAGE: SendMessageRequestHeaderV2,
-    RequestCode.SEND_REPLY_MESSAGE: SendMessageRequestHeader,
-    RequestCode.SEND_REPLY_MESSAGE_V2: SendMessageRequestHeaderV2,
-    RequestCode.RECALL_MESSAGE: RecallMessageRequestHeader,
-}
 
-# Which read, with the attributes of their header that hold the topic and the group.
-_READS: dict[int, tuple[type[Header], str | None, str | None]] = {
-    RequestCode.PULL_MESSAGE: (PullMessageRequestHeader, "topic", "consumer_group"),
-    RequestCode.LITE_PULL_MESSAGE: (PullMessageRequestHeader, "topic", "consumer_group"),
-    RequestCode.QUERY_MESSAGE: (QueryMessageRequestHeader, "topic", None),
-    RequestCode.QUERY_CONSUME_QUEUE: (QueryConsumeQueueRequestHeader, "topic", None),
-    RequestCode.CONSUMER_SEND_MSG_BACK: (ConsumerSendMsgBackRequestHeader, None, "group"),
-    RequestCode.UNREGISTER_CLIENT: (UnregisterClientRequestHeader, None, "consumer_group"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (
-        GetConsumerListByGroupRequestHeader,
-        None,
-        "consumer_group",
-    ),
-    RequestCode.UPDATE_CONSUMER_OFFSET: (
-        UpdateConsumerOffsetRequestHeader,
-        "topic",
-        "consumer_group",
-    ),
-    RequestCode.QUERY_CONSUMER_OFFSET: (
-        QueryConsumerOffsetRequestHeader,
-        "topic",
-        "consumer_group",
-    ),
-    RequestCode.POP_MESSAGE: (PopMessageRequestHeader, "topic", "consumer_group"),
-    RequestCode.PEEK_MESSAGE: (PeekMessageRequestHeader, "topic", "consumer_group"),
-    RequestCode.NOTIFICATION: (NotificationRequestHeader, "topic", "consumer_group"),
-    RequestCode.POLLING_INFO: (PollingInfoRequestHeader, "topic", "consumer_group"),
-    RequestCode.ACK_MESSAGE: (AckMessageRequestHeader, "topic", "consumer_group"),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: (
-        ChangeInvisibleTimeRequestHeader,
-        "topic",
-        "consumer_group",
-    ),
-}
+def _attribute(row: Request, permission: str, resource: str) -> str | None:
+    """Where a header has the topic, or group, that a request sends to or reads as."""
+    for right in row.rights or ():
+        if right[:3] == (permission, resource, NamedIn.HEADER):
+            return right.attribute
+    return None
+
+
+def _sending() -> dict[int, tuple[type[Header], str]]:
+    """Which requests send to the topic that their header names, and its attribute."""
+    named = {row.code: _attribute(row, "PUB", "topic") for row in answered_by(BROKER)}
+    return {int(code): (HEADERS[code], name) for code, name in named.items() if name}
+
+
+def _reading() -> dict[int, tuple[type[Header], str | None, str | None]]:
+    """Which read, with the attributes of their header that hold the topic and the group."""
+    named = {
+        row.code: (_attribute(row, "SUB", "topic"), _attribute(row, "SUB", "group"))
+        for row in answered_by(BROKER)
+    }
+    return {int(code): (HEADERS[code], *names) for code, names in named.items() if any(names)}
+
+
+_SENDS = _sending()
+_READS = _reading()
 
 # What was popped is acknowledged in the topic that it lies in: one of retries belongs to the topic
 # that was popped. Nobody else names such a topic: to others %RETRY%a_b is what group a_b failed in.
@@ -180,7 +99,8 @@ def _needs(command: Command) -> list[Need]:
     code = command.code
     sends = _SENDS.get(code)
     if sends is not None:
-        return _to_send(command.read_header(sends).topic)
+        schema, name = sends
+        return _to_send(getattr(command.read_header(schema), name))
     reads = _READS.get(code)
     if reads is None:
         return _of_body(command)

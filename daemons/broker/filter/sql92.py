@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A parser reads some ten thousand characters in a tenth of a second, in which the broker does
 # nothing else. Java has no limit but that of a frame.
 MOST_CHARACTERS = 16 * 1024
-# Expressions remembered, those that are none among them: a client that was refused asks again.
+# Expressions remembered, invalid ones among them: a client that was refused asks again.
 _MOST_REMEMBERED = 1000
 # Of those with more characters only so many: what is read of one takes two hundred bytes for each.
 _LONG = 1000
@@ -81,7 +81,7 @@ def read_filter(text: str) -> Sql92Filter:
     """Read an expression.
 
     Raises:
-        FilterSyntaxError: it is none; the text says in one line where and why.
+        FilterSyntaxError: it is invalid; the text says in one line where and why.
     """
     if len(text) > MOST_CHARACTERS:
         raise FilterSyntaxError(

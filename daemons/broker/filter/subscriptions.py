@@ -22,7 +22,7 @@ Expression = TagExpression | PropertyExpression
 
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
 # Of an expression of blanks: its consumer keeps every message, but Java's broker finds none for it
-# (ExpressionMessageFilter.isMatchedByConsumeQueue). A tags code has 32 bits: this is none.
+# (ExpressionMessageFilter.isMatchedByConsumeQueue). A tags code has 32 bits: this is not one.
 _NO_CODES = frozenset((1 << 62,))
 # Characters of the expressions remembered, which take some twenty times as many bytes; beyond it
 # all are forgotten and read again.
@@ -43,7 +43,7 @@ def check_supported(config: BrokerConfig, kind: str | None) -> None:
 
 
 def read_or_refuse(text: str | None) -> Sql92Filter:
-    """The filter. Raises Refused if the text is none."""
+    """The filter. Raises Refused if the expression is invalid."""
     try:
         return read_filter(text or "")
     except FilterSyntaxError as error:

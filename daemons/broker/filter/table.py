@@ -157,7 +157,7 @@ class ConsumerFilters:
         if new.filter is None or not _is_legal(topic):
             if old is not None:  # the client is told when it pulls
                 self._remove(old)
-            log.warning("group %s: its filter of topic %s is none: %.200s", group, topic, text)
+            log.warning("group %s: its filter of topic %s is invalid: %.200s", group, topic, text)
             return
         self.table.setdefault(topic, {})[group] = new
         self._dirty = True

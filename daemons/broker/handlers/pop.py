@@ -8,6 +8,7 @@ from collections.abc import Callable
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.pop.receipt import (
     RETRY_MARK,
     Receipt,
@@ -30,7 +31,7 @@ from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import LocalProtocolError
-from mq.protocol.flags import Permission, PullSysFlag
+from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pop import (
     NotificationRequestHeader,
     NotificationResponseHeader,
@@ -353,35 +354,15 @@ class PopHandlers:
 
     def _check(self, topic: str, group: str, queue_id: int, channel: Channel) -> None:
         """Raises Refused with the codes of PopMessageProcessor."""
-        config = self._config()
-        if not config.broker_permission & Permission.READ:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{config.broker_ip1}] pop message is forbidden",
-            )
-        known = self._topics.get(topic)
-        if known is None and not names.is_internal_topic(topic):
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
-            )
-        if known is None or not known.perm & Permission.READ or names.is_internal_topic(topic):
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden"
-            )
+        check_broker(self._config(), "pop message")
+        known = readable_topic(self._topics, topic, "peeking message")
         if queue_id >= known.read_queue_nums:
             raise Refused(
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:"
                 f"[{known.read_queue_nums}] consumer:[{channel.remote}]",
             )
-        found = self._groups.find(group)
-        if found is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{group}] does not exist",
-            )
-        if not found.consume_enable:
-            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        consuming_group(self._groups, group)
         again = retry_topic(group, topic)
         if len(again) > names.MAX_TOPIC_LENGTH:
             raise Refused(

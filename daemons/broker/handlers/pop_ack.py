@@ -19,7 +19,7 @@ from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.broker.waiting import Outcomes
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
@@ -100,9 +100,7 @@ class AckHandlers:
             topic, group = _names(ack)
             known = self._topics.get(topic)
             if known is None:
-                raise Refused(
-                    ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
-                )
+                raise no_such_topic(topic)
             offsets = self._offsets_of(ack, topic)
             if not offsets:
                 continue
@@ -234,9 +232,7 @@ class AckHandlers:
         """Raises Refused with the codes of AckMessageProcessor."""
         config = self._topics.get(topic)
         if config is None:
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
-            )
+            raise no_such_topic(topic)
         if not 0 <= queue_id < config.read_queue_nums:
             raise Refused(
                 ResponseCode.MESSAGE_ILLEGAL,

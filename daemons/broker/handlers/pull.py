@@ -15,6 +15,7 @@ from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
 from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
@@ -29,12 +30,11 @@ from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
-from mq.protocol import names
-from mq.protocol.bodies import MessageModel, SubscriptionGroupConfig
+from mq.protocol.bodies import MessageModel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
-from mq.protocol.flags import Permission, PullSysFlag
+from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
 from mq.protocol.reply_template import ReplyTemplate
 
@@ -44,6 +44,7 @@ _REMARKS = {
     RETRY: "NO_MATCHED_MESSAGE",
     MOVED: "OFFSET_MOVED",
 }
+_PULLING = "pulling message"
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
@@ -155,7 +156,8 @@ class PullHandlers:
         group = fields["consumerGroup"]
         known = self._groups.table.get(group)
         if known is None or not known.consume_enable:
-            known = self._check_group(group)
+            check_broker(self._config(), _PULLING)
+            known = consuming_group(self._groups, group)
         queue = self._queues.get((topic, fields["queueId"])) or self._find_queue(
             topic, fields["queueId"], channel
         )
@@ -244,16 +246,8 @@ class PullHandlers:
         return asked_bytes(asked, ordinary, config.max_transfer_bytes_on_bulk_pull)
 
     def _find_queue(self, topic: str, queue_text: str, channel: Channel) -> ConsumeQueue:
-        self._check_broker()
-        config = self._topics.get(topic)
-        if config is None and not names.is_internal_topic(topic):
-            raise Refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
-            )
-        if config is None or not config.perm & Permission.READ or names.is_internal_topic(topic):
-            raise Refused(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
-            )
+        check_broker(self._config(), _PULLING)
+        config = readable_topic(self._topics, topic, _PULLING)
         queue_id = int(queue_text)
         if not 0 <= queue_id < config.read_queue_nums:
             raise Refused(
@@ -268,25 +262,6 @@ class PullHandlers:
                 self._queues.clear()
             self._queues[topic, queue_text] = queue
         return queue
-
-    def _check_broker(self) -> None:
-        if not self._config().broker_permission & Permission.READ:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config().broker_ip1}] pulling message is forbidden",
-            )
-
-    def _check_group(self, group: str) -> SubscriptionGroupConfig:
-        self._check_broker()
-        config = self._groups.find(group)
-        if config is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{group}] does not exist",
-            )
-        if not config.consume_enable:
-            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-        return config
 
     def _check_broadcast(self, group: str) -> None:
         """For a group that may not broadcast (PullMessageProcessor)."""

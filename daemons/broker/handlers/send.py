@@ -215,7 +215,7 @@ class SendHandlers:
             self._appender.reply_when_stored(channel, reply, promptly)
 
     def _recall_handle(self, message: StoredMessage) -> tuple[bytes, ...]:
-        """That by which a message which waits in the timer can be taken back; none of others.
+        """The handle by which a message that waits in the timer can be recalled; others have none.
 
         Source: SendMessageProcessor.attachRecallHandle of 5.3.
         """

@@ -146,7 +146,7 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, refusal.remark) from None
 
     def _given_up(self, message_id: str) -> StoredMessage:
-        """The message of an offset id. Raises Refused if it is none that was prepared."""
+        """The message of an offset id. Raises Refused unless it was prepared."""
         try:
             found = genuine_record(self._store, decode_offset_id(message_id).offset)
         except ValueError as error:

@@ -114,7 +114,7 @@ class SendRates:
 
 
 def _messages_in(body: bytes) -> int:
-    """How many messages a batch has; 1 for what is none, which its handler refuses."""
+    """How many messages a batch has; 1 for a malformed one, which its handler refuses."""
     count = position = 0
     while position + 4 <= len(body):
         (length,) = INT.unpack_from(body, position)

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from mq.daemons.broker.pop.want import Want
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.daemons.state_file import read_body, write_atomically
 from mq.protocol.bodies.schema import Body, field
-from mq.protocol.errors import RemoteProtocolError
 
 SEPARATOR = "@"
 
@@ -74,7 +73,7 @@ class OrderedPops:
     ) -> None:
         self._path = path
         self._clock = clock
-        saved = read_with_backup(path, _decode)
+        saved = _read(path)
         self._table: dict[str, dict[int, OrderInfo]] = {} if saved is None else saved.table
         self._saved = self._encode()
 
@@ -149,12 +148,9 @@ class OrderedPops:
         return OrderTable(table=self._table).encode()
 
 
-def _decode(data: bytes) -> OrderTable:
-    try:
-        table = OrderTable.decode(data)
-    except RemoteProtocolError as error:
-        raise ValueError(str(error)) from None
-    for queues in table.table.values():
+def _read(path: Path) -> OrderTable | None:
+    table = read_body(path, OrderTable)
+    for queues in table.table.values() if table else ():
         for queue_id in [queue_id for queue_id, info in queues.items() if not info.offsets]:
             del queues[queue_id]
     return table

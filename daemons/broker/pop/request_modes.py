@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from mq.daemons.state_file import read_with_backup, write_atomically
+from mq.daemons.state_file import read_body, write_atomically
 from mq.protocol import fastjson
 from mq.protocol.bodies.pop import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
 )
-from mq.protocol.errors import RemoteProtocolError
 
 
 class RequestModes:
@@ -16,7 +15,8 @@ class RequestModes:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.table = read_with_backup(path, _decode) or MessageRequestModeSerializeWrapper()
+        schema = MessageRequestModeSerializeWrapper
+        self.table = read_body(path, schema) or schema()
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
         return self.table.message_request_mode_map.get(topic, {}).get(group)
@@ -33,10 +33,3 @@ class RequestModes:
         table = MessageRequestModeSerializeWrapper(message_request_mode_map=changed)
         write_atomically(self._path, fastjson.dumps_pretty(table.to_plain()))
         self.table = table
-
-
-def _decode(data: bytes) -> MessageRequestModeSerializeWrapper:
-    try:
-        return MessageRequestModeSerializeWrapper.decode(data)
-    except RemoteProtocolError as error:
-        raise ValueError(str(error)) from None

@@ -46,7 +46,7 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def raw_hash(raw: bytes) -> int:
-    """The same of topic#key in UTF-8. Raises UnicodeDecodeError for what is none."""
+    """The same of topic#key in UTF-8. Raises UnicodeDecodeError if it is not UTF-8."""
     if not raw.isascii() or len(raw) <= _LAST:
         return _without_sign(java_hash(raw.decode()))
     # Unique ids count upwards: what stands before the last digits is the same for hundreds.

@@ -98,6 +98,18 @@ def test_every_request_needs_what_the_table_says(tmp_path: Path, who: Account | 
     serve(tmp_path, script, transactionCheckInterval="3600000")
 
 
+@pytest.mark.parametrize(("who", "refused"), [(ADMIN, False), (DEFAULT, True), (None, True)])
+def test_a_code_without_a_row_is_for_administrators_only(
+    tmp_path: Path, who: Account | None, refused: bool
+) -> None:
+    async def script(broker: Broker) -> None:
+        broker.listener.dispatcher.serve({99_999: lambda command, channel: command.reply()})
+        async with SigningPeer(broker, who) as peer:
+            assert is_refused(await peer.ask(99_999)) is refused
+
+    serve(tmp_path, script)
+
+
 def may(who: Account | None, needed: str) -> bool:
     """Whether an account may do to topic and group `mine` what needs this."""
     if who in (None, STRANGER):

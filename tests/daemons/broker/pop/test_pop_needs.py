@@ -4,7 +4,7 @@ import pytest
 
 from mq.daemons.acl.accounts import SUB
 from mq.daemons.acl.errors import AclError
-from mq.daemons.broker.acl.needs import ADMIN_CODES, Need, needs
+from mq.daemons.broker.acl.needs import OPEN, Need, needs
 from mq.protocol.bodies.pop import (
     BatchAck,
     BatchAckMessageRequestBody,
@@ -56,4 +56,4 @@ def test_an_assignment_needs_them_and_a_request_mode_an_administrator() -> None:
     assert needs(Command(RequestCode.QUERY_ASSIGNMENT, {}, body)) == WANTED
     own_retries = QueryAssignmentRequestBody(topic="%RETRY%G", consumer_group="G").encode()
     assert needs(Command(RequestCode.QUERY_ASSIGNMENT, {}, own_retries)) == WANTED[1:]
-    assert RequestCode.SET_MESSAGE_REQUEST_MODE in ADMIN_CODES
+    assert RequestCode.SET_MESSAGE_REQUEST_MODE not in OPEN

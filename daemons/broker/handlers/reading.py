@@ -1,0 +1,44 @@
+"""What every read of messages is checked for: the broker, the topic and the group.
+
+The order of the checks is their caller's, as Java's processors have it.
+"""
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.topics import Topics, no_such_topic
+from mq.daemons.dispatch import Refused
+from mq.protocol import names
+from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from mq.protocol.codes import ResponseCode
+from mq.protocol.flags import Permission
+
+
+def check_broker(config: BrokerConfig, read: str) -> None:
+    """Raises Refused unless the broker may be read from. `read` is what is asked for."""
+    if not config.broker_permission & Permission.READ:
+        raise Refused(
+            ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {read} is forbidden"
+        )
+
+
+def readable_topic(topics: Topics, name: str, read: str) -> TopicConfig:
+    """The topic. Raises Refused if there is none, or clients may not read from it."""
+    found = topics.get(name)
+    internal = names.is_internal_topic(name)
+    if found is None and not internal:
+        raise no_such_topic(name)
+    if found is None or internal or not found.perm & Permission.READ:
+        raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{name}] {read} is forbidden")
+    return found
+
+
+def consuming_group(groups: Groups, name: str) -> SubscriptionGroupConfig:
+    """The group, made if it is new and may be. Raises Refused unless it may consume."""
+    found = groups.find(name)
+    if found is None:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+        )
+    if not found.consume_enable:
+        raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+    return found

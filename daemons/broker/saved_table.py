@@ -1,0 +1,89 @@
+"""A table of a broker with its data version, kept in a file as Java's ConfigManager keeps it.
+
+What an administrator changes is on the disk before it can be seen; it is written in a thread, and
+what changes meanwhile stays. What is made by the way is saved a little later, in a thread, together
+with others.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from mq.daemons.broker.table_text import TableText, next_version
+from mq.daemons.state_file import StateFile
+from mq.protocol.bodies import DataVersion
+from mq.protocol.bodies.schema import Body
+
+M = TypeVar("M", bound=Body)
+
+
+class SavedTable(Generic[M]):
+    """Members by name. ``field`` is the name of the table in the file at ``path``; ``born`` are the
+    members that are there from the start, and ``saved`` is what was read from the file, which
+    goes before them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        field: str,
+        born: Mapping[str, M],
+        saved: tuple[Mapping[str, M], DataVersion] | None,
+    ) -> None:
+        self._text = TableText(field)
+        self.file = StateFile(path, lambda: self._text.encode(self.table, self.data_version))
+        self.table: dict[str, M] = dict(born)
+        self.data_version = DataVersion(timestamp=time.time_ns() // 1_000_000, counter=0)
+        if saved is not None:
+            members, self.data_version = saved
+            self.table.update(members)
+
+    async def save_pending(self) -> None:
+        """Write the file, in a thread, if members were made that are not in it. Raises OSError."""
+        await self.file.save_pending()
+
+    def _changed(self, *, at_once: bool = False) -> None:
+        """The table has changed by the way: have it saved soon, or now unless that takes too much
+        of the time."""
+        self.data_version = next_version(self.data_version)
+        if at_once:
+            self.file.changed_at_once()
+        else:
+            self.file.changed()
+
+    async def _change(
+        self,
+        change: Callable[[dict[str, M]], dict[str, M]],
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make a change that is on the disk before it can be seen; `then` is called when it can.
+
+        It is made in the table of the moment at which it counts: members may have been made while
+        it was written. Raises OSError; nothing has changed then.
+        """
+        before, version = self.data_version, DataVersion()
+
+        def encode() -> tuple[bytes, int]:
+            nonlocal before, version
+            before, version = self.data_version, next_version(self.data_version)
+            return self._text.encode(change(self.table), version)
+
+        def count() -> None:
+            self.table = change(self.table)
+            alone = self.data_version is before
+            self.data_version = version if alone else next_version(self.data_version)
+            then()
+
+        await self.file.replace(encode, count)
+
+    async def _delete(
+        self, name: str, then: Callable[[], None], otherwise: Callable[[], None]
+    ) -> bool:
+        """Take a member out in the same way; returns whether there was one. Where there was none,
+        `otherwise` is called. Raises OSError."""
+        if name not in self.table:
+            otherwise()
+            return False
+        await self._change(lambda table: {n: m for n, m in table.items() if n != name}, then)
+        return True
