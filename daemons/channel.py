@@ -1,4 +1,4 @@
-"""One connection of a peer, as handlers and the store see it.
+"""Channel: one connection of a peer, as handlers and the store see it.
 
 One ``data_received`` reads every whole frame that has arrived and writes one joined reply. Requests
 of the hot path go, still undecoded but for the header's JSON, to a direct handler.
@@ -13,20 +13,17 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import orjson
 
-from mq.daemons.memory import PIECE_COST
-from mq.daemons.shedding import LARGE, BusyReply, opaque_in
+from mq.daemons.memory import PIECE_COST, MemoryBudget
+from mq.daemons.overload.backlog import LARGE, Backlog
+from mq.daemons.overload.busy_reply import BusyReply, opaque_in
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
 from mq.protocol.connection import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode, encode
-
-if TYPE_CHECKING:
-    from mq.daemons.listener import Listener
-    from mq.daemons.tls import TlsConnection
 
 _JSON = JSON
 _RESPONSE = RESPONSE
@@ -51,10 +48,53 @@ _JOINED = 256 * 1024
 _WRITING, _BACKLOG, _OWED = range(3)
 
 
+class Port(Protocol):
+    """What a channel needs of the listener that accepted it."""
+
+    ticks: int  # its clock
+    channels: "set[Channel]"
+    backlog: Backlog
+    memory: MemoryBudget
+
+    def forget(self, channel: "Channel") -> None:
+        """It has closed."""
+
+
+class Requests(Protocol):
+    """What a channel needs of the dispatcher that answers its requests."""
+
+    direct: dict[object, Callable[[dict[str, object], bytes, "Channel"], None]]
+
+    def handle(self, command: Command, channel: "Channel") -> None:
+        """Answer a request."""
+
+    def failed(self, command: Command, channel: "Channel", error: Exception) -> Command:
+        """The reply for a request that raised; it is counted."""
+
+    def complain(self, channel: "Channel", error: Exception) -> None:
+        """Count what is no request."""
+
+    def refuse_stale(self, channel: "Channel", data: bytes) -> bytes:
+        """Refuse the sends and return the rest."""
+
+
+class Transport(Protocol):
+    """What a channel writes to: a transport of the event loop, or a TLS connection upon it."""
+
+    def write(self, data: bytes | memoryview) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def get_write_buffer_size(self) -> int: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
 class Channel(asyncio.Protocol):
     """One connection of a peer, from accept to close."""
 
-    def __init__(self, listener: "Listener") -> None:
+    def __init__(self, port: Port, requests: Requests) -> None:
         self.attributes: dict[str, Any] = {}
         self.on_close: list[Callable[[Channel], None]] = []
         self.remote_address: tuple[str, int] = ("", 0)
@@ -72,11 +112,12 @@ class Channel(asyncio.Protocol):
         self._unserved: deque[tuple[bytes, bool]] = deque()  # what came, and whether it is stale
         self._unserved_bytes = 0
         self._postponed: deque[Callable[[], None]] = deque()
-        self._listener = listener
-        self._budget = listener.memory
-        self._direct = listener.direct
+        self._port = port
+        self._requests = requests
+        self._budget = port.memory
+        self._direct = requests.direct
         self._frames = FrameBuffer()
-        self._transport: asyncio.Transport | TlsConnection | None = None
+        self._transport: Transport | None = None
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0  # of those that were sent in parts
         self._reading = False  # inside data_received: replies are joined and leave at its end
@@ -99,10 +140,10 @@ class Channel(asyncio.Protocol):
         host = f"[{peer[0]}]" if ":" in peer[0] else peer[0]
         self.remote = f"{host}:{peer[1]}"
         self.born_host = _packed_address(peer[0], peer[1])
-        self.active_at = self._listener.ticks
-        self._listener.channels.add(self)
-        if self._listener.backlog.full:
-            self._listener.backlog.hold(self)
+        self.active_at = self._port.ticks
+        self._port.channels.add(self)
+        if self._port.backlog.full:
+            self._port.backlog.hold(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         # What it sent last is served all the same: an offset that a consumer commits, for instance.
@@ -110,9 +151,9 @@ class Channel(asyncio.Protocol):
         self.stalled = False
         self._go_on()
         if self.waits:
-            for data in self._listener.backlog.rest(self):
+            for data in self._port.backlog.rest(self):
                 self.read(data)
-        self._listener.forget(self)
+        self._port.forget(self)
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ConnectionError(f"{self.remote} closed the connection"))
@@ -168,8 +209,8 @@ class Channel(asyncio.Protocol):
         return size + sum(self.kept.values()) if self.kept else size
 
     def data_received(self, data: bytes) -> None:
-        self.active_at = self._listener.ticks
-        if (self.waits or len(data) >= LARGE) and self._listener.backlog.keeps(self, data):
+        self.active_at = self._port.ticks
+        if (self.waits or len(data) >= LARGE) and self._port.backlog.keeps(self, data):
             return
         self.read(data)
 
@@ -189,20 +230,20 @@ class Channel(asyncio.Protocol):
         try:
             self._read_frames(self._without_sends(data) if stale else data)
         except RemoteProtocolError as error:
-            self._listener.complain(self, error)
+            self._requests.complain(self, error)
             self.close()
         finally:
             self._reading = False
             if self._out:
                 self.flush()
 
-    def encrypted(self, connection: "TlsConnection") -> None:
+    def encrypted(self, connection: Transport) -> None:
         """From here on everything goes through this connection."""
         self._transport = connection
 
     def refuse(self, why: str) -> None:
         """Close a connection that is not as it should be, before anything of it was read."""
-        self._listener.complain(self, RemoteProtocolError(why))
+        self._requests.complain(self, RemoteProtocolError(why))
         self.close()
 
     # what handlers use ----------------------------------------------------------------------
@@ -300,7 +341,7 @@ class Channel(asyncio.Protocol):
 
     def reply_error(self, request: Command, error: Exception) -> None:
         """Tell why a request that was kept cannot be answered."""
-        reply = self._listener.failed(request, self, error)
+        reply = self._requests.failed(request, self, error)
         if not request.is_one_way and not self.closed:
             self.send(reply)
 
@@ -354,7 +395,7 @@ class Channel(asyncio.Protocol):
     def _without_sends(self, data: bytes) -> bytes:
         """Refuse the sends; the rest is to be read."""
         data = self._frames.take(data)
-        return self._listener.refuse_stale(self, data) if data else data
+        return self._requests.refuse_stale(self, data) if data else data
 
     def _read_frames(self, data: bytes) -> None:
         size = len(data)
@@ -404,7 +445,7 @@ class Channel(asyncio.Protocol):
             error = RemoteProtocolError(f"the header lacks the field {error}")
         elif isinstance(error, _MALFORMED):
             error = RemoteProtocolError(f"a field of the header is malformed: {error}")
-        reply = self._listener.failed(command, self, error)
+        reply = self._requests.failed(command, self, error)
         if not command.is_one_way and not command.is_response:
             self.send(reply)
 
@@ -414,7 +455,7 @@ class Channel(asyncio.Protocol):
             if future is not None and not future.done():
                 future.set_result(command)
             return
-        self._listener.handle(command, self)
+        self._requests.handle(command, self)
 
 
 def _packed_address(host: str, port: int) -> bytes:

@@ -1,34 +1,41 @@
-"""From a request to its handler, and from what the handler does to a reply.
+"""Dispatcher: from a request to its handler, and from what the handler does to a reply.
+
+Requests go to a handler by their code; those of the hot path go, still undecoded but for the
+header's JSON, to a direct handler.
 
 A handler is a plain function ``(command, channel) -> Command | None``. It returns the reply, or
 None when nothing is to be sent now: because the request was one-way, or because the handler keeps
 the channel and replies later. One that must wait for I/O is an ``async def``; it runs as a task of
-the listener. Whatever goes wrong becomes an error reply, so that a handler only says what is wrong.
+the dispatcher. Whatever goes wrong becomes an error reply, so that a handler only says what is
+wrong.
 """
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping
-from typing import TYPE_CHECKING, Protocol
+from time import perf_counter
+from typing import Protocol
 
+from mq.daemons.channel import Channel
+from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.errors import RemoteProtocolError
-
-if TYPE_CHECKING:
-    from mq.daemons.listener import Channel
+from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 
 log = logging.getLogger(__name__)
 
 # A body of JSON over so many bytes keeps a reader busy for milliseconds: not in the loop.
 LARGE_BODY = 16 * 1024
+# What a request costs that is answered later: a task, a command, its header's fields.
+_TASK_COST = 4096
 
 Reply = Command | None
-Handler = Callable[[Command, "Channel"], Reply | Awaitable[Reply]]
+Handler = Callable[[Command, Channel], Reply | Awaitable[Reply]]
 # A handler of the hot path: header (its JSON form, checked to be an object), body, channel. It
 # writes its own replies and is only given requests in JSON.
-DirectHandler = Callable[[dict[str, object], bytes, "Channel"], None]
+DirectHandler = Callable[[dict[str, object], bytes, Channel], None]
 
 
 class Guard(Protocol):
@@ -41,11 +48,11 @@ class Guard(Protocol):
 
     reads_body_of: Container[int]
 
-    def guard(self, command: Command, channel: "Channel") -> None:
+    def guard(self, command: Command, channel: Channel) -> None:
         """An ordinary request."""
 
     def guard_direct(
-        self, code: int, fields: Mapping[str, str], body: bytes, channel: "Channel"
+        self, code: int, fields: Mapping[str, str], body: bytes, channel: Channel
     ) -> None:
         """One of the hot path, whose handler reads the names from `fields`, too."""
 
@@ -72,13 +79,13 @@ def guarded(handler: Handler, guard: Guard) -> Handler:
 
     one_at_a_time = OneAtATime()
 
-    def call(command: Command, channel: "Channel") -> Reply | Awaitable[Reply]:
+    def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
         if len(command.body) > LARGE_BODY and command.code in guard.reads_body_of:
             return call_late(command, channel)
         guard.guard(command, channel)
         return handler(command, channel)
 
-    async def call_late(command: Command, channel: "Channel") -> Reply:
+    async def call_late(command: Command, channel: Channel) -> Reply:
         async with one_at_a_time.turn(channel):
             await asyncio.to_thread(guard.guard, command, channel)
         reply = handler(command, channel)
@@ -90,7 +97,7 @@ def guarded(handler: Handler, guard: Guard) -> Handler:
 def guarded_direct(code: int, handler: DirectHandler, guard: Guard) -> DirectHandler:
     """The same for a handler of the hot path."""
 
-    def call(header: dict[str, object], body: bytes, channel: "Channel") -> None:
+    def call(header: dict[str, object], body: bytes, channel: Channel) -> None:
         fields = header.get("extFields") or {}
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
@@ -117,6 +124,160 @@ def error_reply(command: Command, error: Exception) -> Command:
     return command.reply(
         ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error or 'no details'}"
     )
+
+
+class Dispatcher:
+    """The handlers behind a port: it gives each request to its own, and counts what goes wrong.
+
+    ``handlers`` answer ordinary requests, ``direct`` those of the hot path. ``guard`` is asked
+    before every handler; without one nothing is paid for it. An ordinary request that takes over
+    ``slow_seconds`` is logged and counted; 0 stands for no limit.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        direct: Mapping[int, DirectHandler] | None = None,
+        *,
+        guard: Guard | None = None,
+        slow_seconds: float = 0.0,
+    ) -> None:
+        self._guard = guard
+        self.handlers: dict[int, Handler] = {}
+        # Any object may be asked for: a header's code is checked by looking it up.
+        self.direct: dict[object, DirectHandler] = {}
+        self.serve(handlers, direct)
+        self.bad_requests = 0
+        self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
+        self.slow_requests: Counter[int] = Counter()  # by request code
+        self.tasks: set[asyncio.Task[None]] = set()  # of requests that are answered later
+        self._slow_seconds = slow_seconds or float("inf")
+        self._stale_reply = BusyReply(
+            f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while ({WAIT_SETTING})"
+        )
+
+    def serve(
+        self, handlers: Mapping[int, Handler], direct: Mapping[int, DirectHandler] | None = None
+    ) -> None:
+        """Answer these requests too; for a daemon that needs its port before its handlers."""
+        guard = self._guard
+        for code, handler in handlers.items():
+            self.handlers[code] = handler if guard is None else guarded(handler, guard)
+        for code, direct_handler in (direct or {}).items():
+            self.direct[code] = (
+                direct_handler if guard is None else guarded_direct(code, direct_handler, guard)
+            )
+
+    def handle(self, command: Command, channel: Channel) -> None:
+        """Give a request to its handler and send what comes of it."""
+        handler = self.handlers.get(command.code)
+        reply: Reply
+        if handler is None:
+            reply = unknown_code(command)
+        else:
+            try:
+                began = perf_counter()
+                result = handler(command, channel)
+            except Exception as error:
+                reply = self.failed(command, channel, error)
+            else:
+                if isinstance(result, Awaitable):
+                    channel.owe(_TASK_COST + len(command.body))
+                    task = asyncio.ensure_future(self._await(command, channel, result, began))
+                    self.tasks.add(task)
+                    task.add_done_callback(self.tasks.discard)
+                    return
+                if perf_counter() - began > self._slow_seconds:
+                    self._was_slow(command, channel, perf_counter() - began)
+                reply = result
+        self._send(command, channel, reply)
+
+    async def finish(self, seconds: float) -> None:
+        """Wait at most so long for requests that are being handled."""
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=seconds)
+
+    async def cancel(self) -> None:
+        """Give up the requests that are being handled."""
+        for task in list(self.tasks):
+            task.cancel()
+        if self.tasks:
+            await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def failed(self, command: Command, channel: Channel, error: Exception) -> Command:
+        """The reply for a request that raised; what is not the peer's own fault is logged."""
+        if isinstance(error, Refused):
+            cause = error.limit if isinstance(error, Overloaded) else error.code.name
+            self.refusals[command.code, cause] += 1
+        elif not isinstance(error, RemoteProtocolError):
+            log.error(
+                "request %d of %s failed",
+                command.code,
+                channel.remote,
+                exc_info=error,
+                extra={"failure": f"request {command.code}"},
+            )
+        else:
+            self.complain(channel, error)
+        return error_reply(command, error)
+
+    def complain(self, channel: Channel, error: Exception) -> None:
+        """Count a bad request and log it; the log lets one line a second through for each peer."""
+        self.bad_requests += 1
+        log.warning(
+            "bad request from %s: %s: %s",
+            channel.remote,
+            type(error).__name__,
+            error,
+            extra={"peer": channel.remote_address[0]},
+        )
+
+    def refuse_stale(self, channel: Channel, data: bytes) -> bytes:
+        """Answer the sends with SYSTEM_BUSY and return the rest."""
+        replies, count, rest = refuse_sends(data, self._stale_reply)
+        if replies:
+            channel.queue_frame(replies)
+        if count:
+            self.refusals[RequestCode.SEND_MESSAGE_V2, WAIT_SETTING] += count
+            log.warning(
+                "sends have waited too long and are refused (%s)",
+                WAIT_SETTING,
+                extra={"failure": "sends in time"},
+            )
+        return rest
+
+    async def _await(
+        self, command: Command, channel: Channel, result: Awaitable[Reply], began: float
+    ) -> None:
+        try:
+            reply = await result
+        except Exception as error:
+            if channel.closed and isinstance(error, ConnectionError):
+                return  # it went away while its request waited for its turn
+            reply = self.failed(command, channel, error)
+        finally:
+            channel.owe(-_TASK_COST - len(command.body))
+        if perf_counter() - began > self._slow_seconds:
+            self._was_slow(command, channel, perf_counter() - began)
+        self._send(command, channel, reply)
+
+    def _was_slow(self, command: Command, channel: Channel, seconds: float) -> None:
+        self.slow_requests[command.code] += 1
+        log.warning(
+            "request %d of %s took %.3f s",
+            command.code,
+            channel.remote,
+            seconds,
+            extra={"failure": f"slow requests {command.code}"},
+        )
+
+    def _send(self, command: Command, channel: Channel, reply: Reply) -> None:
+        if reply is None or command.is_one_way or channel.closed:
+            return
+        try:
+            channel.send(reply)
+        except LocalProtocolError as error:
+            channel.send(error_reply(command, error))
 
 
 def merge(*tables: Mapping[int, Handler]) -> dict[int, Handler]:

@@ -1,4 +1,4 @@
-"""Giving the metrics of a daemon to those who collect them: Prometheus asks, StatsD is told.
+"""Exporters: metrics go to those who collect them. Prometheus asks, StatsD is told.
 
 What this needs is imported only where one of the two is wanted.
 """

@@ -18,12 +18,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Set
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from mq.daemons.shedding import BusyReply
-
-if TYPE_CHECKING:
-    from mq.daemons.channel import Channel
+from mq.daemons.overload.busy_reply import BusyReply
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +32,19 @@ PIECE_COST = 64
 _NO_LIMIT = 1 << 62
 # Closing goes on until so much of the limit is free: a look for each piece that comes is too many.
 _FREED = 8
+
+
+class Holder(Protocol):
+    """What the budget needs of a connection."""
+
+    remote: str  # its peer, for the log
+
+    @property
+    def memory(self) -> int:
+        """Bytes that this peer makes us hold."""
+
+    def evict(self, reply: BusyReply) -> None:
+        """Close at once; a peer that is in the middle of a request gets `reply`."""
 
 
 class MemoryBudget:
@@ -52,8 +62,8 @@ class MemoryBudget:
         self._of_connection = of_connection
         self._in_all = in_all
         self._clock = clock
-        self._watched: list[Set[Channel]] = []
-        self._since: dict[Channel, float] = {}  # when it was first seen to hold something
+        self._watched: list[Set[Holder]] = []
+        self._since: dict[Holder, float] = {}  # when it was first seen to hold something
         self.left = 0
         self.evicted: Counter[str] = Counter()  # connections, by the setting they were over
 
@@ -67,7 +77,7 @@ class MemoryBudget:
         """The limit of each connection; 0 is none."""
         return self._of_connection()
 
-    def watch(self, channels: Set["Channel"]) -> None:
+    def watch(self, channels: Set["Holder"]) -> None:
         """Add up these connections, too."""
         self._watched.append(channels)
 
@@ -88,7 +98,7 @@ class MemoryBudget:
     def look(self) -> None:
         """Add up what each connection holds, and close those that hold too much."""
         now = self._clock()
-        held: dict[Channel, int] = {}
+        held: dict[Holder, int] = {}
         for channels in self._watched:
             for channel in channels:
                 memory = channel.memory
@@ -110,7 +120,7 @@ class MemoryBudget:
                 self._evict(channel, held[channel], limit, CLIENTS_SETTING)
         self.left = min(limit - total, most)
 
-    def _evict(self, channel: "Channel", held: int, limit: int, setting: str) -> None:
+    def _evict(self, channel: "Holder", held: int, limit: int, setting: str) -> None:
         self.evicted[setting] += 1
         whose = "its limit" if setting == CONNECTION_SETTING else "the limit of all is"
         why = f"this connection makes the server hold {held} bytes; {whose} {limit} ({setting})"

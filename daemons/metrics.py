@@ -1,4 +1,4 @@
-"""Metrics of a daemon for monitoring, whoever asks for them: Prometheus or StatsD.
+"""Metrics: what daemons tell of themselves, whoever asks: Prometheus or StatsD.
 
 They are put together when asked for, from counters that are kept anyway.
 """
@@ -52,28 +52,25 @@ def counter(name: str, doc: str, value: float, **constant: str) -> Metric:
 def of_listeners(listeners: Mapping[str, Listener]) -> Iterator[Metric]:
     """What listeners count, by their names."""
     names = ("listener",)
-
-    def each(kind: Kind, name: str, doc: str, attribute: str) -> Metric:
-        values = [((n,), float(getattr(one, attribute))) for n, one in listeners.items()]
-        return Metric(name, kind, doc, names, values)
-
     connections = [((n,), float(len(one.channels))) for n, one in listeners.items()]
     yield Metric("mq_connections", Kind.gauge, "Open connections.", names, connections)
     waiting = [((n,), float(one.backlog.size)) for n, one in listeners.items()]
     doc = "Bytes received that wait to be handled."
     yield Metric("mq_backlog_bytes", Kind.gauge, doc, names, waiting)
-    yield each(Kind.counter, "mq_bad_requests_total", "Malformed frames.", "bad_requests")
+    bad = [((n,), float(one.dispatcher.bad_requests)) for n, one in listeners.items()]
+    yield Metric("mq_bad_requests_total", Kind.counter, "Malformed frames.", names, bad)
+    away = [((n,), float(one.turned_away)) for n, one in listeners.items()]
     doc = "Connections refused because maxConnections were open."
-    yield each(Kind.counter, "mq_connections_refused_total", doc, "turned_away")
+    yield Metric("mq_connections_refused_total", Kind.counter, doc, names, away)
     yield from _of_memory(next(iter(listeners.values())).memory)
     yield _by_request(
         "mq_slow_requests_total",
         "Requests that took longer than slowRequestMillis.",
-        (one.slow_requests for one in listeners.values()),
+        (one.dispatcher.slow_requests for one in listeners.values()),
     )
     refused: Counter[tuple[str, str]] = Counter()
     for one in listeners.values():
-        for (code, cause), count in one.refusals.items():
+        for (code, cause), count in one.dispatcher.refusals.items():
             refused[_request_name(code), cause] += count
     yield Metric(
         "mq_refused_requests_total",

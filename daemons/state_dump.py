@@ -1,4 +1,4 @@
-"""The state of a daemon in its log, for someone who looks into what it is doing (SIGUSR1).
+"""State dump: the state of a daemon in its log, for who looks into what it does (SIGUSR1).
 
 Only names, addresses and numbers go there: no body, no property, no setting, no key.
 """
@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from mq.daemons.listener import Channel, Listener
+from mq.daemons.channel import Channel
+from mq.daemons.listener import Listener
 from mq.daemons.supervision import Tasks
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def connections(name: str, listener: Listener) -> list[str]:
     """What a listener has: a line about itself, and one for each connection."""
     head = (
         f"listener {name} {listener.host}:{listener.port}: {len(listener.channels)} connections, "
-        f"{listener.bad_requests} bad requests"
+        f"{listener.dispatcher.bad_requests} bad requests"
     )
     lines = sorted(_connection(channel, listener) for channel in listener.channels)
     return [head, *limited(lines, "connections")]

@@ -6,10 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from mq.daemons.channel import Channel
+from mq.daemons.channel import Channel
 
 # What others wait at most for one step; a send takes a hundredth of it.
 STEP_SECONDS = 0.002
@@ -45,7 +43,7 @@ class OneAtATime:
         self._busy = False
 
     @asynccontextmanager
-    async def turn(self, channel: "Channel") -> AsyncIterator[None]:
+    async def turn(self, channel: Channel) -> AsyncIterator[None]:
         """Raises ConnectionError if the connection closes before its turn."""
         if self._busy:
             await self._wait(channel)
@@ -57,10 +55,10 @@ class OneAtATime:
             rest = min((perf_counter() - began) * REST, LONGEST_REST)
             asyncio.get_running_loop().call_later(rest, self._next)
 
-    async def _wait(self, channel: "Channel") -> None:
+    async def _wait(self, channel: Channel) -> None:
         has_turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
-        def give_up(_: "Channel") -> None:
+        def give_up(_: Channel) -> None:
             if not has_turn.done():
                 has_turn.set_result(False)
 

@@ -1,4 +1,4 @@
-"""The background tasks of a daemon, supervised.
+"""Background tasks of a daemon, supervised.
 
     spawn    a task works until it is cancelled, or until it has nothing more to do
     error    whatever it raises is logged and counted, and it begins again after a pause

@@ -2,7 +2,7 @@
 
 The first byte of a connection tells which it is: a TLS handshake begins with 22, which as the
 first byte of a frame's length would be a frame of 350 MB (NettyRemotingServer.HandshakeHandler).
-`Greeter` looks at that byte and steps aside; a plain connection costs nothing from then on.
+`FirstByte` looks at that byte and steps aside; a plain connection costs nothing from then on.
 
 asyncio can turn a connection to TLS only before anything has been read from it, so `TlsConnection`
 runs the handshake and the encryption itself, over memory (ssl.MemoryBIO). It stands between the
@@ -12,13 +12,11 @@ transport and the channel: a protocol to the one, a transport to the other.
 import asyncio
 import logging
 import ssl
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError
 from mq.daemons.tls_config import TlsConfig, TlsMode
-
-if TYPE_CHECKING:
-    from mq.daemons.listener import Channel
 
 log = logging.getLogger(__name__)
 
@@ -79,10 +77,10 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
     return ServerTls(config)
 
 
-class Greeter(asyncio.Protocol):
+class FirstByte(asyncio.Protocol):
     """A connection of which nothing has come yet."""
 
-    def __init__(self, channel: "Channel", tls: ServerTls) -> None:
+    def __init__(self, channel: Channel, tls: ServerTls) -> None:
         self._channel = channel
         self._tls = tls
         self._transport: asyncio.Transport | None = None
@@ -113,7 +111,7 @@ class TlsConnection(asyncio.Protocol):
     """A connection that is encrypted; what a channel needs of a transport, it has."""
 
     def __init__(
-        self, transport: asyncio.Transport, channel: "Channel", context: ssl.SSLContext
+        self, transport: asyncio.Transport, channel: Channel, context: ssl.SSLContext
     ) -> None:
         self._transport = transport
         self._channel = channel

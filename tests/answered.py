@@ -15,7 +15,7 @@ END = "<!-- generated up to here: python -m tests.answered -->\n"
 PATH = Path("docs/protocol.md")
 
 _HANDLERS = "daemons/broker/test_handlers.py"
-_CLEANING = "daemons/broker/test_cleaning_requests.py"
+_CLEANING = "daemons/broker/test_retention_requests.py"
 _RELAY = "daemons/broker/test_relay.py"
 _SENDS = "daemons/broker/test_sends.py"
 _LISTS = "daemons/broker/test_lists.py"

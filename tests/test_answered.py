@@ -27,7 +27,11 @@ NAMED = sorted({**answered.BROKER, **answered.NAME_SERVER}.items())
 
 
 def codes(listener: Listener) -> set[int]:
-    return {code for code in (*listener.handlers, *listener.direct) if isinstance(code, int)}
+    return {
+        code
+        for code in (*listener.dispatcher.handlers, *listener.dispatcher.direct)
+        if isinstance(code, int)
+    }
 
 
 def rows(role: Role) -> set[int]:

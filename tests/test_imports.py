@@ -116,3 +116,74 @@ def test_nothing_waits_in_a_way_that_loses_cancellations() -> None:
     parts = ("cli", "client", "daemons", "mq", "pipeline", "protocol")
     sources = [path for part in parts for path in (ROOT / part).rglob("*.py")]
     assert [str(path) for path in sources if "asyncio.wait_for(" in path.read_text("utf-8")] == []
+
+
+# Modules that import each other in a circle, known and to be ended; none in daemons.
+KNOWN_CIRCLES = [
+    # A view prints by a format of records, which is itself shown as a view.
+    {
+        "mq.cli.show.message_text",
+        "mq.cli.show.output",
+        "mq.cli.show.record_format",
+        "mq.cli.show.view",
+    },
+    # Watching runs a command again and again, and the runner watches.
+    {"mq.cli.runtime.runner", "mq.cli.runtime.watching"},
+    # Hooks get what a producer sends, and tracing, which is a hook, has a producer of its own.
+    {
+        "mq.client.aims",
+        "mq.client.blocking",
+        "mq.client.caller",
+        "mq.client.heartbeat",
+        "mq.client.hook_calls",
+        "mq.client.hooks",
+        "mq.client.options",
+        "mq.client.peer",
+        "mq.client.producer",
+        "mq.client.producer_options",
+        "mq.client.request_reply",
+        "mq.client.sender",
+        "mq.client.session",
+        "mq.client.session_routes",
+        "mq.client.trace.dispatcher",
+        "mq.client.trace.hooks",
+    },
+    # Requests of a consumer's peers are answered from either kind of consumer.
+    {"mq.client.consumer", "mq.client.consumer_requests", "mq.client.lite_pull_consumer"},
+]
+
+
+def import_graph() -> dict[str, set[str]]:
+    """The modules of mq that each one imports, anywhere in it: for its types only, too."""
+    graph: dict[str, set[str]] = {}
+    for source in [source for part in ALLOWED for source in sources(part)]:
+        names = {name for _, name in imported(source)}
+        names |= {name.rpartition(".")[0] for name in names - set(MODULES)}
+        graph[module_name(source)] = names & set(MODULES) - {module_name(source)}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of modules each of which reaches all others of its group."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        left = [start]
+        while left:
+            new = graph[left.pop()] - seen
+            seen |= new
+            left += new
+        reached[start] = seen
+    found: list[set[str]] = []
+    for name, seen in reached.items():
+        if name in seen and not any(name in circle for circle in found):
+            found.append({other for other in seen if name in reached[other]})
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == [{"b", "c"}]
+    graph = import_graph()
+    assert "mq.daemons.channel" in graph["mq.daemons.dispatch"]
+    found = sorted(sorted(circle) for circle in circles(graph))
+    assert found == sorted(sorted(circle) for circle in KNOWN_CIRCLES)

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from prometheus_client import PROCESS_COLLECTOR
 
-from mq.daemons.broker.metrics import metrics_of as of_broker
 from mq.daemons.metrics import LoopDelay, Metric
 from mq.daemons.namesrv.metrics import metrics_of as of_name_server
 from mq.daemons.standalone import Standalone
@@ -30,8 +29,10 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     async def told() -> list[Metric]:
         folder = tmp_path_factory.mktemp("store")
         async with Standalone(folder, name_server_port=0, broker_port=0) as pair:
-            found = [*of_broker(pair.broker), LoopDelay().metric()]
-            return [*found, *of_name_server(pair.name_server)]
+            found = [*pair.broker.metrics().all(), LoopDelay().metric()]
+            server = pair.name_server
+            parts = (server.listener, server.tasks, server.routes, server.beacons)
+            return [*found, *of_name_server(*parts)]
 
     of_process = {
         sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples

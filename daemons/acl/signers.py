@@ -9,9 +9,9 @@ from mq.daemons.acl.accounts import Account
 from mq.daemons.acl.addresses import parts_of
 from mq.daemons.acl.errors import AclError
 from mq.daemons.acl.files import AclFiles, Rules
+from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Refused
-from mq.daemons.listener import Channel
 from mq.protocol.codes import ResponseCode
 from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, content, signature
 

@@ -8,45 +8,38 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
 from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
-from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.beacons import Beacons
-from mq.daemons.broker.chores import spawn_chores, spawn_timer
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.day_totals import DayTotals
-from mq.daemons.broker.delay import DelayedMessages
-from mq.daemons.broker.filter.bit_maps import extender
-from mq.daemons.broker.filter.table import ConsumerFilters
-from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.handlers.pull import PullHandlers
-from mq.daemons.broker.limits import TopicSizes
-from mq.daemons.broker.locks import QueueLocks
-from mq.daemons.broker.moved_events import OffsetMovedEvents
-from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.pop.service import PopService
-from mq.daemons.broker.protection import SlowConsumers
+from mq.daemons.broker.parts import (
+    Clients,
+    Delivery,
+    Services,
+    Stats,
+    Stores,
+    make_clients,
+    make_services,
+    make_stats,
+    open_delivery,
+    open_stores,
+    start_used_timer,
+)
 from mq.daemons.broker.registration import Registration
-from mq.daemons.broker.registry import Consumers, Producers
-from mq.daemons.broker.requests import Requests
-from mq.daemons.broker.stat_items import StatItems, totals
-from mq.daemons.broker.stats import BrokerStats
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.requests import admin_handlers, serve
 from mq.daemons.broker.store_config import BrokerRole
-from mq.daemons.broker.targets import SendTargets
-from mq.daemons.broker.timer.service import Timer
-from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.transactions.checks import TransactionChecks
-from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
+
+if TYPE_CHECKING:
+    from mq.daemons.broker.metrics import BrokerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -65,18 +58,18 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
-        self.tasks: Tasks
-        self.store: MessageStore
+        self.tasks = Tasks()
+        self.access: AccessControl | None = None
+        self.tls: ServerTls | None = None
         self.listener: Listener
         self.fast_listener: Listener
-        self.pulls: PullHandlers
-        self.pop: PopService
-        self.sends: SendTargets
-        self.moved_events: OffsetMovedEvents
-        self.topic_sizes: TopicSizes
-        self.access: AccessControl | None = None
+        self.stores: Stores
+        self.clients: Clients
+        self.stats: Stats
+        self.delivery: Delivery
+        self.services: Services
+        self.registration: Registration
         self.metrics_port = -1  # none
-        self.tls: ServerTls | None = None
         self._parts = AsyncExitStack()
 
     @property
@@ -115,7 +108,24 @@ class Broker:
         """What it has and does now."""
         from mq.daemons.broker.state import state_of  # hardly ever needed
 
-        return state_of(self)
+        return state_of(self._listeners(), self.tasks, self.stores, self.clients, self.stats)
+
+    def metrics(self) -> "BrokerMetrics":
+        """What it tells of itself to monitoring."""
+        from mq.daemons.broker.metrics import BrokerMetrics  # only where somebody reads it
+
+        return BrokerMetrics(
+            self.settings,
+            self.address,
+            self._listeners(),
+            self.tasks,
+            self.stores,
+            self.clients,
+            self.stats,
+        )
+
+    def _listeners(self) -> dict[str, Listener]:
+        return {"main": self.listener, "fast": self.fast_listener}
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
@@ -130,129 +140,112 @@ class Broker:
         await self._parts.aclose()
 
     async def _start(self, parts: AsyncExitStack) -> None:
-        settings = self.settings
+        """Start everything, in order; `parts` stops it in reverse."""
+        settings, tasks = self.settings, self.tasks
         _check_role(settings.store.broker_role)
-        self.access = self._access_control()
+        self.access = access = self._access_control()
         self.tls = server_tls(settings.tls)
-        self.memory = MemoryBudget(
-            lambda: settings.operation.connection_memory_max_bytes,
-            lambda: settings.operation.client_memory_max_bytes,
-        )
-        self.listener = self._make_listener(settings.server.listen_port)
-        self.fast_listener = self._make_listener(settings.fast_port)
+        listeners = self._make_listeners()
         # The ports come first: whoever is already there has this store open, too.
-        for listener in (self.listener, self.fast_listener):
+        for listener in listeners:
             await listener.bind()
-            parts.push_async_callback(listener.close)
-        await self._open_state(parts)
-        self._make_parts()
-        self.tasks = await parts.enter_async_context(Tasks())
+            parts.callback(listener.stop_accepting)
+        self.stores = stores = await open_stores(settings, self._store_host(), parts)
+        self.clients = make_clients(settings, access)
+        self.stats = make_stats(settings, stores)
+        self.delivery = open_delivery(settings, stores, self.clients, tasks, parts)
+        await parts.enter_async_context(tasks)
         ha_port = settings.store.ha_listen_port or self.port + 1
-        self.registration = Registration(settings, self.topics, self.port, ha_port, self.tasks)
-        Requests(self).serve()
-        parts.push_async_callback(self._end_reads)
-        spawn_chores(self)
-        if Timer.is_used(self.store.root):
-            self._use_timer()
-        for listener in (self.listener, self.fast_listener):
+        self.registration = Registration(settings, stores.topics, self.port, ha_port, tasks)
+        self.services = make_services(
+            settings,
+            stores,
+            self.clients,
+            self.delivery,
+            self.stats,
+            self.registration.queues_of,
+            access,
+        )
+        self._serve()
+        parts.push_async_callback(self.services.end_reads)  # once more when no connection is left
+        self._spawn()
+        for listener in listeners:
             await listener.start()
             parts.push_async_callback(listener.close)
         parts.push_async_callback(self._settle)
         await parts.enter_async_context(self.registration)
         if settings.operation.liveness_beacon_enable:
-            self.tasks.spawn(Beacons(settings, self.registration).run, "beacons")
+            tasks.spawn(Beacons(settings, self.registration).run, "beacons")
         if exporters.are_wanted(settings.operation):
             await self._export(parts)
 
-    async def _open_state(self, parts: AsyncExitStack) -> None:
-        """Open what is on the disk. It is saved in reverse when the broker stops."""
-        settings = self.settings
-        self.store = await parts.enter_async_context(
-            MessageStore(lambda: settings.store, self._store_host())
+    def _serve(self) -> None:
+        admin = admin_handlers(
+            self.settings,
+            self.address,
+            self.stores,
+            self.clients,
+            self.delivery,
+            self.stats,
+            self.services,
+            self.registration.announced,
+            self.access,
+            lambda: {**self.tasks.info(), **self.stores.aside.info()},
         )
-        store = self.store
-        folder = store.root / "config"
-        self.topics = Topics(folder / "topics.json", lambda: settings.broker)
-        self.topics.adopt(store.queue_counts())
-        self.topics.most = lambda: settings.operation.max_auto_created_topics
-        parts.push_async_callback(self.topics.file.close)
-        self.groups = Groups(folder / "subscriptionGroup.json", lambda: settings.broker)
-        self.groups.most = lambda: settings.operation.max_auto_created_groups
-        parts.push_async_callback(self.groups.file.close)
-        self.offsets = ConsumerOffsets(folder / "consumerOffset.json")
-        parts.push_async_callback(self.offsets.save)
-        self.filters = ConsumerFilters(folder / "consumerFilter.json", lambda: settings.broker)
-        if settings.store.enable_consume_queue_ext:
-            store.appender.extend = extender(lambda: settings.broker, self.filters, store.queues)
-        parts.push_async_callback(self.filters.save)
-        self.aside = SetAside(store)
-        parts.push_async_callback(self.aside.save)
-        self.writer = MessageWriter(lambda: settings.store, store, self.topics)
-        self.delayed = DelayedMessages(folder / "delayOffset.json", store, self.writer, self.aside)
-        parts.push_async_callback(self.delayed.save)
-        self.timer: Timer | None = None
-        self.writer.on_timed = self._use_timer
-        parts.push_async_callback(self._close_timer)
-        self.transactions = Transactions(store, self.writer, self.offsets, self.topics)
-        parts.callback(self.transactions.save_progress)
+        main, fast = self.listener.dispatcher, self.fast_listener.dispatcher
+        serve(self.settings, admin, self.services, main, fast)
 
-    def _make_parts(self) -> None:
-        """Make what is in memory only."""
-        settings, store = self.settings, self.store
-        self.consumers = Consumers()
-        self.producers = Producers()
+    def _spawn(self) -> None:
+        """Start the tasks of all parts."""
+        for group in (self.stats, self.services, self.stores, self.delivery, self.clients):
+            for work, name in group.works():
+                self.tasks.spawn(work, name)
+        start_used_timer(self.stores, self.delivery)
         if self.access is not None:
-            self.producers.may_have = self.access.may_have
-        self.locks = QueueLocks(lifetime=settings.broker.rebalance_lock_max_live_time / 1000)
-        self.transaction_checks = TransactionChecks(
-            lambda: settings.broker,
-            lambda: settings.store,
-            self.transactions,
-            self.writer,
-            self.topics,
-            self.producers,
-            self.aside,
-        )
-        settings.on_change.append(lambda _: self.transaction_checks.configure())
-        self.stats = BrokerStats(lambda: (store.appender.messages, store.appender.size))
-        self.days = DayTotals(self.stats)
-        self.figures = StatItems(
-            lambda: totals(store.queues, self.stats, lambda: settings.broker),
-            lambda: settings.broker,
-        )
-        self.guard = SlowConsumers(
-            lambda: settings.broker, lambda: settings.store, self.stats, self.groups
-        )
-        self.topics.on_change.append(self._forget_deleted)
+            self.tasks.spawn(self.access.watch, "ACL files")
+        if self.tls is not None:
+            self.tasks.spawn(self.tls.watch, "certificates")
 
     async def _export(self, parts: AsyncExitStack) -> None:
-        from mq.daemons.broker.metrics import metrics_with_pauses  # only where somebody reads it
         from mq.daemons.metrics import LoopDelay
 
-        delay = LoopDelay()
+        delay, metrics = LoopDelay(), self.metrics()
         self.tasks.spawn(delay.run, "loop delay")
         self.metrics_port = await exporters.start_exporters(
             self.settings.operation,
-            lambda: chain(metrics_with_pauses(self), (delay.metric(),)),
+            lambda: chain(metrics.with_pauses(), (delay.metric(),)),
             self.tasks,
             parts,
         )
 
-    def _make_listener(self, port: int) -> Listener:
+    def _make_listeners(self) -> tuple[Listener, Listener]:
+        settings = self.settings
+        memory = MemoryBudget(
+            lambda: settings.operation.connection_memory_max_bytes,
+            lambda: settings.operation.client_memory_max_bytes,
+        )
+        self.listener = self._make_listener(settings.server.listen_port, memory)
+        self.fast_listener = self._make_listener(settings.fast_port, memory)
+        return self.listener, self.fast_listener
+
+    def _make_listener(self, port: int, memory: MemoryBudget) -> Listener:
         server = self.settings.server
-        return Listener(
+        dispatcher = Dispatcher(
             {},
+            guard=self.access,
+            slow_seconds=self.settings.operation.slow_request_millis / 1000,
+        )
+        return Listener(
+            dispatcher,
             self.settings.listen_host,
             port,
             idle_seconds=server.server_channel_max_idle_time_seconds,
             backlog=server.server_socket_backlog,
-            guard=self.access,
             tls=self.tls,
-            slow_seconds=self.settings.operation.slow_request_millis / 1000,
             max_connections=lambda: self.settings.operation.max_connections,
             longest_wait=self.longest_wait,
             buffers=server.buffers(),
-            memory=self.memory,
+            memory=memory,
         )
 
     def _access_control(self) -> AccessControl | None:
@@ -278,22 +271,6 @@ class Broker:
             return 0.0
         return config.wait_time_mills_in_send_queue / 1000
 
-    def _use_timer(self) -> None:
-        """Start the timer with the first message for it: most brokers never need its files."""
-        if self.timer is None:
-            self.timer = Timer(lambda: self.settings.store, self.store, self.writer, self.aside)
-            spawn_timer(self, self.timer)
-
-    def _forget_deleted(self, topic: str) -> None:
-        """Drop the figures of a topic that has been deleted, if they shall go with it."""
-        is_deleted = bool(topic) and self.topics.get(topic) is None
-        if is_deleted and self.settings.broker.auto_delete_unused_stats:
-            self.stats.forget_topic(topic)
-
-    async def _close_timer(self) -> None:
-        if self.timer is not None:
-            await self.timer.close()
-
     async def _settle(self) -> None:
         """Before the connections close: answer the sends that still wait for the disk.
 
@@ -301,17 +278,12 @@ class Broker:
         """
         for listener in (self.listener, self.fast_listener):
             listener.stop_accepting()
-        self.store.stop_taking()
-        await self.store.flusher.drain()
+        store = self.stores.messages
+        store.stop_taking()
+        await store.flusher.drain()
         for listener in (self.listener, self.fast_listener):
-            await listener.finish(LAST_ANSWERS_SECONDS)
-        await self._end_reads()
-
-    async def _end_reads(self) -> None:
-        """Finish what is being read for connections; once more when none is left."""
-        await self.pulls.close()
-        await self.pop.close()
-        await self.pop.save()
+            await listener.dispatcher.finish(LAST_ANSWERS_SECONDS)
+        await self.services.end_reads()
 
 
 def _check_role(role: BrokerRole) -> None:

@@ -1,4 +1,4 @@
-"""Large replies to pulls that ask for them: thousands of messages of a queue at once.
+"""Bulk pulls: large replies to pulls that ask for them: thousands of messages of a queue at once.
 
 A job that reads a topic from end to end pays for each reply, at both ends of the connection; the
 limits of the Java broker, 32 messages and 256 KiB, make that the larger part of what it pays.

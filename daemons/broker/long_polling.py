@@ -1,4 +1,4 @@
-"""Pulls that wait for a message.
+"""Long polling: pulls that wait for a message.
 
 A held pull hangs on its queue; the message that arrives next in that queue wakes it in the same
 turn of the loop, so nothing polls. One with a filter looks at the new entries first and goes
@@ -13,7 +13,7 @@ from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.tags import TagExpression
 
 # A pull that so many new messages did not fit is answered all the same: it goes on behind them,

@@ -1,4 +1,4 @@
-"""What a pull gets: which records of a queue, from an offset on, fit what a consumer wants.
+"""Message finder: which records of a queue, from an offset on, fit what a consumer wants.
 
 No byte goes out that is not the very message an entry of the queue promises: an entry may be
 damaged, or point at what has been deleted. So each record's head is looked at, but for those of
@@ -8,6 +8,7 @@ which their neighbours tell.
 import struct
 from collections.abc import Callable, Collection
 from functools import cache
+from typing import NamedTuple
 
 from mq.daemons.broker import bulk
 from mq.daemons.broker.filter.properties import PropertyExpression
@@ -36,8 +37,15 @@ _MAGIC = MAGIC_V1
 # A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
 _MOST_SCANNED = 800
 
-# Code, next offset, (physical offset, size) of what lies in one piece, messages, bytes.
-Found = tuple[int, int, list[tuple[int, int]], int, int]
+
+class Found(NamedTuple):
+    """What is there for a reader of a queue."""
+
+    code: int
+    next_offset: int  # where to go on
+    ranges: list[tuple[int, int]]  # physical offset and size of what lies in one piece
+    messages: int
+    size: int  # bytes
 
 
 class MessageFinder:
@@ -65,8 +73,7 @@ class MessageFinder:
         bulk_bytes: int = 0,
         present: Residency | None = None,
     ) -> Found:
-        """The records for a pull: code, next offset, (physical offset, size) ranges, count,
-        size.
+        """The records for a pull.
 
         With ``bulk_bytes`` up to so many bytes, of what is in memory (mq.daemons.broker.bulk).
         Raises NotInMemory if ``present`` says that a disk would have to be waited for.
@@ -84,7 +91,7 @@ class MessageFinder:
         scan = wanted if everything else max(_MOST_SCANNED, 0 if bulk_bytes else wanted)
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
-            return NOT_FOUND, queue.next_file_index(offset), [], 0, 0
+            return Found(NOT_FOUND, queue.next_file_index(offset), [], 0, 0)
         if present is not None:
             last = 0 if bulk_bytes else min(len(entries) - _ENTRY_SIZE, (wanted - 1) * _ENTRY_SIZE)
             present.require(*_physical(entries), *_physical(entries, last))
@@ -161,7 +168,7 @@ class MessageFinder:
             size += entry_size
         if length:
             ranges.append((start, length))
-        return (FOUND if count else RETRY), index + 1, ranges, count, size
+        return Found(FOUND if count else RETRY, index + 1, ranges, count, size)
 
     def _take_all(
         self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
@@ -196,12 +203,13 @@ class MessageFinder:
         if last + last_size - start == size and (
             offset >= queue.trusted or len(set(physicals)) == count
         ):
-            return FOUND, offset + count, [(start, size)], count, size
+            return Found(FOUND, offset + count, [(start, size)], count, size)
         if offset < queue.trusted or physicals != tuple(sorted(physicals)):
             return None
         if min(sizes) < SMALLEST_RECORD:
             return None
-        return FOUND, offset + count, list(zip(physicals, sizes, strict=True)), count, size
+        ranges = list(zip(physicals, sizes, strict=True))
+        return Found(FOUND, offset + count, ranges, count, size)
 
     def _take_bulk(
         self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
@@ -215,7 +223,7 @@ class MessageFinder:
         if taken is None:
             return None
         ranges, count, size = taken
-        return FOUND, offset + count, ranges, count, size
+        return Found(FOUND, offset + count, ranges, count, size)
 
     def _select(
         self,
@@ -233,14 +241,14 @@ class MessageFinder:
             wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
             most_bytes = config.max_transfer_bytes_on_message_in_disk
         ranges, count, size, passed = expression.select(queue, offset, entries, wanted, most_bytes)
-        return (FOUND if count else RETRY), offset + passed, ranges, count, size
+        return Found(FOUND if count else RETRY, offset + passed, ranges, count, size)
 
     def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> Found:
         if end == 0:
-            return (NOT_FOUND if offset == 0 else MOVED), 0, [], 0, 0
+            return Found(NOT_FOUND if offset == 0 else MOVED, 0, [], 0, 0)
         if offset == end:
-            return NOT_FOUND, offset, [], 0, 0
-        return MOVED, (queue.minimum if offset < queue.minimum else end), [], 0, 0
+            return Found(NOT_FOUND, offset, [], 0, 0)
+        return Found(MOVED, queue.minimum if offset < queue.minimum else end, [], 0, 0)
 
 
 @cache

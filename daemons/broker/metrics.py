@@ -1,4 +1,4 @@
-"""The metrics of a broker for monitoring.
+"""Metrics: what a broker tells of itself to monitoring.
 
 Those with a name that begins with rocketmq_ are what RocketMQ's exporter shows of a broker
 (RMQMetricsCollector of apache/rocketmq-exporter), so that its dashboards go on working; those that
@@ -7,42 +7,54 @@ begin with mq_ are ours. docs/operations.md lists both.
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.parts import Clients, Stats, Stores
 from mq.daemons.broker.stat_items import A_STEP, totals_with_pauses
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.cleaning import used_ratio
+from mq.daemons.broker.store.retention import used_ratio
+from mq.daemons.listener import Listener
 from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
+from mq.daemons.supervision import Tasks
 from mq.protocol.codes import CURRENT_VERSION, version_name
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, retry_topic
-
-if TYPE_CHECKING:
-    from mq.daemons.broker.app import Broker
 
 T = TypeVar("T")
 Counted = Mapping[tuple[str, str], tuple[int, int]]
 Values = list[tuple[tuple[str, ...], float]]
 
 
-def metrics_of(broker: "Broker") -> Iterator[Metric]:
-    """All of them."""
-    return (metric for metric in metrics_with_pauses(broker) if metric is not None)
+@dataclass(frozen=True, slots=True)
+class BrokerMetrics:
+    """What a broker's metrics are taken from; ``address`` is its own, host:port."""
 
+    settings: BrokerSettings
+    address: str
+    listeners: Mapping[str, Listener]  # by name; the main one comes first
+    tasks: Tasks
+    stores: Stores
+    clients: Clients
+    stats: Stats
 
-def metrics_with_pauses(broker: "Broker") -> Iterator[Metric | None]:
-    """All of them; at each None anything else may happen. A broker has values for each topic and
-    group, and others wait while it puts them together."""
-    yield from of_listeners({"main": broker.listener, "fast": broker.fast_listener})
-    yield of_tasks(broker.tasks)
-    yield _set_aside(broker)
-    counted = yield from totals_with_pauses(
-        broker.store.queues, broker.stats, lambda: broker.settings.broker
-    )
-    yield from _rates(broker, counted)
-    yield from _offsets(broker)
-    yield from _runtime(broker)
-    yield from _counted(counted)
-    yield from _store(broker)
+    def all(self) -> Iterator[Metric]:
+        return (metric for metric in self.with_pauses() if metric is not None)
+
+    def with_pauses(self) -> Iterator[Metric | None]:
+        """All of them; at each None anything else may happen. A broker has a figure for each topic
+        and group, and others wait while it puts them together."""
+        yield from of_listeners(self.listeners)
+        yield of_tasks(self.tasks)
+        yield _set_aside(self)
+        counted = yield from totals_with_pauses(
+            self.stores.messages.queues, self.stats.counters, lambda: self.settings.broker
+        )
+        yield from _rates(self, counted)
+        yield from _offsets(self)
+        yield from _runtime(self)
+        yield from _counted(counted)
+        yield from _store(self)
 
 
 def _paced(items: Iterable[T]) -> Iterator[tuple[bool, T]]:
@@ -51,19 +63,21 @@ def _paced(items: Iterable[T]) -> Iterator[tuple[bool, T]]:
         yield number % A_STEP == 0, item
 
 
-def _set_aside(broker: "Broker") -> Metric:
-    values: Values = [((service,), float(n)) for service, n in sorted(broker.aside.counts.items())]
+def _set_aside(of: BrokerMetrics) -> Metric:
+    values: Values = [
+        ((service,), float(n)) for service, n in sorted(of.stores.aside.counts.items())
+    ]
     doc = "Messages and records that a background service could not process."
     return Metric("mq_set_aside_total", Kind.counter, doc, ("service",), values)
 
 
-def _whose(broker: "Broker") -> dict[str, str]:
-    config = broker.settings.broker
+def _whose(of: BrokerMetrics) -> dict[str, str]:
+    config = of.settings.broker
     return {"cluster": config.broker_cluster_name, "broker": config.broker_name}
 
 
-def _host(broker: "Broker") -> dict[str, str]:
-    config = broker.settings.broker
+def _host(of: BrokerMetrics) -> dict[str, str]:
+    config = of.settings.broker
     return {
         "cluster": config.broker_cluster_name,
         "brokerIP": config.broker_ip1,
@@ -71,9 +85,9 @@ def _host(broker: "Broker") -> dict[str, str]:
     }
 
 
-def _rates(broker: "Broker", counted: Counted) -> Iterator[Metric | None]:
+def _rates(of: BrokerMetrics, counted: Counted) -> Iterator[Metric | None]:
     """Growth a second over the last minute, of what BrokerStatsManager counts."""
-    whose = _whose(broker)
+    whose = _whose(of)
     topics, groups = ("topic",), ("topic", "group")
     for name, item, labels, doc in (
         ("rocketmq_producer_tps", "TOPIC_PUT_NUMS", topics, "Messages stored per second."),
@@ -87,21 +101,21 @@ def _rates(broker: "Broker", counted: Counted) -> Iterator[Metric | None]:
             if pause:
                 yield None
             if kind == item:
-                rate = broker.figures.minute_rate(item, key)
+                rate = of.stats.items.minute_rate(item, key)
                 values.append((tuple(key.split("@", 1)) if labels is groups else (key,), rate))
         yield Metric(name, Kind.gauge, doc, labels, values, whose)
     for name, counter_name, doc in (
         ("rocketmq_broker_tps", "puts", "Messages stored per second, over 10 s."),
         ("rocketmq_broker_qps", "transferred", "Messages read per second, over 10 s."),
     ):
-        rate = float(broker.stats.rates(counter_name).split()[0])
-        yield Metric(name, Kind.gauge, doc, (), [((), rate)], _host(broker))
+        rate = float(of.stats.counters.rates(counter_name).split()[0])
+        yield Metric(name, Kind.gauge, doc, (), [((), rate)], _host(of))
 
 
-def _offsets(broker: "Broker") -> Iterator[Metric | None]:
+def _offsets(of: BrokerMetrics) -> Iterator[Metric | None]:
     """Ends of topics, offsets of groups, and what lies between them."""
     ends: dict[str, int] = {}
-    for pause, queue in _paced(broker.store.queues):
+    for pause, queue in _paced(of.stores.messages.queues):
         if pause:
             yield None
         ends[queue.topic] = ends.get(queue.topic, 0) + queue.readable
@@ -117,7 +131,7 @@ def _offsets(broker: "Broker") -> Iterator[Metric | None]:
             dead.append(((topic.removeprefix(DEAD_LETTER_PREFIX),), end))
         else:
             plain.append(((topic,), end))
-    whose = _whose(broker)
+    whose = _whose(of)
     for name, labels, values, doc in (
         ("rocketmq_producer_offset", ("topic",), plain, "Sum of a topic's max offsets."),
         ("rocketmq_topic_retry_offset", ("topic",), retry, "Sum of a retry topic's max offsets."),
@@ -129,23 +143,23 @@ def _offsets(broker: "Broker") -> Iterator[Metric | None]:
         ),
     ):
         yield Metric(name, Kind.gauge, doc, labels, values, whose)
-    yield from _of_groups(broker, ends)
+    yield from _of_groups(of, ends)
 
 
-def _of_groups(broker: "Broker", ends: dict[str, int]) -> Iterator[Metric | None]:
+def _of_groups(of: BrokerMetrics, ends: dict[str, int]) -> Iterator[Metric | None]:
     offsets: Values = []
     behind: Values = []
     behind_retry: Values = []
-    for pause, (key, queues) in _paced(broker.offsets.table.items()):
+    for pause, (key, queues) in _paced(of.stores.offsets.table.items()):
         if pause:
             yield None
         topic, _, group = key.partition("@")
         offsets.append(((topic, group), sum(queues.values())))
         difference = sum(
-            max(0, broker.store.max_offset(topic, queue_id) - offset)
+            max(0, of.stores.messages.max_offset(topic, queue_id) - offset)
             for queue_id, offset in queues.items()
         )
-        members = broker.consumers.groups.get(group)
+        members = of.clients.consumers.groups.get(group)
         model = "" if members is None or members.message_model is None else members.message_model
         labels = (group, topic, str(0 if members is None else len(members.clients)), str(model))
         is_retry = topic == retry_topic(group)
@@ -156,7 +170,7 @@ def _of_groups(broker: "Broker", ends: dict[str, int]) -> Iterator[Metric | None
         "Sum of a group's committed offsets in a topic.",
         ("topic", "group"),
         offsets,
-        _whose(broker),
+        _whose(of),
     )
     labels = ("group", "topic", "countOfOnlineConsumers", "msgModel")
     doc = "Messages that a group has not consumed yet."
@@ -164,7 +178,7 @@ def _of_groups(broker: "Broker", ends: dict[str, int]) -> Iterator[Metric | None
     yield Metric("rocketmq_group_retrydiff", Kind.gauge, doc, labels, behind_retry)
     dead = [
         ((group, DEAD_LETTER_PREFIX + group, "0", ""), float(ends[DEAD_LETTER_PREFIX + group]))
-        for group in {key.partition("@")[2] for key in broker.offsets.table}
+        for group in {key.partition("@")[2] for key in of.stores.offsets.table}
         if DEAD_LETTER_PREFIX + group in ends
     ]
     yield Metric("rocketmq_group_dlqdiff", Kind.gauge, "Dead letters of a group.", labels, dead)
@@ -173,18 +187,18 @@ def _of_groups(broker: "Broker", ends: dict[str, int]) -> Iterator[Metric | None
         Kind.gauge,
         "Connected producers of a group.",
         ("group",),
-        [((group,), float(len(made))) for group, made in broker.producers.groups.items()],
-        _whose(broker),
+        [((group,), float(len(made))) for group, made in of.clients.producers.groups.items()],
+        _whose(of),
     )
 
 
-def _runtime(broker: "Broker") -> Iterator[Metric]:
+def _runtime(of: BrokerMetrics) -> Iterator[Metric]:
     """What brokerStatus shows, under the exporter's names."""
-    config, stats, log = broker.settings.broker, broker.stats, broker.store.log
+    config, stats, log = of.settings.broker, of.stats.counters, of.stores.messages.log
     constant = {
         "cluster": config.broker_cluster_name,
-        "brokerIP": broker.address,
-        "brokerHost": broker.address,
+        "brokerIP": of.address,
+        "brokerHost": of.address,
         "des": version_name(CURRENT_VERSION),
         "boottime": str(int(stats.started * 1000)),
         "broker_version": str(CURRENT_VERSION),
@@ -218,12 +232,12 @@ def _runtime(broker: "Broker") -> Iterator[Metric]:
         ),
         (
             "commitlog_disk_ratio",
-            broker.store.cleaner.commit_log_ratio() / 100,
+            of.stores.messages.retention.commit_log_ratio() / 100,
             "Share of the commit log's disk in use.",
         ),
         (
             "consumequeue_disk_ratio",
-            used_ratio(layout.consume_queue_path(broker.store.root)) / 100,
+            used_ratio(layout.consume_queue_path(of.stores.messages.root)) / 100,
             "Share of the consume queues' disk in use.",
         ),
     ):
@@ -249,8 +263,8 @@ def _counted(counted: Counted) -> Iterator[Metric | None]:
         yield Metric(name, Kind.counter, doc, labels, values)
 
 
-def _store(broker: "Broker") -> Iterator[Metric | None]:
-    store, flusher = broker.store, broker.store.flusher
+def _store(of: BrokerMetrics) -> Iterator[Metric | None]:
+    store, flusher = of.stores.messages, of.stores.messages.flusher
     lengths: dict[str, int] = {}
     for pause, queue in _paced(store.queues):
         if pause:
@@ -263,7 +277,9 @@ def _store(broker: "Broker") -> Iterator[Metric | None]:
         ("topic",),
         [((topic,), float(length)) for topic, length in sorted(lengths.items())],
     )
-    held = sum(len(c.attributes.get("held", ())) for c in broker.listener.channels)
+    held = sum(
+        len(c.attributes.get("held", ())) for c in next(iter(of.listeners.values())).channels
+    )
     yield gauge("mq_held_pulls", "Pulls waiting for a message.", held)
     times = store.put_times
     yield Metric(

@@ -1,4 +1,4 @@
-"""How far each group has consumed each queue, kept in config/consumerOffset.json.
+"""Consumer offsets: how far each group has consumed each queue, kept in config/consumerOffset.json.
 
 An offset is that of the next message to consume. It is lost if the broker is killed before the next
 save: its group then consumes some messages again, as with Java.

@@ -1,4 +1,4 @@
-"""Telling the name servers that this broker lives and which topics it has.
+"""Registration: telling the name servers that this broker lives and which topics it has.
 
 Every name server is told everything at the start and each registerNameServerPeriod; when topics
 change, those that changed, or everything where the last round failed. Changes that come while a

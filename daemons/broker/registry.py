@@ -1,4 +1,4 @@
-"""Which clients are there: producers and consumers by group, each with its connection.
+"""Client registry: producers and consumers by group, each with its connection.
 
 A client is known from its heartbeat until it unregisters, its connection closes, or it sends no
 heartbeat for the expiry time. Whenever the members or the subscriptions of a consumer group change,
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import (
     ConsumeFromWhere,
     ConsumerData,
@@ -210,14 +210,18 @@ def notify_members(group: ConsumerGroup) -> None:
 class Producers:
     """The producer groups of a broker."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        may_have: Callable[[Client, str], bool] = lambda client, topic: True,
+    ) -> None:
+        """``may_have`` tells whether a client may have a message that is for a topic."""
         self._clock = clock
+        self._may_have = may_have
         self.groups: dict[str, dict[Channel, Client]] = {}
         self._groups_of: dict[Channel, set[str]] = {}
         self._clients: dict[str, Client] = {}  # by client id
         self._turn = 0
-        # Whether a client may have a message that is for a topic.
-        self.may_have: Callable[[Client, str], bool] = lambda client, topic: True
 
     def register(self, group: str, client: Client) -> None:
         """Take in that a heartbeat names a group."""
@@ -279,7 +283,7 @@ class Producers:
         self._turn += 1
         for place in range(len(clients)):
             client = clients[(self._turn + place) % len(clients)]
-            if self.may_have(client, topic):
+            if self._may_have(client, topic):
                 return client.channel
         return None
 

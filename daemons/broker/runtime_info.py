@@ -13,8 +13,8 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.cleaning import used_ratio
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.retention import used_ratio
 from mq.protocol.codes import CURRENT_VERSION, version_name
 
 
@@ -33,7 +33,7 @@ def _of_store(store: MessageStore) -> dict[str, str]:
         earliest = log.store_timestamp(log.minimum) or -1
     figures = {f"commitLogDiskRatio_{path}": _ratio(path) for path in log.paths}
     return figures | {
-        "commitLogDiskRatio": str(store.cleaner.commit_log_ratio() / 100),
+        "commitLogDiskRatio": str(store.retention.commit_log_ratio() / 100),
         "consumeQueueDiskRatio": _ratio(layout.consume_queue_path(store.root)),
         "commitLogMinOffset": str(log.minimum),
         "commitLogMaxOffset": str(log.written),

@@ -1,4 +1,4 @@
-"""The figures of VIEW_BROKER_STATS_DATA: what was put and got over a minute, an hour and a day.
+"""Statistics of VIEW_BROKER_STATS_DATA: what was put and got over a minute, an hour and a day.
 
 Names, keys and windows are those of Java's BrokerStatsManager and StatsItem: a sample each 10 s, 10
 minutes and hour, of which 7, 7 and 25 are kept; a figure is the last sample less the first. What is

@@ -1,35 +1,36 @@
-"""What a broker says of itself on SIGUSR1."""
+"""State dump: what a broker says of itself on SIGUSR1."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from mq.daemons.broker.long_polling import HeldPull
+from mq.daemons.broker.parts import Clients, Stats, Stores
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.listener import Listener
 from mq.daemons.state_dump import connections, limited
-
-if TYPE_CHECKING:
-    from mq.daemons.broker.app import Broker
+from mq.daemons.supervision import Tasks
 
 
-def state_of(broker: "Broker") -> Iterator[str]:
+def state_of(
+    listeners: Mapping[str, Listener], tasks: Tasks, stores: Stores, clients: Clients, stats: Stats
+) -> Iterator[str]:
     """Connections, groups, the store and its queues, held pulls: a line each."""
-    yield from connections("main", broker.listener)
-    yield from connections("fast", broker.fast_listener)
-    for name, group in sorted(broker.consumers.groups.items()):
+    for name, listener in listeners.items():
+        yield from connections(name, listener)
+    for name, group in sorted(clients.consumers.groups.items()):
         yield (
             f"consumer group {name}: {group.message_model}, members "
             f"{', '.join(sorted(group.client_ids()))}, topics "
             f"{', '.join(sorted(group.subscriptions))}"
         )
-    yield from _store(broker.store)
-    yield from broker.tasks.state()
-    for service, count in sorted(broker.aside.counts.items()):
+    yield from _store(stores.messages)
+    yield from tasks.state()
+    for service, count in sorted(stores.aside.counts.items()):
         yield f"set aside by {service}: {count}"
-    stats = broker.stats
+    counters = stats.counters
     yield (
-        f"since the start: {stats.puts} messages stored, {stats.transferred} read, "
-        f"{stats.found} pulls found something, {stats.missed} nothing"
+        f"since the start: {counters.puts} messages stored, {counters.transferred} read, "
+        f"{counters.found} pulls found something, {counters.missed} nothing"
     )
 
 

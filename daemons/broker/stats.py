@@ -1,4 +1,4 @@
-"""What the broker has done, per topic and group and in all, and how fast.
+"""Statistics: what the broker has done, per topic and group and in all, and how fast.
 
 The hot path only adds to integers; rates are differences between samples taken by a timer. Messages
 stored are counted by the store, a batch at a time.

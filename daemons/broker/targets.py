@@ -1,15 +1,16 @@
-"""Which queue a send goes to, and whether it may: checked once, remembered until topics change."""
+"""Send targets: the queue that a send goes to, checked once and remembered until topics change."""
 
 import random
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics, no_such_topic
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import ResponseCode
@@ -29,12 +30,14 @@ class SendTargets:
         topics: Topics,
         groups: Groups,
         store: MessageStore,
+        over_limit: Mapping[str, Refused] = MappingProxyType({}),
     ) -> None:
+        """``over_limit`` has the topics that may not be sent to now."""
         self._config = config
         self._topics = topics
         self._groups = groups
         self._store = store
-        self.over_limit: Mapping[str, Refused] = {}  # topics that may not be sent to now
+        self._over_limit = over_limit
         self.remembered: dict[tuple[str, str], ConsumeQueue] = {}
         topics.on_change.append(lambda _: self.forget())
 
@@ -56,8 +59,8 @@ class SendTargets:
         Raises Refused with the codes and texts of AbstractSendMessageProcessor.msgCheck.
         """
         self._check_broker(topic)
-        if topic in self.over_limit:
-            refused = self.over_limit[topic]
+        if topic in self._over_limit:
+            refused = self._over_limit[topic]
             raise refused.with_traceback(None)
         try:
             names.check_topic(topic)

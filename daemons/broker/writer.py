@@ -40,13 +40,18 @@ class MessageWriter:
     """Appends messages that are not plain sends."""
 
     def __init__(
-        self, config: Callable[[], MessageStoreConfig], store: MessageStore, topics: Topics
+        self,
+        config: Callable[[], MessageStoreConfig],
+        store: MessageStore,
+        topics: Topics,
+        on_timed: Callable[["MessageWriter"], None] = lambda writer: None,
     ) -> None:
+        """``on_timed`` is called when a message is put for the timer."""
         self._config = config
         self._store = store
         self._topics = topics
         self.delays: dict[int, int] = {}  # milliseconds by delay level, from 1
-        self.on_timed: Callable[[], None] = lambda: None  # a message is put for the timer
+        self._on_timed = on_timed
         self.configure()
 
     def configure(self) -> None:
@@ -132,7 +137,7 @@ class MessageWriter:
             if level > 0:
                 forget_timer(message)
             elif make_timed(message, self._config(), now):
-                self.on_timed()
+                self._on_timed(self)
         if level > 0 and self.delays:
             self._make_waiting(message, min(level, max(self.delays)))
         return self.put(message, on_stored)

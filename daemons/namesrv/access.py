@@ -13,8 +13,8 @@ from mq.daemons.acl.errors import AclError
 from mq.daemons.acl.files import AclFiles
 from mq.daemons.acl.networks import is_in, parse_networks
 from mq.daemons.acl.signers import Signers, refusal
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.listener import Channel
 from mq.daemons.namesrv.config import ALLOW_LIST, NamesrvConfig, NamesrvSettings
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command

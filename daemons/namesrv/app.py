@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
 from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.namesrv.access import NameServerAccess, access_of
@@ -68,15 +69,17 @@ class NameServer:
             server = self.settings.server
             self._tls = server_tls(self.settings.tls)
             self.listener = Listener(
-                handlers(self.routes, kv, self.settings, elsewhere),
+                Dispatcher(
+                    handlers(self.routes, kv, self.settings, elsewhere),
+                    guard=self.access,
+                    slow_seconds=self.settings.operation.slow_request_millis / 1000,
+                ),
                 self.settings.listen_host(),
                 server.listen_port,
                 idle_seconds=server.server_channel_max_idle_time_seconds,
                 backlog=server.server_socket_backlog,
-                guard=self.access,
                 buffers=server.buffers(),
                 tls=self._tls,
-                slow_seconds=self.settings.operation.slow_request_millis / 1000,
                 max_connections=lambda: self.settings.operation.max_connections,
                 memory=MemoryBudget(
                     lambda: self.settings.operation.connection_memory_max_bytes,
@@ -130,7 +133,7 @@ class NameServer:
     def _metrics(self) -> Iterator["Metric"]:
         from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it
 
-        return metrics_of(self)
+        return metrics_of(self.listener, self.tasks, self.routes, self.beacons)
 
     def state(self) -> Iterator[str]:
         """What it has and does now."""

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
+from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError, NotUpdatable
 from mq.daemons.dispatch import LARGE_BODY, Handler, Refused
-from mq.daemons.listener import Channel
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
 from mq.daemons.namesrv.product_env import ProductEnvironment

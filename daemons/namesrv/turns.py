@@ -7,8 +7,8 @@ says behind it, that it stops for instance, must not overtake it.
 import asyncio
 from collections.abc import Awaitable
 
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Reply
-from mq.daemons.listener import Channel
 from mq.protocol.command import Command
 
 _LAST = "broker's turn"  # of a channel: what came last and is not worked off yet

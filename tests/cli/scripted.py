@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.client.scripted import scripted

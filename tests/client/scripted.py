@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel, Listener
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Dispatcher, Handler
+from mq.daemons.listener import Listener
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -14,7 +15,7 @@ from mq.protocol.command import Command
 @asynccontextmanager
 async def scripted(handlers: Mapping[int, Handler]) -> AsyncIterator[str]:
     """Serve `handlers` until the block ends; gives the address, "host:port"."""
-    listener = Listener(handlers, "127.0.0.1", 0)
+    listener = Listener(Dispatcher(handlers), "127.0.0.1", 0)
     await listener.start()
     try:
         yield f"127.0.0.1:{listener.port}"

@@ -15,8 +15,8 @@ from mq.client.process_queue import FlowLimits
 from mq.client.producer import Producer
 from mq.client.pull_consumer import PullConsumer, PullStatus
 from mq.client.session import Session
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (
     CMResult,

@@ -23,7 +23,7 @@ from mq.client.queue_locks import QueueLocks, is_locked
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

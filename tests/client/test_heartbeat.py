@@ -51,13 +51,15 @@ def test_a_restarted_broker_is_told_of_producers_and_consumers_without_waiting_f
                 port = free_port()  # not one that a connection may take while it restarts
                 broker = await first.enter_async_context(broker_on(tmp_path, where, port))
                 await producer.send(Message("orders", b"one"))
-                await until(lambda: "senders" in broker.producers.groups, "the producer is unknown")
+                await until(
+                    lambda: "senders" in broker.clients.producers.groups, "the producer is unknown"
+                )
                 async with Consumer(where, "readers", {"orders": "*"}, listener=listen):
                     await first.aclose()
                     async with broker_on(tmp_path, where, port) as again:
                         began = time.monotonic()
-                        await until(lambda: "senders" in again.producers.groups, "producer")
-                        await until(lambda: "readers" in again.consumers.groups, "consumer")
+                        await until(lambda: "senders" in again.clients.producers.groups, "producer")
+                        await until(lambda: "readers" in again.clients.consumers.groups, "consumer")
                         assert time.monotonic() - began < PATIENCE
                         await producer.send(Message("orders", b"two"))
                         await until(lambda: b"two" in got, "the message is not delivered")

@@ -83,7 +83,7 @@ UNUSUAL = (KeyError, asyncio.CancelledError)
 
 async def stored(there: Cluster, count: int = 1) -> dict[bytes, dict[str, str]]:
     """The properties of all that is in the topic, by body, once there are so many."""
-    store = there.pair.broker.store
+    store = there.pair.broker.stores.messages
     await until(lambda: sum(store.max_offset(TOPIC, queue) for queue in range(4)) >= count)
     reader = PullConsumer(there.session)
     return {

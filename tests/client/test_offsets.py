@@ -2,7 +2,7 @@ import asyncio
 
 from mq.client.offsets import OffsetStore
 from mq.client.session import Session
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -15,8 +15,8 @@ from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer, SendStatus
 from mq.client.send_back import retry_copy
 from mq.client.session import Session
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -13,8 +13,8 @@ from mq.client.errors import (
     SystemBusy,
 )
 from mq.client.producer import Producer, SendStatus
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import HeartbeatData, MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -6,8 +6,8 @@ from itertools import count
 
 from mq.client.latency import FaultTolerance
 from mq.client.producer import Producer
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message

@@ -9,8 +9,8 @@ import pytest
 from mq.client import reader
 from mq.client.consumer import Consumer
 from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import (
     BrokerData,
     GetConsumerListByGroupResponseBody,

@@ -57,7 +57,7 @@ def test_a_request_gets_the_reply_that_a_consumer_sends(tmp_path: Path) -> None:
                 arrived = int(reply.properties["ARRIVE_TIME"])
                 assert int(reply.properties["PUSH_REPLY_TIME"]) <= arrived
                 # Replies are stored, too, after they were pushed.
-                store = at.broker.store
+                store = at.broker.stores.messages
                 await until(lambda: store.max_offset("DefaultCluster_REPLY_TOPIC", 0) == 10)
                 stored = await take_request(at, "DefaultCluster_REPLY_TOPIC")
                 assert stored.body in bodies
@@ -76,7 +76,7 @@ def test_replies_are_not_stored_where_that_is_off(tmp_path: Path) -> None:
             sent = await replier.reply(await take_request(at, "Ask"), b"!")
             assert sent.offset_message_id == "0"
             assert (await asked).body == b"!"
-            assert at.broker.store.max_offset("DefaultCluster_REPLY_TOPIC", 0) == 0
+            assert at.broker.stores.messages.max_offset("DefaultCluster_REPLY_TOPIC", 0) == 0
 
     asyncio.run(scenario())
 

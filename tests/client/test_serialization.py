@@ -14,8 +14,8 @@ from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.options import SERIALIZATION_VARIABLE, ClientOptions, Serialization
 from mq.client.producer import Producer
 from mq.client.session import Session
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage

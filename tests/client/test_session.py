@@ -17,7 +17,7 @@ from mq.client.errors import (
     for_code,
 )
 from mq.client.session import Session
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.client.scripted import name_server, routes, scripted, until

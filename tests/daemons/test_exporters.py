@@ -13,7 +13,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.metrics import metrics_of, metrics_with_pauses
 from mq.daemons.broker.stats import GroupCounter
 from mq.daemons.config import ConfigError
 from mq.daemons.exporters import collected, datagrams
@@ -76,7 +75,7 @@ def test_prometheus_reads_the_figures_of_a_broker(tmp_path: Path) -> None:
                 **{"suspendTimeoutMillis": "0", "subVersion": "0", "subscription": "*"},
             }
             assert (await peer.ask(RequestCode.PULL_MESSAGE, absent)).code != 0
-            broker.store.put_times.add(1500, 1000)  # as if a disk had held up a thousand
+            broker.stores.messages.put_times.add(1500, 1000)  # as if a disk had held up a thousand
             samples = await scrape(broker.metrics_port)
             assert value(samples, "mq_put_seconds", quantile="0.99") == 1.5
             whose = {"cluster": "DefaultCluster", "broker": "broker-a"}
@@ -166,7 +165,7 @@ def test_a_slow_request_is_counted_and_logged(
                 await asyncio.sleep(0.01)
                 raise ValueError("of the test")
 
-            broker.listener.serve({slow: handler})
+            broker.listener.dispatcher.serve({slow: handler})
             assert (await peer.ask(slow)).code == ResponseCode.SYSTEM_ERROR
             samples = await scrape(broker.metrics_port)
             assert value(samples, "mq_slow_requests_total", request="GET_BROKER_CONFIG") == 1
@@ -215,13 +214,15 @@ def test_others_are_served_while_figures_of_very_many_groups_are_put_together(
     async def main() -> float:
         async with broker_on(tmp_path) as broker:
             for number in range(10_000):
-                counter = broker.stats.groups[f"topic-{number}", "group", 0] = GroupCounter()
+                counter = broker.stats.counters.groups[f"topic-{number}", "group", 0] = (
+                    GroupCounter()
+                )
                 counter.pulls = counter.messages = 1
-                broker.offsets.table[f"topic-{number}@group"] = {0: 1}
+                broker.stores.offsets.table[f"topic-{number}@group"] = {0: 1}
             began = perf_counter()
-            assert len(list(metrics_of(broker))) > 20
+            assert len(list(broker.metrics().all())) > 20
             at_once = perf_counter() - began
-            putting = asyncio.ensure_future(collected(lambda: metrics_with_pauses(broker)))
+            putting = asyncio.ensure_future(collected(broker.metrics().with_pauses))
             longest, last = 0.0, perf_counter()
             while not putting.done():
                 await asyncio.sleep(0)
@@ -230,7 +231,7 @@ def test_others_are_served_while_figures_of_very_many_groups_are_put_together(
             found = {metric.name: metric.values for metric in await putting}
             assert (("topic-7", "group"), 1.0) in found["mq_messages_got_total"]
             assert len(found["rocketmq_group_diff"]) > 9_999
-            broker.offsets.table.clear()
+            broker.stores.offsets.table.clear()
             return longest / at_once
 
     assert asyncio.run(main()) < 0.5  # usually 0.05: a machine that is busy has pauses of its own

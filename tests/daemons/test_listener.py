@@ -5,7 +5,9 @@ import struct
 
 import pytest
 
-from mq.daemons.listener import Channel, Listener
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.listener import Listener
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 
@@ -19,7 +21,7 @@ def test_a_peer_that_does_not_read_its_replies_holds_up_no_stop(
         return command.reply(body=bytes(1 << 20))
 
     async def main() -> None:
-        listener = Listener({1: large}, "127.0.0.1", 0)
+        listener = Listener(Dispatcher({1: large}), "127.0.0.1", 0)
         await listener.start()
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, limit=1)
         for opaque in range(30):

@@ -11,6 +11,7 @@ import pytest
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import MOST_OWED, WRITE_BUFFER_LIMIT, Channel
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import CLIENTS_SETTING, CONNECTION_SETTING, PIECE_COST, MemoryBudget
 from mq.daemons.metrics import of_listeners
@@ -112,7 +113,7 @@ def test_a_held_pull_counts_with_what_is_read_of_its_expression(tmp_path: Path) 
             tags = f"{number:04}" * 249
             fields = {**PULL, "subscription": tags, "queueId": "1"}
             assert (await peer.ask(RequestCode.PULL_MESSAGE, fields)).code != refused.code
-        remembered = broker.pulls.subscriptions._expressions
+        remembered = broker.services.subscriptions._expressions
         assert 0 < sum(map(len, remembered)) <= MIB
 
     with_broker(tmp_path, script)
@@ -139,7 +140,7 @@ def test_held_pulls_of_a_peer_that_does_not_read_are_answered_when_it_does(tmp_p
 def test_a_held_pull_keeps_no_more_of_its_header_than_it_needs(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         peer.writer.write(pulls({**HOLD, "more": "x" * MIB}, 3))
-        await until(lambda: broker.memory.size() > 0)
+        await until(lambda: broker.listener.memory.size() > 0)
         channel = channel_of(broker.listener, peer)
         await until(lambda: len(channel.attributes.get("held", ())) == 3)
         assert channel.memory < 3 * 4096
@@ -161,8 +162,8 @@ def test_a_queue_id_is_remembered_in_one_spelling_only(tmp_path: Path) -> None:
             }
             reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
             assert reply.code == ResponseCode.SUCCESS
-        assert list(broker.pulls._queues) == [("Orders", "0")]
-        assert list(broker.sends.remembered) == [("Orders", "0")]
+        assert list(broker.services.pulls._queues) == [("Orders", "0")]
+        assert list(broker.services.targets.remembered) == [("Orders", "0")]
 
     with_broker(tmp_path, script)
 
@@ -171,7 +172,10 @@ def test_connections_leave_descriptors_for_the_store(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(resource, "getrlimit", lambda _: (88, 88))
 
     async def main() -> None:
-        async with Listener({}, "127.0.0.1", 0) as listener, Peer(listener.port) as peer:
+        async with (
+            Listener(Dispatcher({}), "127.0.0.1", 0) as listener,
+            Peer(listener.port) as peer,
+        ):
             assert (await peer.ask(1)).code != ResponseCode.SYSTEM_BUSY
             async with Peer(listener.port) as second:
                 await second.ask(1)
@@ -217,7 +221,9 @@ async def half_frames(listener: Listener, memory: MemoryBudget, honest: Peer, as
 
 def test_half_frames_in_all_are_bounded_and_the_refusal_names_the_setting(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
-        await half_frames(broker.listener, broker.memory, peer, RequestCode.GET_BROKER_CONFIG)
+        await half_frames(
+            broker.listener, broker.listener.memory, peer, RequestCode.GET_BROKER_CONFIG
+        )
 
     with_broker(tmp_path, script, clientMemoryMaxBytes=str(LIMIT))
 
@@ -238,7 +244,7 @@ def test_who_holds_most_for_longest_goes_first() -> None:
         now = 0.0
         memory = MemoryBudget(lambda: 0, lambda: 10_000, lambda: now)
         async with (
-            Listener({}, "127.0.0.1", 0, memory=memory) as listener,
+            Listener(Dispatcher({}), "127.0.0.1", 0, memory=memory) as listener,
             Peer(listener.port) as old,
             Peer(listener.port) as large,
         ):
@@ -260,7 +266,7 @@ def test_one_connection_may_not_hold_more_than_its_own_limit() -> None:
     async def main() -> None:
         memory = MemoryBudget(lambda: 10_000, lambda: 0)
         async with (
-            Listener({}, "127.0.0.1", 0, memory=memory) as listener,
+            Listener(Dispatcher({}), "127.0.0.1", 0, memory=memory) as listener,
             Peer(listener.port) as peer,
             Peer(listener.port) as other,
         ):
@@ -277,7 +283,10 @@ def test_one_connection_may_not_hold_more_than_its_own_limit() -> None:
 
 def test_many_small_pieces_of_a_frame_count_as_what_they_cost() -> None:
     async def main() -> None:
-        async with Listener({}, "127.0.0.1", 0) as listener, Peer(listener.port) as peer:
+        async with (
+            Listener(Dispatcher({}), "127.0.0.1", 0) as listener,
+            Peer(listener.port) as peer,
+        ):
             await peer.ask(1)
             channel = channel_of(listener, peer)
             channel.data_received(half_frame(1000)[:100])
@@ -299,7 +308,10 @@ def test_requests_that_are_answered_later_are_bounded_for_each_connection() -> N
             await go.wait()
             return command.reply()
 
-        async with Listener({7: slow}, "127.0.0.1", 0) as listener, Peer(listener.port) as peer:
+        async with (
+            Listener(Dispatcher({7: slow}), "127.0.0.1", 0) as listener,
+            Peer(listener.port) as peer,
+        ):
             request = encode(Command(7, body=bytes(MIB)))
             writing = asyncio.ensure_future(_write(peer, request * 20))
             await until(lambda: begun == MOST_OWED // MIB)

@@ -10,6 +10,7 @@ from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.protocol.command import Command
 
@@ -32,7 +33,7 @@ def test_both_ends_have_the_buffers_that_are_set(buffers: SocketBuffers) -> None
             found.append(sizes(channel._transport.get_extra_info("socket")))
             return command.reply()
 
-        async with Listener({1: look}, "127.0.0.1", 0, buffers=buffers) as listener:
+        async with Listener(Dispatcher({1: look}), "127.0.0.1", 0, buffers=buffers) as listener:
             address = f"127.0.0.1:{listener.port}"
             async with Session(address, buffers=buffers) as session:
                 await session.invoke(address, Command(1))

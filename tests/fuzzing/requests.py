@@ -188,8 +188,8 @@ class Daemon:
         await self.parts.enter_async_context(self.daemon)
         self.codes = sorted(
             {
-                *self.daemon.listener.handlers,
-                *(code for code in self.daemon.listener.direct if isinstance(code, int)),
+                *self.daemon.listener.dispatcher.handlers,
+                *(code for code in self.daemon.listener.dispatcher.direct if isinstance(code, int)),
             }
         )
 
@@ -214,13 +214,14 @@ class Daemon:
             request = frame_of(command_of(data, self.codes))
         except (LocalProtocolError, UnicodeEncodeError):
             return  # the binary header cannot carry it
-        channel, transport = Channel(self.daemon.listener), Transport()
+        listener, transport = self.daemon.listener, Transport()
+        channel = Channel(listener, listener.dispatcher)
         channel.connection_made(transport)
         channel.data_received(request)
         for _ in range(4):
             await asyncio.sleep(0)
         for _ in range(MOST_WAITED):  # answers that are computed in steps, or in a thread
-            if transport.written or transport.closing or not self.daemon.listener._tasks:
+            if transport.written or transport.closing or not self.daemon.listener.dispatcher.tasks:
                 break
             await asyncio.sleep(0.001)
         channel.connection_lost(None)

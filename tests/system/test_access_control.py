@@ -137,7 +137,7 @@ def test_a_message_read_by_its_place_needs_the_right_to_its_topic(tmp_path: Path
                 place = int(own.offset_message_id[16:], 16)
                 whole = bytes((await session.invoke(address, _view(place))).body)
                 inside = place + whole.index(forged)
-                assert pair.broker.store.record_at(inside) is not None
+                assert pair.broker.stores.messages.record_at(inside) is not None
                 reply = await session.invoke(address, _view(inside))
                 assert reply.code == ResponseCode.SYSTEM_ERROR
                 assert b"behind" not in bytes(reply.body)
@@ -152,7 +152,10 @@ def _view(offset: int) -> Command:
 def test_every_request_that_a_broker_answers_is_checked(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker(tmp_path) as pair, Peer(pair.broker.port) as peer:
-            codes = {*pair.broker.listener.handlers, *pair.broker.listener.direct}
+            codes = {
+                *pair.broker.listener.dispatcher.handlers,
+                *pair.broker.listener.dispatcher.direct,
+            }
             assert len(codes) > 40
             for code in codes:
                 assert isinstance(code, int)

@@ -1,4 +1,4 @@
-"""Who may do what: the check of every request, and the changes that administrators ask for.
+"""Access control: the check of every request, and the changes that administrators ask for.
 
 Sources: PlainAccessValidator and PlainPermissionManager.validate (4.9.8). As there, an address of
 globalWhiteRemoteAddresses may do everything, and so may who names an access key from an address of
@@ -18,8 +18,8 @@ from mq.daemons.acl.files import load
 from mq.daemons.acl.signers import Signers
 from mq.daemons.broker.acl.needs import BODIES, OPEN, Need, needs, needs_direct
 from mq.daemons.broker.registry import Client
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command

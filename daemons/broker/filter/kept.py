@@ -6,7 +6,7 @@ connection, for as long as a request there waits with it.
 
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 
 # What is read of a character of SQL92, at most: a comparison takes some 1500 bytes, and seven
 # characters, `a=1 OR `.

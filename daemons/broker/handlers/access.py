@@ -11,8 +11,8 @@ from mq.daemons.acl.errors import AclError
 from mq.daemons.broker.acl.access import AccessControl, AccountChange
 from mq.daemons.broker.acl.shown import shown
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol import fastjson
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import RequestCode, ResponseCode

@@ -10,8 +10,8 @@ from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel, MessageQueue, MessageRequestMode
 from mq.protocol.bodies.pop import (

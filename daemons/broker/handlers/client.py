@@ -18,8 +18,8 @@ from mq.daemons.broker.registry import (
     notify_members,
 )
 from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Overloaded, Refused, Reply
-from mq.daemons.listener import Channel
 from mq.daemons.steps import OneAtATime, Steps
 from mq.protocol import names
 from mq.protocol.bodies import (

@@ -11,9 +11,9 @@ from mq.daemons.broker.stat_items import StatItems
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError, NotUpdatable
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.daemons.properties import read_update
 from mq.protocol.bodies import KVTable
 from mq.protocol.codes import RequestCode, ResponseCode

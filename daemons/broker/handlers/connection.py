@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from mq.daemons.broker.registry import Client, Consumers, Producers
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import (
     Connection,
     ConsumerConnection,

@@ -20,8 +20,8 @@ from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter, add_what_fits
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -49,17 +49,19 @@ class IndirectSends:
         store: MessageStore,
         writer: MessageWriter,
         transactions: Transactions,
+        on_sent_back: Callable[[str, str], None] = lambda topic, group: None,
+        check_read: Callable[[Command, Channel, str], None] = lambda *_: None,
     ) -> None:
+        """``on_sent_back`` is called with the topic and the group of each message sent back.
+        ``check_read`` raises Refused unless who sent a request may read from a topic."""
         self._config = config
         self._topics = topics
         self._groups = groups
         self._store = store
         self._writer = writer
         self._transactions = transactions
-        # Called with the topic and the group of each message that was sent back.
-        self.on_sent_back: Callable[[str, str], None] = lambda topic, group: None
-        # Raises Refused unless who sent a request may read from a topic.
-        self.check_read: Callable[[Command, Channel, str], None] = lambda *_: None
+        self._on_sent_back = on_sent_back
+        self._check_read = check_read
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -183,7 +185,7 @@ class IndirectSends:
 
         def stored(refusal: StoreRefused | None) -> None:
             if refusal is None:
-                self.on_sent_back(origin, header.group)
+                self._on_sent_back(origin, header.group)
                 channel.reply(command)
             else:
                 channel.reply(command, refusal.code, remark=refusal.remark)
@@ -211,7 +213,7 @@ class IndirectSends:
         # %RETRY%a_b is what group a failed in of topic b when popping, or of group a_b.
         if popped != topic and topic.removeprefix(names.RETRY_PREFIX) not in self._groups.table:
             topic = popped
-        self.check_read(command, channel, topic)
+        self._check_read(command, channel, topic)
         return decode_record(record, decompress=False)
 
     def _group(self, name: str) -> SubscriptionGroupConfig:

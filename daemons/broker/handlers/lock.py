@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from mq.daemons.broker.locks import QueueLocks
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import LARGE_BODY, Handler, Refused, Reply
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -8,8 +8,8 @@ from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import MessageStoreConfig
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -6,11 +6,9 @@ import time
 from collections.abc import Callable
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.filter.subscriptions import Expression
+from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
-from mq.daemons.broker.pop.holding import Held, Holds
 from mq.daemons.broker.pop.receipt import (
     RETRY_MARK,
     Receipt,
@@ -19,12 +17,15 @@ from mq.daemons.broker.pop.receipt import (
     retry_topic,
     start_offset_info,
 )
-from mq.daemons.broker.pop.taking import ALL_QUEUES, INIT_MIN, Part, Pops, Want
+from mq.daemons.broker.pop.taking import Part, Pops
+from mq.daemons.broker.pop.waiters import Held, Waiters
+from mq.daemons.broker.pop.want import ALL_QUEUES, INIT_MIN, Want
+from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.daemons.supervision import describe
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -60,16 +61,18 @@ class PopHandlers:
         config: Callable[[], BrokerConfig],
         topics: Topics,
         groups: Groups,
-        pulls: PullHandlers,
+        reader: QueueReader,
+        subscriptions: Subscriptions,
         pops: Pops,
-        holds: Holds,
+        waiters: Waiters,
     ) -> None:
         self._config = config
         self._topics = topics
         self._groups = groups
-        self._pulls = pulls
+        self._reader = reader
+        self._expression_of = subscriptions.expression
         self._pops = pops
-        self._holds = holds
+        self._waiters = waiters
         self._running: set[asyncio.Task[None]] = set()
 
     def handlers(self) -> dict[int, Handler]:
@@ -83,7 +86,7 @@ class PopHandlers:
 
     async def close(self) -> None:
         """Let go of those that wait, and finish what was taken."""
-        self._holds.drop_all()
+        self._waiters.drop_all()
         if self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
 
@@ -134,17 +137,17 @@ class PopHandlers:
     def _hold(self, held: Held, until: int, poll_time: int) -> None:
         if poll_time <= 0 or until <= _now():
             held.end()
-        elif not self._holds.add(held, (until - _now()) / 1000):
+        elif not self._waiters.add(held, (until - _now()) / 1000):
             full = ResponseCode.POLLING_FULL
             self._answer_nothing(held.command, held.channel, held.want, full)
         else:
-            self._ring_when_free(held.want)
+            self._wake_when_free(held.want)
 
-    def _ring_when_free(self, want: Want) -> None:
+    def _wake_when_free(self, want: Want) -> None:
         """An ordered pop gets what is out once its invisible time is over."""
         free_at = self._pops.free_at(want) if want.is_ordered else 0
         if free_at:
-            self._holds.ring_at(want.group, want.topic, free_at)
+            self._waiters.wake_at(want.group, want.topic, free_at)
 
     def _serve_held(self, command: Command, channel: Channel, want: Want) -> bool:
         try:
@@ -152,7 +155,7 @@ class PopHandlers:
         except Refused as refused:
             channel.reply(command, refused.code, remark=refused.remark)
             return True
-        except Exception as error:  # it must not ring in vain for ever, or spoil what rang
+        except Exception as error:  # it must not wake in vain for ever, or spoil what woke it
             log.exception("a held pop of %s cannot be answered", want.topic,
                           extra={"failure": f"pops of {want.topic}"})  # fmt: skip
             channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
@@ -203,7 +206,7 @@ class PopHandlers:
         if channel.closed:  # they come again when their invisible time is over
             return
         for part in parts:
-            self._pulls.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
+            self._reader.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
         header = PopMessageResponseHeader(
             pop_time=pop_time,
             invisible_time=want.invisible_time,
@@ -225,14 +228,14 @@ class PopHandlers:
             command, ResponseCode.SUCCESS, header.encode(), b"".join(bodies), remark="FOUND"
         )
         if header.rest_num:
-            self._holds.ring(want.group, want.topic)
+            self._waiters.wake_group(want.group, want.topic)
 
     async def _records(
         self, want: Want, part: Part, pop_time: int, invisible_time: int, revive_queue: int
     ) -> bytes:
         """The records of a part. A retry goes out as a message of the topic that was asked for,
         with its receipt in it (popResponseReturnActualRetryTopic=false)."""
-        body = await self._pulls.read(part.found)
+        body = await self._reader.read(part.found)
         if part.queue.topic == want.topic:
             return body
         records = []
@@ -282,7 +285,7 @@ class PopHandlers:
         bodies: list[bytes] = []
         for part in self._pops.peek(want):
             bodies.append(await self._records(want, part, _now(), 0, 0))
-            self._pulls.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
+            self._reader.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
         fields = PopMessageResponseHeader(rest_num=self._pops.rest(want)).encode()
         if not bodies:
             return command.reply(ResponseCode.PULL_NOT_FOUND, fields, remark=_NOTHING)
@@ -310,16 +313,16 @@ class PopHandlers:
         held = Held(command, channel, want, serve, lambda: answer(has_messages=False))
         if header.poll_time <= 0 or until <= _now():
             held.end()
-        elif not self._holds.add(held, (until - _now()) / 1000):
+        elif not self._waiters.add(held, (until - _now()) / 1000):
             answer(has_messages=False, is_full=True)
         else:
-            self._ring_when_free(want)
+            self._wake_when_free(want)
 
     def polling_info(self, command: Command, channel: Channel) -> Command:
         """How many pops wait for a queue."""
         header = command.read_header(PollingInfoRequestHeader)
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
-        number = self._holds.waiting(
+        number = self._waiters.waiting(
             header.consumer_group, header.topic, max(header.queue_id, ALL_QUEUES)
         )
         return command.reply(fields=PollingInfoResponseHeader(polling_num=number).encode())
@@ -334,7 +337,7 @@ class PopHandlers:
     def _any(
         self, topic: str, group: str, queue_id: int, maximum: int, is_ordered: bool = False
     ) -> Want:
-        expression = self._pulls.subscriptions.expression(
+        expression = self._expression_of(
             {"subscription": "*"}, PullSysFlag.SUBSCRIPTION, group, topic
         )
         return Want(
@@ -345,7 +348,7 @@ class PopHandlers:
         fields = {"subscription": header.exp or "*"}
         if header.exp and header.exp_type:
             fields["expressionType"] = header.exp_type
-        return self._pulls.subscriptions.expression(
+        return self._expression_of(
             fields, PullSysFlag.SUBSCRIPTION, header.consumer_group, header.topic
         )
 

@@ -12,17 +12,17 @@ import time
 from collections.abc import Callable
 
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.pop.check_points import CheckPoints
-from mq.daemons.broker.pop.holding import Holds
+from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
-from mq.daemons.broker.pop.records import CheckPoint, Key
+from mq.daemons.broker.pop.records import Key, PopCheckPoint
+from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -48,9 +48,9 @@ class AckHandlers:
         topics: Topics,
         store: MessageStore,
         offsets: ConsumerOffsets,
-        points: CheckPoints,
+        points: PopCheckPoints,
         order: OrderedPops,
-        holds: Holds,
+        waiters: Waiters,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._topics = topics
@@ -58,7 +58,7 @@ class AckHandlers:
         self._offsets = offsets
         self._points = points
         self._order = order
-        self._holds = holds
+        self._waiters = waiters
         self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
@@ -137,7 +137,7 @@ class AckHandlers:
         old = self._points.find(_key(topic, group, receipt))
         if old is None or old.is_reviving or header.offset not in old.missing:
             raise _too_late(topic, receipt)
-        new = CheckPoint(
+        new = PopCheckPoint(
             topic,
             group,
             header.queue_id,
@@ -201,7 +201,7 @@ class AckHandlers:
             raise _too_late(topic, receipt)
         self._offsets.commit(group, topic, receipt.queue_id, reached)
         await self._offsets.save()
-        self._holds.ring(group, normal_topic(topic, group))
+        self._waiters.wake_group(group, normal_topic(topic, group))
 
     def _postpone(
         self,
@@ -220,7 +220,7 @@ class AckHandlers:
             until,
         ):
             raise _too_late(header.topic, receipt)
-        self._holds.ring_at(header.consumer_group, header.topic, until)
+        self._waiters.wake_at(header.consumer_group, header.topic, until)
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=receipt.pop_time,
             invisible_time=until - receipt.pop_time,

@@ -6,7 +6,6 @@ docs/protocol.md and follows DefaultMessageStore.getMessage and PullMessageProce
 """
 
 import asyncio
-import os
 import struct
 import time
 from collections.abc import Callable, Coroutine
@@ -15,12 +14,12 @@ from functools import partial
 from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
-from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
-from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, Found, MessageFinder
+from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -29,8 +28,8 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import NotInMemory, Residency
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import MessageModel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
@@ -75,11 +74,15 @@ class PullHandlers:
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
-        filters: ConsumerFilters,
         offsets: ConsumerOffsets,
         store: MessageStore,
+        reader: QueueReader,
+        subscriptions: Subscriptions,
         stats: BrokerStats,
+        on_moved: Callable[[str, str, int, int, int], None] = lambda *_: None,
     ) -> None:
+        """``on_moved`` is called with group, topic, queue id, the offset asked for and the one to
+        go on at."""
         self._config = config
         self._store_config = store_config
         self._topics = topics
@@ -92,13 +95,12 @@ class PullHandlers:
         self._queues: dict[tuple[str, str], ConsumeQueue] = {}
         self._residency = Residency(store.log)
         self._cold_reads: set[asyncio.Task[None]] = set()
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self._warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
-        self.subscriptions = Subscriptions(consumers, filters, store, self._warm_bytes)
-        self._expression = self.subscriptions.expression
-        self._find = MessageFinder(store, store_config, self._warm_bytes).find
-        # Called with group, topic, queue id, the offset asked for and the one to go on at.
-        self.on_moved: Callable[[str, str, int, int, int], None] = lambda *_: None
+        self._warm_bytes = reader.warm_bytes
+        self._expression = subscriptions.expression
+        self._find = reader.find
+        self._slices = reader.slices
+        self._count = reader.count_read
+        self._on_moved = on_moved
         topics.on_change.append(lambda _: self._queues.clear())
 
     def direct(self) -> dict[int, DirectHandler]:
@@ -175,7 +177,7 @@ class PullHandlers:
             return
         code, next_offset, ranges, count, _ = found
         if code == MOVED:
-            self.on_moved(group, topic, queue.queue_id, offset, next_offset)
+            self._on_moved(group, topic, queue.queue_id, offset, next_offset)
         # Behind a gap in the queue there is something: only at the end is it worth waiting.
         waits = code == NOT_FOUND and next_offset == offset
         if waits and may_hold and sys_flag & _SUSPEND and self._may_wait(header, channel):
@@ -190,31 +192,6 @@ class PullHandlers:
             self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
 
     # what to send ---------------------------------------------------------------------------------
-
-    def find(self, queue: ConsumeQueue, offset: int, maximum: int, expression: Expression) -> Found:
-        """What a pull would get, for those who give it out in another way."""
-        return self._find(queue, offset, maximum, expression)
-
-    async def read(self, found: Found) -> bytes:
-        """The records of what was found; none if they have been deleted meanwhile."""
-        ranges = found[2]
-        if not ranges or self._log.written - ranges[0][0] <= self._warm_bytes:
-            return b"".join(self._slices(ranges) or ())
-        files = [self._log.file_at(start) for start, _ in ranges]
-        try:
-            parts = await asyncio.to_thread(read_ranges, files, ranges)
-        except OSError:
-            return b""
-        return b"".join(parts)
-
-    def is_warm(self, queue: ConsumeQueue, index: int) -> bool:
-        """Whether a message is probably in memory, or there is none."""
-        entry = queue.entry(index)
-        return entry is None or self._log.written - entry[0] <= self._warm_bytes
-
-    def count(self, topic: str, group: str, queue_id: int, found: Found) -> None:
-        """Count what was given to a group."""
-        self._count(self._stats.group(topic, group, queue_id), found[3], found[4], found[2])
 
     def _answer_warm(
         self,
@@ -238,36 +215,6 @@ class PullHandlers:
         entry = queue.entry(next_offset - 1)
         if entry is not None:
             counter.behind = max(0, self._log.written - entry[0] - entry[1])
-
-    def _slices(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
-        """The records as slices of the mapped log; None if one is not there any more."""
-        slices: list[bytes | memoryview] = []
-        base = limit = 0
-        for start, length in ranges:
-            if not base <= start <= limit - length:
-                file = self._log.file_at(start)
-                if file is None:
-                    return None
-                base, limit, view = file.start, min(file.end, self._log.written), file.view
-                if start + length > limit:
-                    return None
-            start -= base
-            slices.append(view[start : start + length])
-        return slices
-
-    def _count(
-        self, counter: GroupCounter, count: int, size: int, ranges: list[tuple[int, int]]
-    ) -> None:
-        if count:
-            counter.messages += count
-            counter.size += size
-            counter.pulls += 1
-            start, length = ranges[-1]
-            counter.behind = self._log.written - start - length
-            self._stats.found += 1
-            self._stats.transferred += count
-        else:
-            self._stats.missed += 1
 
     def _answer(
         self,

@@ -10,8 +10,8 @@ from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.registry import Client, Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.bodies import (
     GetConsumerStatusBody,
     MessageQueue,

@@ -10,8 +10,8 @@ from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.waiting import Outcomes, is_stored
 from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag

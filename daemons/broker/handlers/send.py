@@ -23,8 +23,8 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.targets import SendTargets
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError

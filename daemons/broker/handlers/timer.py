@@ -2,8 +2,8 @@
 
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.checkpoint import CONTENT_SIZE, FILE_NAME
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 

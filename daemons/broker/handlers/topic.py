@@ -9,8 +9,8 @@ from mq.daemons.broker.config import BrokerRole, BrokerSettings
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler, Refused
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.bodies import (
     CreateTopicListRequestBody,

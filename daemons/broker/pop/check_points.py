@@ -27,8 +27,8 @@ from mq.daemons.broker.pop.records import (
     BATCH_ACK_TAG,
     CHECK_POINT_TAG,
     REVIVE_GROUP,
-    CheckPoint,
     Key,
+    PopCheckPoint,
     ack_record,
     read_ack,
     revive_topic,
@@ -59,10 +59,12 @@ _EXPIRY = 1000  # ms between two looks for those that have waited too long
 class _ReviveQueue:
     """One queue of the revive topic as it is read."""
 
-    def __init__(self, points: "CheckPoints", store: MessageStore, topic: str, number: int) -> None:
+    def __init__(
+        self, points: "PopCheckPoints", store: MessageStore, topic: str, number: int
+    ) -> None:
         self.queue = store.queue(topic, number)
         self.position = 0  # the next entry to read
-        self.open: dict[int, CheckPoint] = {}  # by revive offset, the oldest first
+        self.open: dict[int, PopCheckPoint] = {}  # by revive offset, the oldest first
         self._points = points
 
     def wake(self) -> None:
@@ -78,7 +80,7 @@ class _ReviveQueue:
         return next(iter(self.open), self.position) - 1
 
 
-class CheckPoints:
+class PopCheckPoints:
     """The table, and the work of reviving."""
 
     def __init__(
@@ -101,8 +103,8 @@ class CheckPoints:
         self.aside = aside
         self._cluster = config().broker_cluster_name
         self.topic = revive_topic(self._cluster)
-        self._table: dict[Key, CheckPoint] = {}
-        self._due: list[tuple[int, int, CheckPoint]] = []  # a heap, by time and arrival
+        self._table: dict[Key, PopCheckPoint] = {}
+        self._due: list[tuple[int, int, PopCheckPoint]] = []  # a heap, by time and arrival
         self._counter = 0
         # Acknowledgements that came before their check points, and until when they may wait.
         self._orphans: dict[Key, tuple[int, set[int]]] = {}
@@ -137,12 +139,12 @@ class CheckPoints:
         self._next_queue = (self._next_queue + 1) % len(self._queues)
         return list(self._queues)[self._next_queue]
 
-    def find(self, key: Key) -> CheckPoint | None:
+    def find(self, key: Key) -> PopCheckPoint | None:
         return self._table.get(key)
 
     # writing --------------------------------------------------------------------------------
 
-    def put(self, point: CheckPoint, on_stored: OnStored) -> None:
+    def put(self, point: PopCheckPoint, on_stored: OnStored) -> None:
         """Write a check point. Raises StoreRefused."""
         self._make_topic()
         self._writer.put(point.record(self._cluster, self.host), on_stored)
@@ -171,11 +173,11 @@ class CheckPoints:
     def _make_topic(self) -> None:
         self._topics.create_internal(self.topic, len(self._queues))
 
-    def put_again(self, point: CheckPoint) -> None:
+    def put_again(self, point: PopCheckPoint) -> None:
         """Write a check point again, further on in its revive queue. Raises StoreRefused."""
         self._writer.put(point.record(self._cluster, self.host))
 
-    def end_of(self, point: CheckPoint) -> StoredMessage:
+    def end_of(self, point: PopCheckPoint) -> StoredMessage:
         """The record that ends a check point: all that is missing is acknowledged."""
         return ack_record(
             point.key, point.missing, point.revive_queue_id, point.due, self._cluster, self.host
@@ -210,7 +212,7 @@ class CheckPoints:
             if message is None:
                 raise LookupError("the record of this queue entry is not in the log")
             if message.tags == CHECK_POINT_TAG:
-                self._take_check_point(revive, CheckPoint.read(message))
+                self._take_check_point(revive, PopCheckPoint.read(message))
             elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(*read_ack(message), message)
         except OSError:  # of the disk, not of this record
@@ -218,7 +220,7 @@ class CheckPoints:
         except Exception as error:  # it must not keep the broker from starting, now or ever
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
 
-    def _take_check_point(self, revive: _ReviveQueue, point: CheckPoint) -> None:
+    def _take_check_point(self, revive: _ReviveQueue, point: PopCheckPoint) -> None:
         if self._is_starting and point.revive_offset >= self._seen[revive.queue.queue_id]:
             self._move_on(point)
         known = self._table.get(point.key)
@@ -238,7 +240,7 @@ class CheckPoints:
         revive.open[point.revive_offset] = point
         self.push(point)
 
-    def _move_on(self, point: CheckPoint) -> None:
+    def _move_on(self, point: PopCheckPoint) -> None:
         """The group has popped so far, whatever the offsets file says that was saved before."""
         offset = self._offsets.query(point.group, point.topic, point.queue_id)
         behind = max(point.offsets, default=point.start_offset - 1) + 1
@@ -270,17 +272,17 @@ class CheckPoints:
             kept.update(offsets)
             self._orphaned += len(kept)
 
-    def _forget(self, point: CheckPoint) -> None:
+    def _forget(self, point: PopCheckPoint) -> None:
         self._table.pop(point.key, None)
         revive = self._queues[point.revive_queue_id]
         revive.open.pop(point.revive_offset, None)
 
-    def drop(self, point: CheckPoint) -> None:
+    def drop(self, point: PopCheckPoint) -> None:
         """Let go of a check point that cannot be handled."""
         self._forget(point)
         self._commit(self._queues[point.revive_queue_id])
 
-    def pop_due(self, now: int) -> CheckPoint | None:
+    def pop_due(self, now: int) -> PopCheckPoint | None:
         """Take the first of those that are due at a time in ms and are not being revived."""
         while self._due and self._due[0][0] <= now:
             point = heapq.heappop(self._due)[2]
@@ -292,7 +294,7 @@ class CheckPoints:
         """When the first is due, ms; None if there is none."""
         return self._due[0][0] if self._due else None
 
-    def oldest(self) -> Iterator[tuple[CheckPoint, int]]:
+    def oldest(self) -> Iterator[tuple[PopCheckPoint, int]]:
         """The oldest check point of each revive queue, and how many records lie behind it."""
         for revive in self._queues.values():
             point = next(iter(revive.open.values()), None)
@@ -303,7 +305,7 @@ class CheckPoints:
         if revive.committed >= 0:
             self._offsets.commit(REVIVE_GROUP, self.topic, revive.queue.queue_id, revive.committed)
 
-    def push(self, point: CheckPoint) -> None:
+    def push(self, point: PopCheckPoint) -> None:
         """Have a check point looked at when it is due."""
         due = self._due
         if len(due) > 2 * len(self._table) + _AT_ONCE:  # mostly of what has been acknowledged

@@ -9,14 +9,11 @@ ConsumerOrderInfoManager; after a crash what was out comes again at once.
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from mq.daemons.broker.pop.want import Want
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.state_file import read_body, write_atomically
 from mq.protocol.bodies.schema import Body, field
-
-if TYPE_CHECKING:
-    from mq.daemons.broker.pop.taking import Want
 
 SEPARATOR = "@"
 
@@ -93,7 +90,7 @@ class OrderedPops:
         return 0 if info is None else info.blocked_until()
 
     def popped(
-        self, want: "Want", queue: ConsumeQueue, offsets: Sequence[int], pop_time: int
+        self, want: Want, queue: ConsumeQueue, offsets: Sequence[int], pop_time: int
     ) -> list[int]:
         """Note what is out; returns how often each of these was popped before."""
         old = self._find(queue.topic, want.group, queue.queue_id)

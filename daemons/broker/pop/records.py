@@ -63,7 +63,7 @@ class AckBody(Body):
     offsets: list[int] = field(factory=list, wire="aol")
 
 
-class CheckPoint:
+class PopCheckPoint:
     """What one pop took from one queue for one group.
 
     ``offsets`` are those of its messages, ``acked`` those that were acknowledged; ``revive_offset``
@@ -169,7 +169,7 @@ class CheckPoint:
         )
 
     @classmethod
-    def read(cls, message: StoredMessage) -> "CheckPoint":
+    def read(cls, message: StoredMessage) -> "PopCheckPoint":
         """Read one of the revive topic. Raises RemoteProtocolError or ValueError."""
         body = CheckPointBody.decode(message.body)
         if body.topic is None or body.group is None:

@@ -13,9 +13,9 @@ from collections import Counter
 
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.pop.check_points import SERVICE, CheckPoints
+from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
 from mq.daemons.broker.pop.receipt import normal_topic, retry_topic
-from mq.daemons.broker.pop.records import CheckPoint
+from mq.daemons.broker.pop.records import PopCheckPoint
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import MOST_ATTEMPTS, RETRY_SECONDS, is_hopeless, is_stored
@@ -41,7 +41,7 @@ class Revival:
 
     def __init__(
         self,
-        points: CheckPoints,
+        points: PopCheckPoints,
         writer: MessageWriter,
         offsets: ConsumerOffsets,
         topics: Topics,
@@ -52,7 +52,7 @@ class Revival:
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
-        self._attempts: Counter[CheckPoint] = Counter()  # that the disk has failed
+        self._attempts: Counter[PopCheckPoint] = Counter()  # that the disk has failed
         self.revived = 0
 
     async def run(self) -> None:
@@ -75,7 +75,7 @@ class Revival:
     def _revive_due(self) -> float:
         """Revive some of what is due; returns the seconds until there is more to do."""
         now = time.time_ns() // 1_000_000
-        busy: list[CheckPoint] = []
+        busy: list[PopCheckPoint] = []
         for _ in range(_AT_ONCE):
             point = self._points.pop_due(now)
             if point is None:
@@ -90,7 +90,7 @@ class Revival:
         first = self._points.next_due()
         return _LONGEST_SLEEP if first is None else min(_LONGEST_SLEEP, max(first - now, 0) / 1000)
 
-    def _try(self, point: CheckPoint) -> bool:
+    def _try(self, point: PopCheckPoint) -> bool:
         """Revive a check point, or set it aside; False if that is not possible now."""
         try:
             self._revive(point)
@@ -110,14 +110,14 @@ class Revival:
         self._attempts.pop(point, None)
         return True
 
-    def _give_up(self, point: CheckPoint, error: BaseException) -> bool:
+    def _give_up(self, point: PopCheckPoint, error: BaseException) -> bool:
         self._attempts.pop(point, None)
         points = self._points
         points.aside.put(SERVICE, error, points.topic, point.revive_queue_id, point.revive_offset)
         points.drop(point)
         return True
 
-    def _revive(self, point: CheckPoint) -> None:
+    def _revive(self, point: PopCheckPoint) -> None:
         """Put what is not acknowledged into the retry topic. Raises StoreRefused and OSError."""
         topic = self._retry_topic(point)
         for offset in point.missing:
@@ -132,7 +132,7 @@ class Revival:
         self._writer.put(self._points.end_of(point), stored)
         point.is_reviving = True
 
-    def _retry_topic(self, point: CheckPoint) -> str | None:
+    def _retry_topic(self, point: PopCheckPoint) -> str | None:
         """Where to; None if the topic or the group is not there any more. Raises OSError."""
         topic = normal_topic(point.topic, point.group)
         if self._topics.get(topic) is None or point.group not in self._groups.table:
@@ -143,7 +143,7 @@ class Revival:
             self._offsets.commit(point.group, again, 0, 0)
         return again
 
-    def _put_again(self, point: CheckPoint, offset: int, topic: str) -> None:
+    def _put_again(self, point: PopCheckPoint, offset: int, topic: str) -> None:
         """Put one message. What is not in the log any more is gone for everyone; what cannot be put
         is set aside. Raises StoreRefused for a store that takes nothing now, and OSError."""
         try:
@@ -161,7 +161,7 @@ class Revival:
             self._points.aside.put(SERVICE, error, point.topic, point.queue_id, offset)
             point.again.add(offset)
 
-    def _put(self, point: CheckPoint, old: StoredMessage, topic: str) -> None:
+    def _put(self, point: PopCheckPoint, old: StoredMessage, topic: str) -> None:
         properties = dict(old.properties)
         if old.reconsume_times == 0 or PropertyKey.FIRST_POP_TIME not in properties:
             properties.pop(PropertyKey.FIRST_POP_TIME, None)

@@ -5,18 +5,19 @@ from pathlib import Path
 
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.filter.subscriptions import Subscriptions
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
 from mq.daemons.broker.handlers.pop import PopHandlers
 from mq.daemons.broker.handlers.pop_ack import AckHandlers
-from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.pop.check_points import CheckPoints
-from mq.daemons.broker.pop.holding import Holds
+from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.pop.revival import Revival
 from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.pop.waiters import Waiters
+from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
@@ -36,19 +37,20 @@ class PopService:
         groups: Groups,
         consumers: Consumers,
         offsets: ConsumerOffsets,
-        pulls: PullHandlers,
+        reader: QueueReader,
+        subscriptions: Subscriptions,
         queues_of: QueuesOf,
         host: tuple[str, int],
         aside: SetAside,
     ) -> None:
         folder: Path = store.root / "config"
-        self.points = CheckPoints(config, store, writer, offsets, topics, groups, host, aside)
+        self.points = PopCheckPoints(config, store, writer, offsets, topics, groups, host, aside)
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
-        pops = Pops(config, store, topics, offsets, pulls, self.points, self.order)
-        self._holds = Holds(pops, topics, lambda: config().pop_polling_size)
-        self._pop = PopHandlers(config, topics, groups, pulls, pops, self._holds)
-        self._ack = AckHandlers(topics, store, offsets, self.points, self.order, self._holds)
+        pops = Pops(config, store, topics, offsets, reader, self.points, self.order)
+        self._waiters = Waiters(pops, topics, lambda: config().pop_polling_size)
+        self._pop = PopHandlers(config, topics, groups, reader, subscriptions, pops, self._waiters)
+        self._ack = AckHandlers(topics, store, offsets, self.points, self.order, self._waiters)
         modes = RequestModes(folder / "messageRequestMode.json")
         self._assignment = AssignmentHandlers(config, modes, topics, groups, consumers, queues_of)
         self.points.start()

@@ -1,4 +1,4 @@
-"""Taking messages out of queues for groups that pop: where each group is, and what it gets next.
+"""Popping: where each group is, and what it gets next out of its queues.
 
 A group's place in a queue is its consumer offset; while check points are on their way to the disk
 it is ahead of that. It is committed when they are stored, and goes back when they are not.
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.filter.subscriptions import Expression
-from mq.daemons.broker.handlers.pull import PullHandlers
 from mq.daemons.broker.message_finder import FOUND, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.pop.check_points import CheckPoints
+from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
-from mq.daemons.broker.pop.records import CheckPoint
+from mq.daemons.broker.pop.records import PopCheckPoint
+from mq.daemons.broker.pop.want import INIT_MIN, Want
+from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
@@ -26,28 +26,10 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
 from mq.protocol.record import RECORD_IDENTITY
 
-INIT_MIN = 0  # ConsumeInitMode: a new group begins with the first message, or with the last
-ALL_QUEUES = -1
-
 # Looks into one queue by one request; each passes over 800 entries that do not match.
 _MOST_LOOKS = 8
 # A pop that has got so many bytes takes no more: one frame must hold them, with a large message.
 _MOST_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Want:
-    """What a group wants to pop; times in ms."""
-
-    group: str
-    topic: str
-    queue_id: int  # or ALL_QUEUES
-    maximum: int  # messages
-    invisible_time: int
-    init_mode: int
-    expression: Expression
-    is_ordered: bool = False
-    attempt_id: str = ""
 
 
 @dataclass(slots=True)
@@ -87,15 +69,15 @@ class Pops:
         store: MessageStore,
         topics: Topics,
         offsets: ConsumerOffsets,
-        pulls: PullHandlers,
-        points: CheckPoints,
+        reader: QueueReader,
+        points: PopCheckPoints,
         order: OrderedPops,
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
         self._offsets = offsets
-        self._pulls = pulls
+        self._reader = reader
         self._points = points
         self._order = order
         self._places: dict[tuple[str, str, int], _Place] = {}
@@ -135,7 +117,7 @@ class Pops:
         """Where a new group begins (PopMessageProcessor.getInitOffset)."""
         if want.init_mode == INIT_MIN or queue.topic != want.topic:
             return queue.minimum
-        if queue.minimum <= 0 and self._pulls.is_warm(queue, 0):
+        if queue.minimum <= 0 and self._reader.is_warm(queue, 0):
             return 0
         return max(queue.readable - 1, 0)
 
@@ -169,7 +151,7 @@ class Pops:
                 raise
             parts.append(part)
             left -= len(part.offsets)
-            size += part.found[4]
+            size += part.found.size
         return parts, pop_time, revive_queue
 
     def peek(self, want: Want) -> list[Part]:
@@ -178,10 +160,10 @@ class Pops:
         left = want.maximum
         for queue in self._in_turn(want):
             start = self.place(want, queue)
-            found = self._pulls.find(queue, start, left, want.expression) if left > 0 else None
-            if found is not None and found[0] == FOUND:
+            found = self._reader.find(queue, start, left, want.expression) if left > 0 else None
+            if found is not None and found.code == FOUND:
                 parts.append(Part(queue, start, found, self._offsets_of(found, start), []))
-                left -= found[3]
+                left -= found.messages
         return parts
 
     def has_something(self, want: Want, attempt_id: str) -> bool:
@@ -223,13 +205,13 @@ class Pops:
         if self._offsets.query(*key) < 0:
             self._commit(key, start)
         for _ in range(_MOST_LOOKS):
-            found = self._pulls.find(queue, start, maximum, want.expression)
-            if found[0] == FOUND:
+            found = self._reader.find(queue, start, maximum, want.expression)
+            if found.code == FOUND:
                 offsets = self._offsets_of(found, start)
                 return Part(queue, begin, found, offsets, [])
-            if found[1] == start:
+            if found.next_offset == start:
                 break
-            start = found[1]  # nothing there fits, or the offset was none of the queue's
+            start = found.next_offset  # nothing there fits, or the offset was none of the queue's
         self._pass_over(key, begin, start)
         return None
 
@@ -275,7 +257,7 @@ class Pops:
             # What was passed over before the first of them is done with.
             self._commit((want.group, queue.topic, queue.queue_id), part.offsets[0])
             return
-        point = CheckPoint(
+        point = PopCheckPoint(
             queue.topic,
             want.group,
             queue.queue_id,

@@ -1,4 +1,4 @@
-"""The hot path of the store: messages become records, records a batch, a batch one write.
+"""Append, the hot path of the store: messages become records, records a batch, a batch one write.
 
 Everything runs on the event loop, so no lock is needed and offsets are given out in plain order.
 What is appended in one turn of the loop makes one batch:

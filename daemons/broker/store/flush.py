@@ -1,4 +1,4 @@
-"""Getting what was written onto the disk: group commit, and the checkpoint.
+"""Flush: getting what was written onto the disk. Group commit, and the checkpoint.
 
 One thread does nothing but fsync, so that the event loop never waits for a disk. At most one fsync
 of the log is under way; every batch that was written meanwhile is covered by the next one.

@@ -18,19 +18,19 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender, Batch
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
-from mq.daemons.broker.store.cleaning import Cleaner
 from mq.daemons.broker.store.commit_log import CommitLog, sync_folder
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index, Item
+from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
-from mq.daemons.broker.store.read_ahead import ReadAhead
 from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
+from mq.daemons.broker.store.retention import Retention
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
@@ -155,7 +155,7 @@ class MessageStore:
             self.appender.last_timestamp = max(
                 self._checkpoint.message_timestamp, self._last_store_timestamp()
             )
-        ahead = ReadAhead(self.log)
+        ahead = Prefault(self.log)
         self._parts.callback(ahead.close)
         self.appender.on_pages_needed = ahead.ask
         self.flusher = Flusher(self.log, self.appender, settings.sync_flush_timeout / 1000)
@@ -173,7 +173,7 @@ class MessageStore:
         self.checkpointer.is_indexed = lambda: not self._unindexed
         self.checkpointer.dirty.update(self.queues)
         self._parts.push_async_callback(self.checkpointer.close)
-        self.cleaner = Cleaner(
+        self.retention = Retention(
             self._config, self.root, self.log, self.queues, self.key_index, self.appender
         )
         self._mark_running()
@@ -209,7 +209,7 @@ class MessageStore:
         """The store's own work, each until cancelled, and its name."""
         yield self._flush_log, "store: flush"
         yield self.checkpointer.run, "store: checkpoint"
-        yield self.cleaner.run, "store: cleaning"
+        yield self.retention.run, "store: cleaning"
 
     async def _flush_log(self) -> None:
         while True:

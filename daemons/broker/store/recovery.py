@@ -1,4 +1,4 @@
-"""Bringing a store back: after a clean stop, after kill -9, after a power cut, after Java.
+"""Recovery: bringing a store back after a clean stop, after kill -9, after a power cut, after Java.
 
 The commit log is the truth; queues and index are made from it again where they may be wrong. In
 order:

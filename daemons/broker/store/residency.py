@@ -1,4 +1,4 @@
-"""What of the log is in memory: the event loop must not wait for a disk.
+"""Residency: what of the log is in memory. The event loop must not wait for a disk.
 
 Reading a page of the mapped log that is not in memory stops everything until a disk has given it.
 So before messages are looked at, the kernel is asked whether their pages are there, and if not a

@@ -1,4 +1,4 @@
-"""Comparing the parts of a store with its log: what a broker would find wrong, and where.
+"""Verification: a store is compared with its log: what a broker would find wrong, and where.
 
 The log is the truth. Each record is verified with its checksum; each message that consumers may see
 has to have an entry in its queue that points at it, and each entry and each item of the index has

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.cli.scripted import answer, daemon

@@ -189,12 +189,14 @@ def test_what_a_broker_could_not_handle_and_what_went_wrong_in_its_tasks_is_told
         loop = next(iter(broker.tasks._tasks)).get_loop()
 
         async def spoil() -> None:
-            broker.writer.put(StoredMessage("SCHEDULE_TOPIC_XXXX", b"x", {"TAGS": "no level"}))
+            broker.delivery.writer.put(
+                StoredMessage("SCHEDULE_TOPIC_XXXX", b"x", {"TAGS": "no level"})
+            )
             broker.tasks.failed("statistics", ValueError("as the test wants it"))
-            broker.store.appender.commit()
+            broker.stores.messages.appender.commit()
             async with asyncio.timeout(10):
-                while not broker.aside.counts:
-                    await broker.aside.save()
+                while not broker.stores.aside.counts:
+                    await broker.stores.aside.save()
                     await asyncio.sleep(0)
 
         asyncio.run_coroutine_threadsafe(spoil(), loop).result(20)

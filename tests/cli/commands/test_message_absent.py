@@ -315,7 +315,7 @@ def test_what_retention_has_removed_since_the_cut_is_reported(
         names = {"topic": topic, "toTopic": f"{topic}To", "toNameServers": None}
         asked = {**names, "nameServers": where, "map": []}
         state.write_text(json.dumps({"asked": asked, "queues": {"broker-a:0": {"next": 2}}}))
-    queue = standalone.broker.store.queues.get(topic, 0)
+    queue = standalone.broker.stores.messages.queues.get(topic, 0)
     assert queue is not None
     monkeypatch.setattr(queue, "minimum", 6)
     finished = cluster(*command)

@@ -265,8 +265,8 @@ def some_read(pair: Standalone) -> Callable[[], bool]:
 
     It pulls two of 32 messages from each queue before that, and not a third one.
     """
-    before = pair.broker.stats.transferred
-    return lambda: pair.broker.stats.transferred > before + 4 * 32
+    before = pair.broker.stats.counters.transferred
+    return lambda: pair.broker.stats.counters.transferred > before + 4 * 32
 
 
 def interrupted(begun: Callable[[], bool], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mq.protocol.codes import RequestCode

@@ -26,7 +26,7 @@ def commit(pair: Standalone, group: str, topic: str, offsets: dict[int, int]) ->
 
 
 def offsets(pair: Standalone, group: str, topic: str) -> dict[int, int]:
-    return dict(pair.broker.offsets.table.get(f"{topic}@{group}", {}))
+    return dict(pair.broker.stores.offsets.table.get(f"{topic}@{group}", {}))
 
 
 def fill(pair: Standalone, topic: str, count: int = 6) -> None:
@@ -105,7 +105,7 @@ def test_patterns_choose_groups_and_topics(cluster: Mq, standalone: Standalone) 
 
 
 def test_offsets_of_the_system_stay_where_they_are(cluster: Mq, standalone: Standalone) -> None:
-    offsets = standalone.broker.offsets  # clients may not write there
+    offsets = standalone.broker.stores.offsets  # clients may not write there
     offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 1)
     assert "SYS" not in cluster("offset", "export", "-").out
 

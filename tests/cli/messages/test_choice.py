@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mq.daemons.listener import Channel
+from mq.daemons.channel import Channel
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command

@@ -259,7 +259,7 @@ def test_a_topic_listener_that_raises_ends_no_watch(monkeypatch: pytest.MonkeyPa
                 await lite.on_queues_changed(TOPIC, broken)
                 await lite.on_queues_changed(TOPIC, lambda topic, queues: heard.append(len(queues)))
                 for count in (2, 3):
-                    config = there.pair.broker.topics.get(TOPIC)
+                    config = there.pair.broker.stores.topics.get(TOPIC)
                     assert config is not None
                     config.read_queue_nums = config.write_queue_nums = count
                     await there.admin.create_topic(there.pair.broker.address, config)

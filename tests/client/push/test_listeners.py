@@ -25,7 +25,7 @@ from tests.client.scripted import until
 
 async def in_dead_letters(there: Cluster, count: int) -> list[StoredMessage]:
     """The group's dead letters, once there are so many."""
-    store = there.pair.broker.store
+    store = there.pair.broker.stores.messages
     topic = f"%DLQ%{GROUP}"
     await until(lambda: store.max_offset(topic, 0) >= count, 20)
     puller = PullConsumer(there.session, GROUP)
@@ -137,7 +137,7 @@ def test_a_message_that_a_listener_has_too_long_is_sent_back_once() -> None:
 
     async def scenario() -> None:
         async with cluster(queues=1) as there:
-            store = there.pair.broker.store
+            store = there.pair.broker.stores.messages
             async with there.consumer(listener=listen, consume_timeout=0.2):
                 await there.send(b"slow")
                 await until(lambda: store.max_offset("SCHEDULE_TOPIC_XXXX", 2) == 1)  # level 3

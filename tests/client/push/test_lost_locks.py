@@ -119,6 +119,6 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
             await until(lambda: not held.locked)
             done.set()
             await until(lambda: not consumer.reader._leaving)
-            assert second.offsets.query(GROUP, TOPIC, 0) == 4
+            assert second.stores.offsets.query(GROUP, TOPIC, 0) == 4
 
     run(tmp_path, scenario)

@@ -68,7 +68,7 @@ def test_who_a_restarted_broker_knows_first_does_not_take_the_queues_of_the_othe
 
                 await until(lambda: mine() == 1)
             async with broker(tmp_path, port) as restarted:
-                await until(lambda: bool(restarted.consumers.groups))
+                await until(lambda: bool(restarted.clients.consumers.groups))
                 await consumer.reader.rebalance()
                 assert mine() == 1
                 await join(session, address)

@@ -183,7 +183,7 @@ def test_a_thousand_entries_travel_in_few_messages_and_none_is_lost() -> None:
             await dispatcher.close()
             found = await traced(there.session, lambda records: len(records) == 1000)
             assert dispatcher.dropped == 0
-            store = there.pair.broker.store
+            store = there.pair.broker.stores.messages
             assert store.max_offset(TRACE_TOPIC, 0) <= 20
         assert {record.message_id for record in found} == {f"{n:032d}" for n in range(1000)}
 

@@ -1,4 +1,7 @@
-"""A broker's parts on a real listener and a real store, without its app: what handlers need."""
+"""A broker's parts on a real listener and a real store, made as its app makes them.
+
+There are no name servers, and nothing happens by the clock.
+"""
 
 import asyncio
 import struct
@@ -7,37 +10,20 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
-from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.day_totals import DayTotals
-from mq.daemons.broker.delay import DelayedMessages
-from mq.daemons.broker.filter.table import ConsumerFilters
-from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.handlers import (
-    client,
-    config,
-    connection,
-    group,
-    lock,
-    offset,
-    query,
-    relay,
-    topic,
+from mq.daemons.broker.parts import (
+    make_clients,
+    make_services,
+    make_stats,
+    open_delivery,
+    open_stores,
 )
-from mq.daemons.broker.handlers.indirect_send import IndirectSends
-from mq.daemons.broker.handlers.send import SendHandlers
-from mq.daemons.broker.locks import QueueLocks
-from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.registry import Consumers, Producers
-from mq.daemons.broker.stat_items import StatItems, totals
-from mq.daemons.broker.stats import BrokerStats
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.targets import SendTargets
-from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.writer import MessageWriter
-from mq.daemons.dispatch import merge
+from mq.daemons.broker.requests import admin_handlers
+from mq.daemons.broker.requests import serve as serve_requests
+from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
+from mq.daemons.supervision import Tasks
+from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.headers.topic import CreateTopicRequestHeader
 from tests.daemons.peer import Peer
@@ -54,85 +40,44 @@ class Harness:
         self.settings = BrokerSettings.load(
             path, {"storePathRootDir": str(root / "store"), "listenPort": "0", **overrides}
         )
-        files = self.settings.store.config_path
-        self.topics = Topics(files / "topics.json", lambda: self.settings.broker)
-        self.groups = Groups(files / "subscriptionGroup.json", lambda: self.settings.broker)
-        self.offsets = ConsumerOffsets(files / "consumerOffset.json")
-        self.filters = ConsumerFilters(files / "consumerFilter.json", lambda: self.settings.broker)
-        self.consumers = Consumers()
-        self.producers = Producers()
-        self.locks = QueueLocks()
         self.announcements = 0
-        host = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
-        self.store = MessageStore(lambda: self.settings.store, host)
         self._parts = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._parts.enter_async_context(self.store)
-        appender = self.store.appender
-        stats = BrokerStats(lambda: (appender.messages, appender.size))
-        targets = SendTargets(lambda: self.settings.broker, self.topics, self.groups, self.store)
-        writer = MessageWriter(lambda: self.settings.store, self.store, self.topics)
-        delay_path = self.settings.store.config_path / "delayOffset.json"
-        delayed = DelayedMessages(delay_path, self.store, writer, SetAside(self.store))
-        sends = SendHandlers(
-            lambda: self.settings.broker,
-            lambda: self.settings.store,
-            targets,
-            self.store.appender,
-            IndirectSends(
-                lambda: self.settings.broker,
-                self.topics,
-                self.groups,
-                self.store,
-                writer,
-                Transactions(self.store, writer, self.offsets, self.topics),
-            ),
+        settings, parts, tasks = self.settings, self._parts, Tasks()
+        host = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
+        self.stores = await open_stores(settings, host, parts)
+        self.clients = make_clients(settings, None)
+        self.stats = make_stats(settings, self.stores)
+        self.delivery = open_delivery(settings, self.stores, self.clients, tasks, parts)
+        await parts.enter_async_context(tasks)
+        self.services = make_services(
+            settings, self.stores, self.clients, self.delivery, self.stats, self._queues_of
         )
-        tables = merge(
-            sends.handlers(),
-            client.handlers(
-                self.consumers,
-                self.producers,
-                self.filters,
-                self.groups,
-                self.topics,
-                lambda: self.settings.broker,
-            ),
-            lock.handlers(self.locks),
-            offset.handlers(lambda: self.settings.store, self.offsets, delayed, self.store),
-            topic.handlers(self.settings, self.topics, self.offsets, self.store, self._announced),
-            group.handlers(
-                self.settings,
-                self.groups,
-                self.topics,
-                self.offsets,
-                self.consumers,
-                self.store,
-                stats,
-            ),
-            connection.handlers(self.consumers, self.producers),
-            relay.handlers(self.settings, self.topics, self.offsets, self.consumers, self.store),
-            query.handlers(lambda: self.settings.store, self.consumers, self.filters, self.store),
-            config.handlers(
-                self.settings,
-                self.topics,
-                self.store,
-                stats,
-                DayTotals(stats),
-                delayed,
-                StatItems(
-                    lambda: totals(self.store.queues, stats, lambda: self.settings.broker),
-                    lambda: self.settings.broker,
-                ),
-            ),
+        parts.push_async_callback(self.services.end_reads)
+        admin = admin_handlers(
+            settings,
+            "127.0.0.1:10911",
+            self.stores,
+            self.clients,
+            self.delivery,
+            self.stats,
+            self.services,
+            self._announced,
+            None,
+            tasks.info,
         )
-        self.listener = Listener(tables, "127.0.0.1", 0)
-        await self._parts.enter_async_context(self.listener)
+        dispatcher = Dispatcher({})
+        serve_requests(settings, admin, self.services, dispatcher, Dispatcher({}))
+        self.listener = Listener(dispatcher, "127.0.0.1", 0)
+        await parts.enter_async_context(self.listener)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._parts.aclose()
+
+    async def _queues_of(self, topic: str) -> list[MessageQueue] | None:
+        return None  # there is no name server to ask
 
     async def _announced(self) -> None:
         self.announcements += 1

@@ -1,29 +1,18 @@
-"""A broker that only serves pulls: a real store and listener, and the handlers under test."""
+"""A broker with small files, and what tests of pulls ask of it."""
 
 import asyncio
-import struct
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
-from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.filter.table import ConsumerFilters
-from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.handlers.pull import PullHandlers
-from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.registry import Consumers
-from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics
-from mq.daemons.listener import Listener
 from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from mq.protocol.tags import tags_code
+from tests.daemons.broker.harness import Harness
 from tests.daemons.broker.store.stores import put
 from tests.daemons.peer import Peer
 
@@ -34,63 +23,34 @@ SUBSCRIPTION = 4
 Script = Callable[["PullBroker", Peer], Awaitable[None]]
 
 
-class PullBroker:
-    """The parts by name; the topic `orders` has four queues."""
+class PullBroker(Harness):
+    """Its files are small, and its topic `orders` has four queues."""
 
     def __init__(self, root: Path, overrides: dict[str, str]) -> None:
-        path = root / "broker.conf"
-        path.write_text("brokerName=broker-a\n")
         small = {
             "mappedFileSizeCommitLog": "4096",
             "mappedFileSizeConsumeQueue": "400",
             "maxHashSlotNum": "50",
             "maxIndexNum": "100",
         }
-        settings = {"storePathRootDir": str(root / "store"), "listenPort": "0"}
-        self.settings = BrokerSettings.load(path, {**settings, **small, **overrides})
-        files = self.settings.store.config_path
-        self.topics = Topics(files / "topics.json", lambda: self.settings.broker)
-        self.groups = Groups(files / "subscriptionGroup.json", lambda: self.settings.broker)
-        self.offsets = ConsumerOffsets(files / "consumerOffset.json")
-        self.filters = ConsumerFilters(files / "consumerFilter.json", lambda: self.settings.broker)
-        host = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
-        self.store = MessageStore(lambda: self.settings.store, host)
-        self._parts = AsyncExitStack()
+        super().__init__(root, {**small, **overrides})
 
     async def __aenter__(self) -> Self:
-        await self._parts.enter_async_context(self.store)
-        await self.topics.update(
+        await super().__aenter__()
+        await self.stores.topics.update(
             TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4)
         )
-        self.stats = BrokerStats(lambda: (0, 0))
-        self.pulls = PullHandlers(
-            lambda: self.settings.broker,
-            lambda: self.settings.store,
-            self.topics,
-            self.groups,
-            Consumers(),
-            self.filters,
-            self.offsets,
-            self.store,
-            self.stats,
-        )
-        self._parts.push_async_callback(self.pulls.close)
-        self.listener = Listener(self.pulls.handlers(), "127.0.0.1", 0, direct=self.pulls.direct())
-        await self._parts.enter_async_context(self.listener)
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._parts.aclose()
 
     @property
     def queue(self) -> ConsumeQueue:
-        return self.store.queue(TOPIC, 0)
+        return self.stores.messages.queue(TOPIC, 0)
 
     async def put(self, *bodies: bytes, tag: str = "") -> None:
         """Store messages in queue 0, in one batch."""
         properties = b"TAGS\x01" + tag.encode() if tag else b""
         code = tags_code(tag)
-        await put(self.store, TOPIC, 0, *bodies, properties=properties, tags_code=code)
+        await put(self.stores.messages, TOPIC, 0, *bodies, properties=properties, tags_code=code)
 
 
 def serve(tmp_path: Path, script: Script, **settings: str) -> None:

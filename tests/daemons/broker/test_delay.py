@@ -56,7 +56,7 @@ def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: P
             properties = {"DELAY": "1", "TAGS": "t", "KEYS": "k", "own": "x"}
             reply = await send(session, broker.address, b"body", properties)
             assert (reply.code, reply.fields["queueId"]) == (0, "1")
-            assert broker.store.max_offset("Later", 1) == 0
+            assert broker.stores.messages.max_offset("Later", 1) == 0
             (message,) = await pull(session, broker.address, "Later", 1)
             assert time.time() - began >= 1
             assert (message.body, message.flag, message.born_timestamp) == (b"body", 5, 7)
@@ -67,7 +67,7 @@ def test_a_delayed_message_comes_when_it_is_due_with_all_that_it_had(tmp_path: P
                 "REAL_QID": "1",
                 "CLUSTER": "DefaultCluster",
             }
-            code = broker.store.consume_queue_entry("Later", 1, 0)
+            code = broker.stores.messages.consume_queue_entry("Later", 1, 0)
             assert code is not None and code[2] == ord("t")
 
     asyncio.run(script())
@@ -82,7 +82,7 @@ def test_a_level_beyond_the_highest_is_the_highest_and_levels_can_be_set(tmp_pat
             (message,) = await pull(session, broker.address, "Later", 1)
             assert message.body == b"soon"
             assert message.properties["DELAY"] == "2"
-            assert broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
+            assert broker.stores.messages.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
 
     asyncio.run(script())
 
@@ -107,7 +107,7 @@ def test_what_becomes_due_while_the_broker_is_down_comes_once_after_its_start(
         ):
             found = await pull(session, broker.address, "Later", 2)
             assert [message.body for message in found] == [b"one", b"two"]
-            assert broker.store.max_offset("Later", 1) == 2
+            assert broker.stores.messages.max_offset("Later", 1) == 2
 
     asyncio.run(script())
 
@@ -133,7 +133,7 @@ def test_an_offset_outside_its_queue_is_corrected(tmp_path: Path) -> None:
 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
-            assert broker.delayed.offsets == {1: 0, 3: 0}
+            assert broker.delivery.delayed.offsets == {1: 0, 3: 0}
             reply = await session.invoke(broker.address, Command(RequestCode.GET_ALL_DELAY_OFFSET))
             assert fastjson.loads(reply.body) == {"offsetTable": {"1": 0, "3": 0}}
             reply = await session.invoke(
@@ -217,8 +217,12 @@ def test_what_has_come_is_on_the_disk_before_it_is_saved_that_it_has(
         async with broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"one", properties)
             (message,) = await pull(session, broker.address, "Later", 1)
-            assert broker.store.log.flushed <= message.physical_offset
-            await (broker.delayed if broker.timer is None else broker.timer).save()
-            assert broker.store.log.flushed > message.physical_offset
+            assert broker.stores.messages.log.flushed <= message.physical_offset
+            await (
+                broker.delivery.delayed
+                if broker.delivery.timer.timer is None
+                else broker.delivery.timer.timer
+            ).save()
+            assert broker.stores.messages.log.flushed > message.physical_offset
 
     asyncio.run(script())

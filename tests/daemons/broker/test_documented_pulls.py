@@ -62,7 +62,7 @@ async def answers(folder: Path) -> dict[str, tuple[int, int]]:
                 for _ in range(MESSAGES):
                     message = Message("Orders", bytes(1500), tags="paid")
                     assert (await producer.send(message, queue=queue)).status == "SEND_OK"
-            store = broker.store
+            store = broker.stores.messages
             store.log.remove_first()
             store.queue("Orders", 0).set_minimum(store.log.minimum)
             return {

@@ -54,8 +54,8 @@ def test_a_heartbeat_of_a_thousand_groups_holds_nobody_up(tmp_path: Path) -> Non
                 worst = max(worst, time.monotonic() - began)
             assert asked.result().code == ResponseCode.SUCCESS
             assert worst < 1.0  # 44 s when each group was saved by itself; mostly 0.05
-            assert len(broker.consumers.groups) == 1000
-            assert broker.topics.get("%RETRY%group-999") is not None
+            assert len(broker.clients.consumers.groups) == 1000
+            assert broker.stores.topics.get("%RETRY%group-999") is not None
             channel = next(c for c in broker.listener.channels if c.remote == peer.address)
             assert channel.memory > len(heartbeat(1000))
         again = Groups(tmp_path / "store/config/subscriptionGroup.json", BrokerConfig)
@@ -88,8 +88,11 @@ def test_too_many_groups_in_a_heartbeat_are_refused_by_the_name_of_the_setting(
             huge = b" " * client_handlers.MOST_HEARTBEAT_BYTES + heartbeat(1)
             reply = await peer.ask(RequestCode.HEART_BEAT, {}, huge)
             assert reply.code == ResponseCode.SYSTEM_BUSY
-            assert not broker.consumers.groups
-            assert broker.listener.refusals[RequestCode.HEART_BEAT, "heartbeatMaxGroups"] == 2
+            assert not broker.clients.consumers.groups
+            assert (
+                broker.listener.dispatcher.refusals[RequestCode.HEART_BEAT, "heartbeatMaxGroups"]
+                == 2
+            )
             assert (await peer.ask(RequestCode.HEART_BEAT, {}, heartbeat(20))).code == 0
 
     asyncio.run(main())
@@ -126,9 +129,9 @@ def test_a_client_of_many_groups_that_goes_leaves_all_of_them(tmp_path: Path) ->
                 assert (await other.ask(RequestCode.HEART_BEAT, {}, heartbeat(10, "c@2"))).code == 0
                 await peer.close()
                 async with asyncio.timeout(PATIENCE):
-                    while len(broker.consumers.groups) != 10:
+                    while len(broker.clients.consumers.groups) != 10:
                         await other.ask(99999)
-                assert broker.consumers.groups["group-0"].client_ids() == ["c@2"]
+                assert broker.clients.consumers.groups["group-0"].client_ids() == ["c@2"]
 
     asyncio.run(main())
 
@@ -144,6 +147,6 @@ def test_a_client_that_goes_while_its_large_heartbeat_is_read_is_no_member(tmp_p
                 while broker.listener.channels:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             await broker.listener.finish(PATIENCE)
-            assert not broker.consumers.groups
+            assert not broker.clients.consumers.groups
 
     asyncio.run(main())

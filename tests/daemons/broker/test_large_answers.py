@@ -31,13 +31,15 @@ def test_the_consume_stats_of_a_broker_hold_nobody_up(tmp_path: Path) -> None:
         loaded = BrokerSettings.load(None, fixed)
         async with Broker(loaded) as broker, Peer(broker.port) as peer, Peer(broker.port) as other:
             for name in ("A", "B", "C"):
-                broker.topics.create_internal(name, QUEUES)
+                broker.stores.topics.create_internal(name, QUEUES)
             groups = [SubscriptionGroupConfig(group_name=f"group-{n}") for n in range(GROUPS)]
-            await broker.groups.update_all(groups)
+            await broker.stores.groups.update_all(groups)
             for group in groups:
                 for topic in ("A", "B", "C"):
                     for queue_id in range(QUEUES):
-                        broker.offsets.commit(group.group_name or "", topic, queue_id, 0, "here")
+                        broker.stores.offsets.commit(
+                            group.group_name or "", topic, queue_id, 0, "here"
+                        )
             for code in (
                 RequestCode.GET_BROKER_CONSUME_STATS,
                 RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,

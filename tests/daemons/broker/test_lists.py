@@ -38,20 +38,20 @@ def topic(name: str, queues: int = 3, perm: int = 6) -> TopicConfig:
 
 def test_topics_are_created_with_one_save_or_none_is(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
-        before = broker.topics.data_version.counter
+        before = broker.stores.topics.data_version.counter
         reply = await create_topics(peer, topic("One"), topic("Two", queues=5))
         assert reply.code == ResponseCode.SUCCESS
-        assert broker.topics.data_version.counter == before + 1
+        assert broker.stores.topics.data_version.counter == before + 1
         for name, queues in (("One", 3), ("Two", 5)):
             reply = await peer.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": name})
             assert TopicConfig.decode(reply.body).write_queue_nums == queues
         for bad in (topic("no!"), topic("TBW102"), topic("Four", queues=-1), topic("F", perm=99)):
             reply = await create_topics(peer, topic("Three"), bad)
             assert reply.code == ResponseCode.SYSTEM_ERROR
-            assert broker.topics.get("Three") is None
+            assert broker.stores.topics.get("Three") is None
 
     async def after(broker: Broker, peer: Peer) -> None:
-        found = broker.topics.get("Two")
+        found = broker.stores.topics.get("Two")
         assert found is not None and found.read_queue_nums == 5
 
     run(tmp_path, script)
@@ -87,8 +87,8 @@ def test_the_timer_tells_how_far_it_has_come_once_it_is_used(tmp_path: Path) -> 
         assert reply.code == ResponseCode.SYSTEM_ERROR
         assert "no message for its timer" in (reply.remark or "")
         await send(peer, "Later", b"x", properties="TIMER_DELAY_SEC\x0160")
-        assert broker.timer is not None
-        await broker.timer.save()
+        assert broker.delivery.timer.timer is not None
+        await broker.delivery.timer.timer.save()
         reply = await peer.ask(RequestCode.GET_TIMER_CHECK_POINT)
         read_time, position, offset, of_master = struct.unpack(">4q24x", reply.body)
         assert read_time > 1_700_000_000_000

@@ -93,11 +93,11 @@ def test_a_request_for_too_many_locks_is_refused(tmp_path: Path) -> None:
                 reply = await peer.ask(code, None, body)
                 assert reply.code == ResponseCode.SYSTEM_BUSY
                 assert "over" in (reply.remark or "")
-        assert not harness.locks._groups
+        assert not harness.clients.locks._groups
         reply = await peer.ask(RequestCode.LOCK_BATCH_MQ, None, _body(MOST_QUEUES))
         assert len(LockBatchResponseBody.decode(reply.body).lock_ok_mq_set) == MOST_QUEUES
         await peer.ask(RequestCode.UNLOCK_BATCH_MQ, None, _body(MOST_QUEUES))
-        assert not harness.locks._groups
+        assert not harness.clients.locks._groups
 
     serve(tmp_path, script)
 
@@ -109,11 +109,11 @@ def test_a_setting_says_how_long_a_lock_lasts(tmp_path: Path) -> None:
 
     async def holders() -> list[str | None]:
         async with Broker(BrokerSettings.load(None, {**given, name: "20"})) as broker:
-            broker.locks.lock("g", "one", [A])
-            before = broker.locks.holder("g", A)
+            broker.clients.locks.lock("g", "one", [A])
+            before = broker.clients.locks.holder("g", A)
             await asyncio.sleep(0.03)
-            broker.locks.lock("g", "two", [A])
-            return [before, broker.locks.holder("g", A)]
+            broker.clients.locks.lock("g", "two", [A])
+            return [before, broker.clients.locks.holder("g", A)]
 
     assert asyncio.run(holders()) == ["one", "two"]
     with pytest.raises(ConfigError, match="lockMaxLiveTime=0: must be at least 1"):

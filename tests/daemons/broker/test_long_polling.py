@@ -50,7 +50,7 @@ def test_a_message_wakes_every_pull_that_waits_for_it_in_their_order(tmp_path: P
         assert {outcome(reply) for reply in replies} == {(FOUND, 1)}
         assert bodies(replies[4]) == [b"news"]
         assert not broker.queue.waiting
-        assert len(broker.store.queue("orders", 1).waiting) == 1
+        assert len(broker.stores.messages.queue("orders", 1).waiting) == 1
 
     serve(tmp_path, script)
 
@@ -167,7 +167,9 @@ def test_a_closed_connection_leaves_no_pull_behind(tmp_path: Path) -> None:
             closed = asyncio.Event()
             channel.on_close.append(lambda _: closed.set())
         await asyncio.wait_for(closed.wait(), 10)
-        waiting = [len(broker.store.queue("orders", number).waiting) for number in range(3)]
+        waiting = [
+            len(broker.stores.messages.queue("orders", number).waiting) for number in range(3)
+        ]
         assert waiting == [1, 0, 0]
         await broker.put(b"news")
         assert outcome(await peer.receive()) == (FOUND, 1)
@@ -179,7 +181,7 @@ def test_a_topic_changed_while_a_pull_waits_is_told(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         start_pull(peer, request(0, hold=50))
         await held(broker, peer)
-        await broker.topics.delete("orders")
+        await broker.stores.topics.delete("orders")
         assert (await peer.receive()).code == ResponseCode.TOPIC_NOT_EXIST
 
     serve(tmp_path, script)

@@ -57,7 +57,7 @@ def test_that_an_offset_is_not_there_is_written_where_monitors_look(tmp_path: Pa
         # What a pull finds or waits for is no event.
         await pull(peer, 0)
         await pull(peer, 1)
-        assert broker.store.max_offset(EVENTS, 0) == 1
+        assert broker.stores.messages.max_offset(EVENTS, 0) == 1
 
     run(tmp_path, script)
 
@@ -65,13 +65,15 @@ def test_that_an_offset_is_not_there_is_written_where_monitors_look(tmp_path: Pa
 def test_nobody_has_the_broker_write_events_without_end(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         now = [0.0]
-        events = OffsetMovedEvents(broker.writer, lambda: "b", ("127.0.0.1", 1), lambda: now[0])
+        events = OffsetMovedEvents(
+            broker.delivery.writer, lambda: "b", ("127.0.0.1", 1), lambda: now[0]
+        )
         for second in (0.0, 1.0):
             now[0] = second
             for _ in range(MOST_A_SECOND + 5):
                 events.moved("g", "orders", 0, 9, 0)
-        broker.store.appender.commit()
-        assert broker.store.max_offset(EVENTS, 0) == 2 * MOST_A_SECOND
+        broker.stores.messages.appender.commit()
+        assert broker.stores.messages.max_offset(EVENTS, 0) == 2 * MOST_A_SECOND
         assert events.dropped == 10
 
     run(tmp_path, script)
@@ -80,7 +82,7 @@ def test_nobody_has_the_broker_write_events_without_end(tmp_path: Path) -> None:
 def test_a_group_that_may_not_broadcast_is_refused_when_it_does(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         group = SubscriptionGroupConfig(group_name="readers", consume_broadcast_enable=False)
-        await broker.groups.update(group)
+        await broker.stores.groups.update(group)
         await send(peer, "orders", b"x")
         for model in (MessageModel.BROADCASTING, MessageModel.CLUSTERING):
             subscription = SubscriptionData(topic="orders", sub_string="*", sub_version=1)
@@ -106,7 +108,7 @@ def test_an_unknown_group_is_named_before_an_unknown_topic(tmp_path: Path) -> No
     async def script(broker: Broker, peer: Peer) -> None:
         reply = await pull(peer, 0, "nowhere")
         assert reply.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-        await broker.groups.update(SubscriptionGroupConfig(group_name="readers"))
+        await broker.stores.groups.update(SubscriptionGroupConfig(group_name="readers"))
         assert (await pull(peer, 0, "nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
 
     run(tmp_path, script, autoCreateSubscriptionGroup="false")
@@ -135,7 +137,7 @@ def test_a_group_whose_filter_finds_nothing_counts_as_far_behind_all_the_same(
         await send(peer, "others", bytes(5000))
         reply = await pull(peer, 0, subscription="b")
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-        assert broker.guard.look() == ["readers"]
+        assert broker.services.slow_consumers.look() == ["readers"]
         assert (await pull(peer, 0)).code == ResponseCode.NO_PERMISSION
 
     settings = {
@@ -163,9 +165,9 @@ class SlowDisk(Residency):
 def test_a_pull_that_waits_for_pages_counts_with_its_time(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await send(peer, "orders", b"x")
-        broker.pulls._residency = SlowDisk(broker.store.log)
+        broker.services.pulls._residency = SlowDisk(broker.stores.messages.log)
         assert (await pull(peer, 0)).code == ResponseCode.SUCCESS
-        counter = broker.stats.group("orders", "readers", 0)
+        counter = broker.stats.counters.group("orders", "readers", 0)
         assert (counter.pulls, counter.messages) == (1, 1)
         assert counter.waited >= 29
 
@@ -179,6 +181,6 @@ def test_a_consumer_sends_back_on_the_fast_port_too(tmp_path: Path) -> None:
             await send(peer, "orders", b"x")
             reply = await fast.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
             assert reply.code == ResponseCode.SUCCESS, reply
-            assert broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
+            assert broker.stores.messages.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
 
     run(tmp_path, script)

@@ -69,14 +69,14 @@ def test_messages_that_are_not_in_memory_are_answered_all_the_same(
 
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(50))
-        await broker.store.flusher.drain()
-        evict(broker.store.log)
-        assert not broker.store.log.is_in_memory(0)
+        await broker.stores.messages.flusher.drain()
+        evict(broker.stores.messages.log)
+        assert not broker.stores.messages.log.is_in_memory(0)
         for offset in (40, 0):
             reply = await pull(peer, request(offset))
             assert outcome(reply) == (FOUND, min(offset + 32, 50))
             assert bodies(reply) == numbered(50)[offset : offset + 32]
-        assert broker.store.log.is_in_memory(0)
+        assert broker.stores.messages.log.is_in_memory(0)
 
     serve(tmp_path, script)
 
@@ -87,7 +87,7 @@ def test_messages_that_are_not_in_memory_are_answered_all_the_same(
 def test_an_empty_queue_answers_as_java(tmp_path: Path, offset: int, code: int) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         assert outcome(await pull(peer, request(offset))) == (code, 0)
-        assert broker.store.queues_of(TOPIC) == [0]
+        assert broker.stores.messages.queues_of(TOPIC) == [0]
 
     serve(tmp_path, script)
 
@@ -95,8 +95,8 @@ def test_an_empty_queue_answers_as_java(tmp_path: Path, offset: int, code: int) 
 def test_a_pull_below_the_minimum_is_told_the_true_minimum(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*[b"x" * 900] * 10)
-        await broker.store.flusher.drain()
-        assert await broker.store.cleaner.clean(manual=True) == 2
+        await broker.stores.messages.flusher.drain()
+        assert await broker.stores.messages.retention.clean(manual=True) == 2
         reply = await pull(peer, request(0, hold=60_000))
         assert outcome(reply) == (MOVED, 8)
         assert (reply.fields["minOffset"], reply.fields["maxOffset"]) == ("8", "10")
@@ -108,7 +108,7 @@ def test_a_pull_below_the_minimum_is_told_the_true_minimum(tmp_path: Path) -> No
 def test_messages_whose_log_file_is_gone_are_passed_over(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*[b"x" * 900] * 10)  # four to a file
-        broker.store.log.remove_first()  # and the queues have not followed yet
+        broker.stores.messages.log.remove_first()  # and the queues have not followed yet
         assert outcome(await pull(peer, request(0, most=2))) == (RETRY, 2)
         reply = await pull(peer, request(2))
         assert (outcome(reply), len(bodies(reply))) == ((FOUND, 10), 6)
@@ -121,7 +121,7 @@ def test_behind_a_missing_queue_file_a_pull_goes_on_with_the_next_at_once(tmp_pa
         await broker.put(*numbered(25))
         broker.queue.persist()
         path = queue_file(broker, 0)
-        broker.store.queues.descriptors.forget(path)
+        broker.stores.messages.queues.descriptors.forget(path)
         path.unlink()
         reply = await pull(peer, request(3, hold=60_000))
         assert outcome(reply) == (NOT_FOUND, 20)
@@ -274,7 +274,7 @@ def test_a_large_reply_has_the_messages_of_its_queue_where_others_lie_between(
         for n in range(150):
             await broker.put(b"%d" % n)
             if n % 3:
-                await put(broker.store, TOPIC, 1, b"other")
+                await put(broker.stores.messages, TOPIC, 1, b"other")
         for trusted in (0, 10_000):  # as after a restart: each record is looked at
             broker.queue.trusted = trusted
             reply = await pull(peer, request(7, most=130, maxMsgBytes=BULK))
@@ -338,7 +338,11 @@ def test_a_cold_read_does_not_hold_up_the_loop(
         assert (reply.opaque, outcome(reply)) == (1, (FOUND, 6))
         assert bodies(reply) == [b"x" * 900] * 6
         assert threading.main_thread() not in threads
-        assert (broker.stats.found, broker.stats.transferred, broker.stats.missed) == (1, 6, 1)
+        assert (
+            broker.stats.counters.found,
+            broker.stats.counters.transferred,
+            broker.stats.counters.missed,
+        ) == (1, 6, 1)
 
     serve(tmp_path, script, **COLD)
 
@@ -362,12 +366,12 @@ def test_a_file_deleted_during_a_cold_read_is_no_message(
         start_pull(peer, request(0))
         try:
             await asyncio.wait_for(reading.wait(), 10)
-            broker.store.log.remove_first()
+            broker.stores.messages.log.remove_first()
         finally:
             gate.set()
         reply = await peer.receive()
         assert (outcome(reply), reply.body) == ((RETRY, 6), b"")
-        assert (broker.stats.found, broker.stats.missed) == (0, 1)
+        assert (broker.stats.counters.found, broker.stats.counters.missed) == (0, 1)
 
     serve(tmp_path, script, **COLD)
 
@@ -419,8 +423,8 @@ def test_a_damaged_entry_is_mended_and_its_message_delivered(
         await broker.put(b"next", tag="A")
         broker.queue.persist()
         if first_file_gone:
-            broker.store.log.remove_first()
-            broker.queue.set_minimum(broker.store.log.minimum)
+            broker.stores.messages.log.remove_first()
+            broker.queue.set_minimum(broker.stores.messages.log.minimum)
         with open(queue_file(broker, 0), "r+b") as file:
             file.seek(5 * 20)
             file.write(damage)
@@ -458,7 +462,7 @@ def test_an_entry_that_cannot_be_mended_on_disk_is_delivered_all_the_same(
 def test_a_message_of_another_queue_is_never_handed_out(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(b"ours")
-        _, secret = await put(broker.store, "other", 0, b"first", b"not ours")
+        _, secret = await put(broker.stores.messages, "other", 0, b"first", b"not ours")
         broker.queue.mend(0, layout.ENTRY.pack(secret, 104, 0))
         assert bodies(await pull(peer, request(0))) == [b"ours"]
 
@@ -508,9 +512,9 @@ def test_an_offset_that_comes_with_a_pull_is_committed(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
         await broker.put(*numbered(3))
         await pull(peer, request(2, sysFlag="5", commitOffset="2"))
-        assert broker.offsets.query("g", TOPIC, 0) == 2
+        assert broker.stores.offsets.query("g", TOPIC, 0) == 2
         await pull(peer, request(2, commitOffset="3"))
-        assert broker.offsets.query("g", TOPIC, 0) == 2
+        assert broker.stores.offsets.query("g", TOPIC, 0) == 2
 
     serve(tmp_path, script)
 
@@ -519,7 +523,7 @@ def test_a_permission_taken_away_counts_for_queues_pulled_before(tmp_path: Path)
     async def script(broker: PullBroker, peer: Peer) -> None:
         assert (await pull(peer, request(0))).code == NOT_FOUND
         broker.settings.broker = type(broker.settings.broker)(broker_permission=2)
-        broker.pulls.configure()
+        broker.services.pulls.configure()
         reply = await pull(peer, request(0))
         assert (reply.code, "pulling message is forbidden" in (reply.remark or "")) == (
             ResponseCode.NO_PERMISSION,

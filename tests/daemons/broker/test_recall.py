@@ -54,7 +54,7 @@ def test_a_message_that_is_recalled_never_comes(tmp_path: Path) -> None:
         assert reply.fields["MSG_REGION"] == "DefaultRegion"
         (message,) = await pull(session, broker.address, "Later", 1)
         assert message.body == b"V"
-        assert broker.store.max_offset("Later", 1) == 1
+        assert broker.stores.messages.max_offset("Later", 1) == 1
 
     run(tmp_path, script)
 
@@ -133,6 +133,6 @@ def test_a_recall_further_off_than_the_roll_window_is_kept_until_its_message_is_
         assert (await recall(handles[0])).code == ResponseCode.SUCCESS
         (message,) = await pull(session, broker.address, "Later", 1)
         assert message.body == b"V"
-        assert broker.store.max_offset("Later", 1) == 1
+        assert broker.stores.messages.max_offset("Later", 1) == 1
 
     run(tmp_path, script, timerPrecisionMs="100", timerRollWindowSlot="10")

@@ -25,11 +25,11 @@ from tests.daemons.peer import Peer
 async def refusing(broker: Broker) -> AsyncIterator[None]:
     """For the time of the block no message is taken, as with a full disk."""
     refusal = StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: by the test")
-    broker.store.appender.refuse("test", refusal)
+    broker.stores.messages.appender.refuse("test", refusal)
     try:
         yield
     finally:
-        broker.store.appender.accept("test")
+        broker.stores.messages.appender.accept("test")
 
 
 @pytest.mark.parametrize("properties", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
@@ -44,7 +44,7 @@ def test_what_became_due_while_the_store_refused_comes_afterwards(
                 await asyncio.sleep(1.3)  # both are due, and were refused
             found = await pull(session, broker.address, "Later", 2)
             assert [message.body for message in found] == [b"one", b"two"]
-            assert broker.store.max_offset("Later", 1) == 2
+            assert broker.stores.messages.max_offset("Later", 1) == 2
 
     asyncio.run(script())
 
@@ -79,7 +79,7 @@ def test_transactions_are_checked_after_the_store_refused(tmp_path: Path) -> Non
             async with asyncio.timeout(10):
                 _, message = await producer.checks.get()
             assert message.body == b"a"
-            assert broker.store.max_offset(HALF, 0) >= 2
+            assert broker.stores.messages.max_offset(HALF, 0) >= 2
 
     asyncio.run(script())
 
@@ -118,8 +118,8 @@ def test_a_message_of_the_brokers_own_with_numbers_that_fit_nowhere_is_refused(
                 StoredMessage("T", b"", reconsume_times=-(1 << 31) - 1),
             ):
                 with pytest.raises(StoreRefused) as refused:
-                    broker.writer.put(message)
+                    broker.delivery.writer.put(message)
                 assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
-            assert broker.store.queues.get("T", 1 << 31) is None
+            assert broker.stores.messages.queues.get("T", 1 << 31) is None
 
     asyncio.run(script())

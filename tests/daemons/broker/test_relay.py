@@ -139,7 +139,7 @@ def test_consumers_are_told_new_offsets(
         await create_topic(peer, "T", 1)
         for _ in range(3):
             await send(peer, "T", b"x")
-        broker.offsets.commit("g", "T", 0, 2)
+        broker.stores.offsets.commit("g", "T", 0, 2)
         reply = await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET | change)
         assert reply.code == ResponseCode.CONSUMER_NOT_ONLINE
         async with Peer(broker.port) as consumer:
@@ -203,7 +203,7 @@ def test_a_consumer_before_3_0_7_is_not_asked_what_it_does_not_know(
 
     async def script(broker: Harness, peer: Peer) -> None:
         await create_topic(peer, "T", 1)
-        broker.offsets.commit("g", "T", 0, 0)
+        broker.stores.offsets.commit("g", "T", 0, 0)
         async with Peer(broker.port) as consumer:
             await join(consumer, "old", version)
             reply = await peer.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, RESET)

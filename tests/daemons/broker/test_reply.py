@@ -94,9 +94,9 @@ def test_a_reply_is_pushed_as_it_was_sent_and_stored(tmp_path: Path, long_names:
         assert int(properties.pop("PUSH_REPLY_TIME")) == header.store_timestamp
         assert properties == {"REPLY_TO_CLIENT": "asker", "own": "x"}
         assert pushed.body == packed
-        entry = broker.store.consume_queue_entry(TOPIC, 0, 0)
+        entry = broker.stores.messages.consume_queue_entry(TOPIC, 0, 0)
         assert entry is not None
-        record = broker.store.record_at(entry[0])
+        record = broker.stores.messages.record_at(entry[0])
         assert record is not None
         stored = decode_record(record)
         assert (stored.body, stored.properties, stored.flag) == (b"yes" * 100, properties, 5)
@@ -110,7 +110,7 @@ def test_without_storing_the_answer_has_the_id_0(tmp_path: Path) -> None:
     async def script(broker: Broker, asker: Asker, session: Session) -> None:
         answer = await reply(session, broker.address, b"x")
         assert (answer.code, answer.fields["msgId"]) == (0, "0")
-        assert broker.store.max_offset(TOPIC, 0) == 0
+        assert broker.stores.messages.max_offset(TOPIC, 0) == 0
 
     run(tmp_path, script, storeReplyMessageEnable="false")
 
@@ -129,7 +129,7 @@ def test_a_reply_that_finds_nobody_says_so_and_is_stored(
         answer = await reply(session, broker.address, b"x", i=properties)
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, text)
         assert asker.pushed == []
-        assert broker.store.max_offset(TOPIC, 0) == 1
+        assert broker.stores.messages.max_offset(TOPIC, 0) == 1
 
     run(tmp_path, script)
 
@@ -154,7 +154,7 @@ def test_a_client_is_found_until_it_has_left_all_its_groups(tmp_path: Path) -> N
         assert (await reply(session, broker.address, b"x")).code == 0
         await asker.session.close()
         async with asyncio.timeout(20):
-            while broker.producers.find("asker") is not None:  # noqa: ASYNC110
+            while broker.clients.producers.find("asker") is not None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     run(tmp_path, script)

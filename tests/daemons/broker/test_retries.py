@@ -67,7 +67,7 @@ def test_a_retry_that_failed_too_often_is_buried_also_without_properties(tmp_pat
             assert reply.code == ResponseCode.SUCCESS
             (dead,) = await pull(session, broker.address, "%DLQ%G", 1)
             assert (dead.body, dead.reconsume_times) == (b"bad", 3)
-            assert broker.store.max_offset("%RETRY%G", 0) == 0
+            assert broker.stores.messages.max_offset("%RETRY%G", 0) == 0
 
     asyncio.run(script())
 
@@ -91,7 +91,7 @@ def test_dead_letters_are_taken_although_their_topic_may_only_be_read(tmp_path: 
             await send(session, broker.address, b"bad", {})
             (message,) = await pull(session, broker.address, "Later", 1)
             dead = TopicConfig(topic_name="%DLQ%G", read_queue_nums=1, write_queue_nums=1, perm=4)
-            await broker.topics.update(dead)
+            await broker.stores.topics.update(dead)
             back = send_back(message.physical_offset, delayLevel="-1")
             assert (await session.invoke(broker.address, back)).code == ResponseCode.SUCCESS
             fields = {"b": "%RETRY%G", "e": "0", "j": "3", "l": "3"}
@@ -102,7 +102,7 @@ def test_dead_letters_are_taken_although_their_topic_may_only_be_read(tmp_path: 
             retry = TopicConfig(
                 topic_name="%RETRY%G", read_queue_nums=1, write_queue_nums=1, perm=4
             )
-            await broker.topics.update(retry)
+            await broker.stores.topics.update(retry)
             assert (await session.invoke(broker.address, back)).code == ResponseCode.NO_PERMISSION
 
     asyncio.run(script())
@@ -117,11 +117,13 @@ def test_messages_of_users_are_counted_and_not_the_brokers_records_of_them(
             await fill(peer, 5)
             for popped in await consumer.pop():
                 assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
-            broker.figures.sample(MINUTE)
-            figure = broker.figures.view("BROKER_PUT_NUMS", "DefaultCluster")
+            broker.stats.items.sample(MINUTE)
+            figure = broker.stats.items.view("BROKER_PUT_NUMS", "DefaultCluster")
             assert figure is not None and figure.stats_minute is not None
             assert figure.stats_minute.sum == 5
-            assert broker.stats.puts > 10  # what the store has put in all is another figure
+            assert (
+                broker.stats.counters.puts > 10
+            )  # what the store has put in all is another figure
             command = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
             assert isinstance(command, Command)
 

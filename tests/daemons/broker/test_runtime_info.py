@@ -50,7 +50,7 @@ def test_an_exporter_of_java_can_read_every_figure(tmp_path: Path) -> None:
         assert len(steps) == 13
         assert sum(map(int, steps.values())) == 3 == int(table["putMessageTimesTotal"])
         assert int(table["putMessageEntireTimeMax"]) >= float(table["putLatency999"]) >= 0
-        (folder,) = broker.store.log.paths
+        (folder,) = broker.stores.messages.log.paths
         assert table[f"commitLogDiskRatio_{folder}"] == table["commitLogDiskRatio"]
         assert int(table["remainTransientStoreBufferNumbs"]) > 0
 

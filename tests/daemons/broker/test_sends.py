@@ -45,10 +45,10 @@ def run(root: Path, script: Callable[[Broker, Peer], Awaitable[None]]) -> None:
 def stored(broker: Broker, topic: str, queue_id: int) -> list[StoredMessage]:
     """The messages of a queue."""
     found = []
-    for index in range(broker.store.max_offset(topic, queue_id)):
-        entry = broker.store.consume_queue_entry(topic, queue_id, index)
+    for index in range(broker.stores.messages.max_offset(topic, queue_id)):
+        entry = broker.stores.messages.consume_queue_entry(topic, queue_id, index)
         assert entry is not None
-        message = broker.writer.read(entry[0])
+        message = broker.delivery.writer.read(entry[0])
         assert message is not None
         found.append(message)
     return found

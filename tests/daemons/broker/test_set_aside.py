@@ -11,7 +11,6 @@ import pytest
 from mq.client.session import Session
 from mq.daemons.broker import aside, waiting
 from mq.daemons.broker.aside import SetAside
-from mq.daemons.broker.metrics import metrics_of
 from mq.daemons.broker.store import layout
 from mq.protocol import fastjson
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -77,16 +76,16 @@ def test_no_stored_record_whatever_its_target_holds_up_the_next_or_a_start(
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"first", {})
         async with broker_on(tmp_path, **settings) as broker, Session("127.0.0.1:1") as session:
-            broker.writer.on_timed()
+            broker.delivery.timer.start(broker.delivery.writer)
             for target, queue in BAD_TARGETS:
-                broker.writer.put(waiting_message(topic, b"bad", target, queue))
-            broker.writer.put(waiting_message(topic, b"good", "Later", "1"))
+                broker.delivery.writer.put(waiting_message(topic, b"bad", target, queue))
+            broker.delivery.writer.put(waiting_message(topic, b"good", "Later", "1"))
             found = await pull(session, broker.address, "Later", 2)
             assert [message.body for message in found] == [b"first", b"good"]
-            assert broker.aside.counts.total() == len(BAD_TARGETS)
+            assert broker.stores.aside.counts.total() == len(BAD_TARGETS)
             assert broker.tasks.failures == {}
-            assert broker.topics.get("NotThere") is None
-            queues = {(q.topic, q.queue_id) for q in broker.store.queues if q.readable}
+            assert broker.stores.topics.get("NotThere") is None
+            queues = {(q.topic, q.queue_id) for q in broker.stores.messages.queues if q.readable}
             assert queues == {("Later", 1), (topic, 0)}
 
     async def after() -> None:
@@ -94,7 +93,7 @@ def test_no_stored_record_whatever_its_target_holds_up_the_next_or_a_start(
             await send(session, broker.address, b"last", {"TIMER_DELAY_MS": "10"})
             found = await pull(session, broker.address, "Later", 3)
             assert [message.body for message in found] == [b"first", b"good", b"last"]
-            assert broker.aside.counts.total() == 0
+            assert broker.stores.aside.counts.total() == 0
 
     asyncio.run(before())
     written = lines(tmp_path)
@@ -114,14 +113,16 @@ def test_a_topic_that_was_not_saved_is_made_again_and_a_queue_it_has_not_is_anot
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"first", {})
-            broker.writer.put(waiting_message(SCHEDULE_TOPIC, b"far", "Later", "2147483645"))
-            broker.writer.put(waiting_message(SCHEDULE_TOPIC, b"new", "Unsaved", "3"))
+            broker.delivery.writer.put(
+                waiting_message(SCHEDULE_TOPIC, b"far", "Later", "2147483645")
+            )
+            broker.delivery.writer.put(waiting_message(SCHEDULE_TOPIC, b"new", "Unsaved", "3"))
             found = await pull(session, broker.address, "Later", 2)
             assert [message.body for message in found] == [b"first", b"far"]
-            topic = broker.topics.get("Unsaved")
+            topic = broker.stores.topics.get("Unsaved")
             assert topic is not None and topic.read_queue_nums > 3
-            assert broker.store.max_offset("Unsaved", 3) == 1
-            assert broker.aside.counts.total() == 0
+            assert broker.stores.messages.max_offset("Unsaved", 3) == 1
+            assert broker.stores.aside.counts.total() == 0
 
     asyncio.run(script())
 
@@ -134,13 +135,13 @@ def test_a_queue_entry_that_names_another_message_or_none_is_mended(
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"at 0", {})
-            broker.writer.put(waiting_message(topic, b"waited", "Later", "1"))
-            broker.store.appender.commit()
-            broker.store.queue(topic, 0).mend(0, layout.ENTRY.pack(*entry))
-            broker.writer.on_timed()
+            broker.delivery.writer.put(waiting_message(topic, b"waited", "Later", "1"))
+            broker.stores.messages.appender.commit()
+            broker.stores.messages.queue(topic, 0).mend(0, layout.ENTRY.pack(*entry))
+            broker.delivery.timer.start(broker.delivery.writer)
             found = await pull(session, broker.address, "Later", 2)
             assert [message.body for message in found] == [b"at 0", b"waited"]
-            assert broker.store.max_offset("Later", 1) == 2
+            assert broker.stores.messages.max_offset("Later", 1) == 2
 
     asyncio.run(script())
 
@@ -187,8 +188,8 @@ def test_popped_messages_with_full_properties_come_again_once_with_their_neighbo
             for one in again:  # also that whose properties have no room for its receipt
                 assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
             await asyncio.sleep(0.4)
-            assert broker.store.max_offset(RETRY, 0) == 3
-            assert broker.aside.counts.total() == 0
+            assert broker.stores.messages.max_offset(RETRY, 0) == 3
+            assert broker.stores.aside.counts.total() == 0
 
     asyncio.run(script())
 
@@ -231,19 +232,19 @@ def test_a_half_without_room_for_its_checks_is_given_up_and_others_are_checked(
             old = {"REAL_TOPIC": "Orders", "REAL_QID": "2", "PGROUP": "P", "TRAN_MSG": "true"}
             old["own"] = "x" * (MAX_LENGTH - len(encode({**old, "own": ""})))
             half = StoredMessage(HALF, b"full", old, born_timestamp=now() - 1000)
-            broker.transactions.put_half(half)
+            broker.delivery.transactions.put_half(half)
             other = await producer.prepare(b"other", now() - 1000)
             async with asyncio.timeout(10):
                 _, message = await producer.checks.get()
                 assert message.body == b"other"
-                while broker.transaction_checks.given_up == 0:
+                while broker.delivery.checks.given_up == 0:
                     await producer.beat()
-            record = broker.writer.read_entry(GIVEN_UP, 0, 0)
+            record = broker.delivery.writer.read_entry(GIVEN_UP, 0, 0)
             assert record is not None and record.body == b"full"
-            newest = broker.transactions.ledger.find(
-                broker.transactions.find_half(other.physical)  # type: ignore[arg-type]
+            newest = broker.delivery.transactions.ledger.find(
+                broker.delivery.transactions.find_half(other.physical)  # type: ignore[arg-type]
             )
-            assert newest is not None and len(broker.transactions.ledger) == 1
+            assert newest is not None and len(broker.delivery.transactions.ledger) == 1
             assert (await producer.end(other, ROLLBACK)).code == ResponseCode.SUCCESS
 
     asyncio.run(script())
@@ -264,8 +265,8 @@ def test_records_of_the_revive_topic_that_cannot_be_handled_end_no_start(tmp_pat
             await fill(peer, 1)
             assert bodies(await consumer.pop(invisibleTime="60000")) == [b"0"]
             for body in bad:
-                topic = broker.pop.points.topic
-                broker.writer.put(StoredMessage(topic, body, {"TAGS": "ck"}))
+                topic = broker.services.pop.points.topic
+                broker.delivery.writer.put(StoredMessage(topic, body, {"TAGS": "ck"}))
             await send_to(peer, TOPIC, b"1")
             assert bodies(await consumer.pop(invisibleTime="200")) == [b"1"]
             again = await consumer.pop(pollTime="10000", bornTime=str(now()))
@@ -286,13 +287,13 @@ def test_records_of_the_revive_topic_that_cannot_be_handled_end_no_start(tmp_pat
 def test_what_was_set_aside_is_told_to_those_who_watch(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
-            broker.aside.put("timer", "by the test", "T", 0, 5)
+            broker.stores.aside.put("timer", "by the test", "T", 0, 5)
             reply = await session.invoke(
                 broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO)
             )
             table = fastjson.loads(reply.body)["table"]
             assert (table["setAside"], table["taskFailures"]) == ("1", "0")
-            values = {metric.name: metric.values for metric in metrics_of(broker)}
+            values = {metric.name: metric.values for metric in broker.metrics().all()}
             assert values["mq_set_aside_total"] == [(("timer",), 1.0)]
             assert values["mq_task_failures_total"] == []
             assert "set aside by timer: 1" in broker.state()
@@ -308,7 +309,7 @@ def test_the_file_is_bounded_and_what_cannot_be_written_now_waits(
 ) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker:
-            items = SetAside(broker.store)
+            items = SetAside(broker.stores.messages)
             items.path.mkdir(parents=True)
             items.put("a", ValueError("x"), "T", 0, 0)
             with pytest.raises(OSError):

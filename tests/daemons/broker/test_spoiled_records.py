@@ -58,7 +58,7 @@ def spoil(broker: Broker, chance: random.Random) -> None:
         names.TIMER_TOPIC,
         names.TRANSACTION_HALF_TOPIC,
         names.TRANSACTION_OPERATION_TOPIC,
-        broker.pop.points.topic,
+        broker.services.pop.points.topic,
     ]
     for number in range(RECORDS * len(topics)):
         properties = {
@@ -82,7 +82,7 @@ def spoil(broker: Broker, chance: random.Random) -> None:
             prepared_transaction_offset=chance.choice([0, 5, (1 << 63) - 1]),
         )
         try:
-            broker.writer.put(message)
+            broker.delivery.writer.put(message)
         except StoreRefused as refusal:
             assert "properties of" in refusal.remark
 
@@ -125,9 +125,9 @@ def test_spoiled_records_hold_up_nothing_and_end_no_start(tmp_path: Path, seed: 
             if not done:
                 await fill(peer, 0)
                 spoil(broker, random.Random(seed))
-                broker.writer.on_timed()
+                broker.delivery.timer.start(broker.delivery.writer)
             await work(broker, session, peer, done)
-            assert done or broker.aside.counts.total() > RECORDS
+            assert done or broker.stores.aside.counts.total() > RECORDS
 
     for number in range(2):
         asyncio.run(start(number))

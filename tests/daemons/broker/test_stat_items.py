@@ -108,7 +108,7 @@ def test_a_broker_shows_what_it_has_put_and_given_and_refuses_what_it_never_coun
             back = {"offset": "0", "group": "G", "delayLevel": "1"}
             reply = await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)
             assert reply.code == ResponseCode.SUCCESS
-            broker.figures.sample(MINUTE)
+            broker.stats.items.sample(MINUTE)
             assert await view("TOPIC_PUT_NUMS", "Counted") == (3, 1.0)
             assert await view("TOPIC_PUT_SIZE", "Counted") == (size, size / 3)
             assert await view("QUEUE_PUT_NUMS", "Counted@0") == (3, 1.0)

@@ -39,7 +39,7 @@ def run(root: Path, script: Callable[[Broker, Peer], Awaitable[None]], **setting
     async def main() -> None:
         async with broker_on(root, **settings) as broker, Peer(broker.port) as peer:
             for topic in (*INTERNAL, *ONLY_READ, *OPEN):  # as if they had been made in the file
-                broker.topics.create_internal(topic, 2)
+                broker.stores.topics.create_internal(topic, 2)
             await script(broker, peer)
 
     asyncio.run(main())
@@ -68,7 +68,7 @@ async def codes_of_sends(peer: Peer, topic: str) -> set[int]:
 def test_nobody_but_the_broker_writes_its_topics(tmp_path: Path, topic: str) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         assert await codes_of_sends(peer, topic) == {ResponseCode.NO_PERMISSION}
-        assert broker.store.max_offset(topic, 0) == 0
+        assert broker.stores.messages.max_offset(topic, 0) == 0
         assert not may_be_sent_to(topic)
 
     run(tmp_path, script)
@@ -118,14 +118,14 @@ def test_what_names_a_topic_of_the_brokers_moves_no_offset_there(tmp_path: Path)
             fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": "9"}
             reply = await peer.ask(Code.UPDATE_CONSUMER_OFFSET, fields)
             assert reply.code == ResponseCode.NO_PERMISSION
-            assert broker.offsets.query(group, topic, 0) == -1
+            assert broker.stores.offsets.query(group, topic, 0) == -1
         clone = {"srcGroup": "g", "destGroup": "CID_RMQ_SYS_TRANS", "topic": half}
         assert (await peer.ask(Code.CLONE_GROUP_OFFSET, clone)).code == ResponseCode.NO_PERMISSION
-        broker.offsets.commit("CID_RMQ_SYS_TRANS", half, 0, 7)
+        broker.stores.offsets.commit("CID_RMQ_SYS_TRANS", half, 0, 7)
         delete = {"groupName": "CID_RMQ_SYS_TRANS", "cleanOffset": "true"}
         reply = await peer.ask(Code.DELETE_SUBSCRIPTIONGROUP, delete)
         assert reply.code == ResponseCode.NO_PERMISSION
-        assert broker.offsets.query("CID_RMQ_SYS_TRANS", half, 0) == 7
+        assert broker.stores.offsets.query("CID_RMQ_SYS_TRANS", half, 0) == 7
 
     run(tmp_path, script)
 
@@ -154,7 +154,7 @@ def test_what_only_a_broker_says_of_a_message_is_not_believed(tmp_path: Path) ->
         assert len(messages) == 2
         for message in messages:
             assert message.properties.keys() - {"own", "CLUSTER", "WAIT"} == set()
-        broker.store.appender.commit()
+        broker.stores.messages.appender.commit()
         for topic in ("rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"):
             (waiting,) = kept(broker, topic)
             assert waiting.properties["REAL_TOPIC"] == "orders"
@@ -187,11 +187,11 @@ def test_nothing_is_sent_back_that_is_not_a_message_to_be_read(tmp_path: Path) -
     async def script(broker: Broker, peer: Peer) -> None:
         plain = await peer.ask(Code.SEND_MESSAGE_V2, send_fields("orders"), b"plain")
         offset = decode_offset_id(plain.fields["msgId"]).offset
-        record = broker.store.record_at(offset)
+        record = broker.stores.messages.record_at(offset)
         assert record is not None
         reply = await peer.ask(Code.SEND_MESSAGE_V2, send_fields("orders"), bytes(record))
         outer = decode_offset_id(reply.fields["msgId"]).offset
-        outer_record = broker.store.record_at(outer)
+        outer_record = broker.stores.messages.record_at(outer)
         assert outer_record is not None
         forged = outer + outer_record.index(record)
         await peer.ask(Code.SEND_MESSAGE_V2, send_fields("orders", 0, "DELAY\x0118"), b"later")
@@ -215,14 +215,14 @@ def test_what_looks_like_a_message_in_a_body_is_none(tmp_path: Path, code: Code)
         made = encode_record(StoredMessage("TRANS_CHECK_MAX_TIME_TOPIC", b"x", properties))
         sent = await peer.ask(Code.SEND_MESSAGE_V2, send_fields("orders"), made)
         outer = decode_offset_id(sent.fields["msgId"])
-        record = broker.store.record_at(outer.offset)
+        record = broker.stores.messages.record_at(outer.offset)
         assert record is not None
         forged = encode_offset_id(outer.host, outer.port, outer.offset + record.index(made))
         fields = {"msgId": forged, "consumerGroup": "g", "clientId": "c"}
         reply = await peer.ask(code, fields)
         assert reply.code == ResponseCode.SYSTEM_ERROR
         assert "there is no message" in (reply.remark or "") or "can not find" in str(reply.remark)
-        assert broker.transactions.ledger.offsets() == []
+        assert broker.delivery.transactions.ledger.offsets() == []
 
     run(tmp_path, script)
 
@@ -230,7 +230,7 @@ def test_what_looks_like_a_message_in_a_body_is_none(tmp_path: Path, code: Code)
 def test_a_topic_of_the_brokers_own_is_neither_made_nor_recalled_from(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         for topic in INTERNAL:
-            assert broker.topics.is_system(topic)
+            assert broker.stores.topics.is_system(topic)
             fields = {"topic": topic, "recallHandle": "x", "producerGroup": "P"}
             reply = await peer.ask(Code.RECALL_MESSAGE, fields)
             assert reply.code == ResponseCode.NO_PERMISSION, reply
@@ -240,6 +240,6 @@ def test_a_topic_of_the_brokers_own_is_neither_made_nor_recalled_from(tmp_path: 
 
 
 def kept_at(broker: Broker, topic: str, queue_id: int) -> int:
-    entry = broker.store.consume_queue_entry(topic, queue_id, 0)
+    entry = broker.stores.messages.consume_queue_entry(topic, queue_id, 0)
     assert entry is not None
     return entry[0]

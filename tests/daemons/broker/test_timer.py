@@ -29,7 +29,7 @@ def test_a_message_comes_at_the_very_time_it_is_due(tmp_path: Path) -> None:
             properties = {"TIMER_DELIVER_MS": str(due), "UNIQ_KEY": "U", "TAGS": "t"}
             reply = await send(session, broker.address, b"body", properties)
             assert (reply.code, reply.fields["queueId"]) == (0, "1")
-            assert broker.store.max_offset("Later", 1) == 0
+            assert broker.stores.messages.max_offset("Later", 1) == 0
             (message,) = await pull(session, broker.address, "Later", 1)
             assert now() >= due
             assert message.store_timestamp >= due
@@ -71,8 +71,8 @@ def test_a_time_that_has_passed_is_now(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, b"x", {"TIMER_DELIVER_MS": "1"})
-            assert broker.store.max_offset("Later", 1) == 1
-            assert broker.timer is None
+            assert broker.stores.messages.max_offset("Later", 1) == 1
+            assert broker.delivery.timer.timer is None
             assert not (tmp_path / "timerwheel").exists()
 
     asyncio.run(script())
@@ -101,7 +101,7 @@ def test_a_message_that_is_taken_back_never_comes(tmp_path: Path, key: str) -> N
             assert (await send(session, broker.address, b"-", back)).code == 0
             (message,) = await pull(session, broker.address, "Later", 1)
             assert message.body == b"V"
-            assert broker.store.max_offset("Later", 1) == 1
+            assert broker.stores.messages.max_offset("Later", 1) == 1
 
     asyncio.run(script())
 
@@ -128,8 +128,8 @@ def test_what_the_timer_cannot_do_is_refused(
 
 
 async def run_until_saved(broker: Broker) -> None:
-    assert broker.timer is not None
-    await broker.timer.save()
+    assert broker.delivery.timer.timer is not None
+    await broker.delivery.timer.timer.save()
 
 
 @pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel"])
@@ -171,7 +171,7 @@ def test_a_message_beyond_the_roll_window_is_put_again_on_its_way(tmp_path: Path
             (message,) = await pull(session, broker.address, "Later", 1)
             assert message.store_timestamp >= due
             assert int(message.properties[PropertyKey.TIMER_ROLL_TIMES]) >= 1
-            assert broker.store.max_offset(WHEEL, 0) >= 2
+            assert broker.stores.messages.max_offset(WHEEL, 0) >= 2
 
     asyncio.run(script())
 

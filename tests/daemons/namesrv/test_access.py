@@ -66,8 +66,8 @@ def is_refused(reply: Command) -> bool:
 def test_every_code_is_a_read_or_a_write_and_stands_in_the_document(tmp_path: Path) -> None:
     async def script(server: NameServer) -> None:
         assert not READS & WRITES
-        assert server.listener.handlers.keys() == READS | WRITES
-        assert not server.listener.direct
+        assert server.listener.dispatcher.handlers.keys() == READS | WRITES
+        assert not server.listener.dispatcher.direct
         assert {c for c, (_, who) in TABLE.items() if who == "everyone"} == READS
         assert {c for c, (_, who) in TABLE.items() if who == "a writer"} == WRITES
         assert all(Code[name] == code for code, (name, _) in TABLE.items())
@@ -96,7 +96,7 @@ def test_who_may_write_and_everyone_may_read(
     tmp_path: Path, acl: bool, allowed: str, who: Account | None, may_write: bool
 ) -> None:
     async def script(server: NameServer) -> None:
-        for code in server.listener.handlers:
+        for code in server.listener.dispatcher.handlers:
             reply = await ask(server, who, code)
             assert is_refused(reply) is (code in WRITES and not may_write), (code, reply)
 
@@ -110,7 +110,7 @@ def test_a_code_without_a_class_is_for_administrators_only(
     tmp_path: Path, acl: bool, who: Account | None, may: bool
 ) -> None:
     async def script(server: NameServer) -> None:
-        server.listener.serve({99_999: lambda command, channel: command.reply()})
+        server.listener.dispatcher.serve({99_999: lambda command, channel: command.reply()})
         reply = await ask(server, who, 99_999)
         assert is_refused(reply) is not may
 
@@ -124,7 +124,7 @@ def test_a_refusal_names_its_cause_and_shows_no_secret(
         reply = await ask(server, WRONG, Code.REGISTER_BROKER)
         assert reply.code == ResponseCode.NO_PERMISSION
         assert (reply.remark or "").startswith("Check signature failed for accessKey=administrator")
-        assert server.listener.refusals[Code.REGISTER_BROKER, "NO_PERMISSION"] == 1
+        assert server.listener.dispatcher.refusals[Code.REGISTER_BROKER, "NO_PERMISSION"] == 1
         async with SigningPeer(server.port, None) as peer:
             config = await peer.ask(Code.GET_NAMESRV_CONFIG)
         told = [r for r in caplog.records if "refused" in r.getMessage()]
@@ -247,7 +247,7 @@ def test_a_broker_signs_what_it_tells_and_its_key_changes_at_sighup(
             async with asyncio.timeout(10):
                 while not server.routes.live:
                     await one.registration.round_ended()
-            one.topics.create_internal("T", 1)
+            one.stores.topics.create_internal("T", 1)
             await one.registration.announced()
             assert "T" in server.routes.topics
             file.write_text("nonsense")

@@ -111,7 +111,7 @@ def _half_way(server: NameServer) -> Callable[[], bool]:
 def test_nothing_is_left_of_a_broker_whose_connection_ends_half_way(tmp_path: Path) -> None:
     async def script(server: NameServer, peer: Peer) -> None:
         moments: list[Callable[[], bool]] = [
-            lambda: bool(server.listener._tasks),
+            lambda: bool(server.listener.dispatcher.tasks),
             _half_way(server),
         ]
         for half_way in moments:
@@ -124,7 +124,7 @@ def test_nothing_is_left_of_a_broker_whose_connection_ends_half_way(tmp_path: Pa
                     if channel.remote == broker.address:
                         channel.abort()
             async with asyncio.timeout(10):
-                while server.listener._tasks:  # noqa: ASYNC110 - turn by turn
+                while server.listener.dispatcher.tasks:  # noqa: ASYNC110 - turn by turn
                     await asyncio.sleep(0)
             assert (server.routes.live, server.routes.topics) == ({}, {})
 

@@ -62,7 +62,7 @@ def serve(tmp_path: Path, script: Script, acl: bool = True, **settings: str) -> 
         async with Broker(BrokerSettings.load(None, {**fixed, **settings})) as broker:
             for name in ("mine", "secret"):
                 config = TopicConfig(topic_name=name, read_queue_nums=2, write_queue_nums=2)
-                await broker.topics.update(config)
+                await broker.stores.topics.update(config)
             await script(broker)
 
     asyncio.run(main())

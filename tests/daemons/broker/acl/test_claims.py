@@ -75,13 +75,13 @@ def test_a_check_goes_to_a_producer_that_may_send_to_the_topic(tmp_path: Path) -
             fields["g"] = str(now() - 60_000)
             assert (await owner.ask(Code.SEND_MESSAGE_V2, fields, HIDDEN)).code == 0
             await asyncio.sleep(0.002)  # a round takes what is older than itself
-            await broker.transaction_checks.round()
-            assert broker.transaction_checks.checked == 0  # nobody who may have it is there
+            await broker.delivery.checks.round()
+            assert broker.delivery.checks.checked == 0  # nobody who may have it is there
             await beats(owner, "o", "P")
             for _ in range(4):  # members in turn
                 await asyncio.sleep(0.002)
-                await broker.transaction_checks.round()
-            assert broker.transaction_checks.checked == 4
+                await broker.delivery.checks.round()
+            assert broker.delivery.checks.checked == 4
             checks = [await owner.pushed_command() for _ in range(4)]
             assert {check.code for check in checks} == {Code.CHECK_TRANSACTION_STATE}
             await beats(stranger, "s", "P")
@@ -95,15 +95,15 @@ def test_the_first_account_that_is_a_client_gets_its_replies(tmp_path: Path) -> 
         async with SigningPeer(broker, THEIRS) as owner, SigningPeer(broker, MINE) as other:
             await beats(owner, "asker", "P")
             await beats(other, "asker", "P")
-            assert broker.producers.find("asker") is await channel_of(broker, owner)
+            assert broker.clients.producers.find("asker") is await channel_of(broker, owner)
             async with SigningPeer(broker, THEIRS) as again:  # its old connection may be half dead
                 await beats(again, "asker", "P")
-                assert broker.producers.find("asker") is await channel_of(broker, again)
+                assert broker.clients.producers.find("asker") is await channel_of(broker, again)
             await owner.close()
-            while broker.producers.find("asker") is not None:
+            while broker.clients.producers.find("asker") is not None:
                 await other.ask(Code.GET_BROKER_RUNTIME_INFO)
             await beats(other, "asker", "P")
-            assert broker.producers.find("asker") is await channel_of(broker, other)
+            assert broker.clients.producers.find("asker") is await channel_of(broker, other)
 
     async def channel_of(broker: Broker, peer: SigningPeer) -> object:
         return next(c for c in broker.listener.channels if c.remote == peer.address)
@@ -181,11 +181,11 @@ def test_what_a_group_with_a_longer_name_failed_in_is_not_sent_back_by_another(
     async def script(broker: Broker) -> None:
         retry = "%RETRY%mine_group_mine"
         if group_is_there:
-            broker.groups.find("mine_group_mine")
-        broker.topics.create_internal(retry, 1)
+            broker.stores.groups.find("mine_group_mine")
+        broker.stores.topics.create_internal(retry, 1)
         async with SigningPeer(broker, MINE) as other:
-            offset = broker.writer.put(StoredMessage(retry, HIDDEN))
-            broker.store.appender.commit()
+            offset = broker.delivery.writer.put(StoredMessage(retry, HIDDEN))
+            broker.stores.messages.appender.commit()
             fields = {"group": "mine_group", "delayLevel": "1", "offset": str(offset)}
             reply = await other.ask(Code.CONSUMER_SEND_MSG_BACK, fields)
             assert reply.code == (16 if group_is_there else 0)
@@ -209,6 +209,6 @@ def test_a_large_heartbeat_is_checked_as_well_and_one_too_large_is_not_read(
             ):
                 reply = await peer.ask(Code.HEART_BEAT, {}, of(group, size))
                 assert reply.code == code, reply
-            assert broker.consumers.groups.keys() == {"mine_group"}
+            assert broker.clients.consumers.groups.keys() == {"mine_group"}
 
     serve(tmp_path, script)

@@ -81,12 +81,16 @@ def frame(code: int, opaque: int, pairs: Pairs, body: bytes, binary: bool) -> by
 
 def untouched(broker: Broker) -> bool:
     """Whether nothing has happened to what the account has no right to."""
-    ends = [broker.store.max_offset("secret", queue_id) for queue_id in (0, 1)]
+    ends = [broker.stores.messages.max_offset("secret", queue_id) for queue_id in (0, 1)]
     offsets = (
-        broker.offsets.topics_of_group("secret_group"),
-        broker.offsets.groups_of_topic("secret"),
+        broker.stores.offsets.topics_of_group("secret_group"),
+        broker.stores.offsets.groups_of_topic("secret"),
     )
-    return ends == [1, 0] and not any(offsets) and "secret_group" not in broker.consumers.groups
+    return (
+        ends == [1, 0]
+        and not any(offsets)
+        and "secret_group" not in broker.clients.consumers.groups
+    )
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -101,7 +105,7 @@ def test_whatever_is_named_twice_nobody_gets_at_what_is_not_his(
             assert reply.code == ResponseCode.SUCCESS
         codes = {
             code
-            for code in (*broker.listener.handlers, *broker.listener.direct)
+            for code in (*broker.listener.dispatcher.handlers, *broker.listener.dispatcher.direct)
             if isinstance(code, int)
         }
         async with SigningPeer(broker, MINE) as peer:
@@ -116,7 +120,9 @@ def test_whatever_is_named_twice_nobody_gets_at_what_is_not_his(
                     peer.writer.write(frame(code, opaque := opaque + 1, own, body, binary))
                 await answered(peer)
                 assert untouched(broker), Code(code)
-        assert broker.store.max_offset("mine", 0) > 0  # what was allowed went where it said
+        assert (
+            broker.stores.messages.max_offset("mine", 0) > 0
+        )  # what was allowed went where it said
 
     async def answered(peer: SigningPeer) -> None:
         """Read what comes until a request that is answered in its turn is."""
@@ -161,8 +167,12 @@ def test_a_send_of_the_first_version_goes_where_the_guard_looked(
             for fields in ({**V1, "b": "secret", "e": "1"}, {"b": "secret", "e": "1", **V1}):
                 reply = await peer.ask(Code.SEND_MESSAGE, fields, b"x", serialization=serialization)
                 assert reply.code == ResponseCode.SUCCESS, reply
-        assert broker.store.max_offset("secret", 1) == broker.store.max_offset("secret", 0) == 0
-        assert broker.store.max_offset("mine", 0) == 2
+        assert (
+            broker.stores.messages.max_offset("secret", 1)
+            == broker.stores.messages.max_offset("secret", 0)
+            == 0
+        )
+        assert broker.stores.messages.max_offset("mine", 0) == 2
 
     serve(tmp_path, script)
 

@@ -61,7 +61,7 @@ async def prepared(broker: Broker) -> dict[str, str]:
         fields = send_fields("mine", properties="TRAN_MSG\x01true\x02PGROUP\x01P")
         half = await peer.ask(Code.SEND_MESSAGE_V2, fields, b"half")
         assert half.code == 0
-    entry = broker.store.consume_queue_entry("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    entry = broker.stores.messages.consume_queue_entry("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     assert entry is not None
     return {
         **{"producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": str(entry[0])},
@@ -73,14 +73,19 @@ async def prepared(broker: Broker) -> dict[str, str]:
 def test_every_request_needs_what_the_table_says(tmp_path: Path, who: Account | None) -> None:
     async def script(broker: Broker) -> None:
         ports = broker.listener, broker.fast_listener
-        handled = {c for port in ports for c in (*port.handlers, *port.direct)}
+        handled = {
+            c for port in ports for c in (*port.dispatcher.handlers, *port.dispatcher.direct)
+        }
         assert handled == REQUESTS.keys()
         end = await prepared(broker)
         wrong = []
         for listener in ports:
             async with SigningPeer(listener.port, who) as peer:
                 for code, (name, needed) in REQUESTS.items():
-                    if code not in listener.handlers and code not in listener.direct:
+                    if (
+                        code not in listener.dispatcher.handlers
+                        and code not in listener.dispatcher.direct
+                    ):
                         continue
                     assert name == Code(code).name
                     fields = end if code == Code.END_TRANSACTION else base(code)
@@ -98,7 +103,7 @@ def test_a_code_without_a_row_is_for_administrators_only(
     tmp_path: Path, who: Account | None, refused: bool
 ) -> None:
     async def script(broker: Broker) -> None:
-        broker.listener.serve({99_999: lambda command, channel: command.reply()})
+        broker.listener.dispatcher.serve({99_999: lambda command, channel: command.reply()})
         async with SigningPeer(broker, who) as peer:
             assert is_refused(await peer.ask(99_999)) is refused
 
@@ -120,8 +125,8 @@ def test_topics_of_the_system_are_open_to_whom_the_table_says(tmp_path: Path, wh
         assert len(TOPICS) == 14
         wrong = []
         for topic, sends, pulls, looks in TOPICS:
-            if broker.topics.get(topic) is None:
-                broker.topics.table[topic] = TopicConfig(
+            if broker.stores.topics.get(topic) is None:
+                broker.stores.topics.table[topic] = TopicConfig(
                     topic_name=topic, read_queue_nums=1, write_queue_nums=1
                 )
             query = {**base(Code.QUERY_MESSAGE), "topic": topic}

@@ -39,7 +39,7 @@ def ext_folder(tmp_path: Path) -> Path:
 
 def born_earlier(broker: Broker) -> None:
     """The map of a message of the filter's first millisecond does not count."""
-    data = broker.filters.get(TOPIC, GROUP)
+    data = broker.stores.filters.get(TOPIC, GROUP)
     assert data is not None
     data.born_time -= 1000
 
@@ -49,11 +49,11 @@ def test_each_message_of_a_filtered_topic_has_a_unit_with_its_groups(tmp_path: P
         await fill(peer, 1)  # before anybody filters
         await beat(peer, subscription("a = '2'"))
         await fill(peer, 2, start=1)
-        queue = broker.store.queue(TOPIC, 0)
+        queue = broker.stores.messages.queue(TOPIC, 0)
         codes = [code for _, _, code in layout.ENTRY.iter_unpack(queue.entries(0, 10))]
         tag = codes[0]
         assert codes == [tag, -(1 << 63), -(1 << 63) + 34]
-        data = broker.filters.get(TOPIC, GROUP)
+        data = broker.stores.filters.get(TOPIC, GROUP)
         assert queue.extension is not None and data is not None
         units = [queue.extension.unit(code) for code in codes]
         assert units[0] is None and units[1] is not None and units[2] is not None
@@ -76,7 +76,7 @@ def test_a_map_without_the_groups_bits_rules_a_message_out(tmp_path: Path) -> No
         await fill(peer, 6)
         assert (await pull(peer))[1] == ["0", "1", "2"]
         # Only the maps can say no now: the filter itself would let everything through.
-        data = broker.filters.get(TOPIC, GROUP)
+        data = broker.stores.filters.get(TOPIC, GROUP)
         assert data is not None
         data.expression, data._filter = "a < 100", None
         assert (await pull(peer))[1] == ["0", "1", "2"]
@@ -114,7 +114,7 @@ def test_lost_units_hide_no_message_and_their_addresses_are_not_used_again(tmp_p
         assert (await pull(peer, subscription="even"))[1] == ["0", "1", "2"]
         assert (await pull(peer))[1] == ["0", "1", "2"]
         await fill(peer, 1, start=3)
-        entry = broker.store.queue(TOPIC, 0).entry(3)
+        entry = broker.stores.messages.queue(TOPIC, 0).entry(3)
         assert entry is not None and entry[2] == -(1 << 63) + 4096
 
     serve(tmp_path, first, **WITH_MAPS)
@@ -127,7 +127,7 @@ def test_entries_made_again_from_the_log_find_their_units(tmp_path: Path, units_
     before: list[int] = []
 
     def codes(broker: Broker) -> list[int]:
-        entries = broker.store.queue(TOPIC, 0).entries(0, 10)
+        entries = broker.stores.messages.queue(TOPIC, 0).entries(0, 10)
         return [code for _, _, code in layout.ENTRY.iter_unpack(entries)]
 
     async def first(broker: Broker, peer: Peer) -> None:
@@ -191,7 +191,7 @@ def test_units_go_on_in_the_next_file_and_after_a_restart(tmp_path: Path) -> Non
     async def second(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a >= 118"))
         await fill(peer, 3, start=count)
-        queue = broker.store.queue(TOPIC, 0)
+        queue = broker.stores.messages.queue(TOPIC, 0)
         assert queue.extension is not None
         for index, (_, _, code) in enumerate(layout.ENTRY.iter_unpack(queue.entries(0, 800))):
             unit = queue.extension.unit(code)
@@ -211,9 +211,9 @@ def test_a_deleted_topic_takes_its_extension_with_it(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
         await fill(peer, 3)
-        await broker.store.checkpointer.checkpoint()
+        await broker.stores.messages.checkpointer.checkpoint()
         assert ext_folder(tmp_path).is_dir()
-        broker.store.queues.delete_topic(TOPIC)
+        broker.stores.messages.queues.delete_topic(TOPIC)
         assert not ext_folder(tmp_path).parent.exists()
 
     serve(tmp_path, script, **WITH_MAPS)
@@ -223,8 +223,8 @@ def test_units_that_no_entry_needs_are_cleaned(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
         await fill(peer, 300)
-        await broker.store.checkpointer.checkpoint()
-        queue = broker.store.queue(TOPIC, 0)
+        await broker.stores.messages.checkpointer.checkpoint()
+        queue = broker.stores.messages.queue(TOPIC, 0)
         entry = queue.entry(250)
         assert entry is not None
         queue.set_minimum(entry[0])

@@ -77,7 +77,7 @@ async def pull(peer: Peer, offset: int = 0, /, **more: str) -> tuple[Command, li
 async def held(broker: Broker) -> None:
     """Wait until a pull waits."""
     async with asyncio.timeout(10):
-        while not broker.store.queue(TOPIC, 0).waiting:  # noqa: ASYNC110  (it has no event)
+        while not broker.stores.messages.queue(TOPIC, 0).waiting:  # noqa: ASYNC110  (it has no event)
             await asyncio.sleep(0)
 
 
@@ -119,7 +119,7 @@ def test_a_pull_looks_at_800_entries_at_most(tmp_path: Path) -> None:
 def test_messages_behind_damaged_entries_are_filtered_like_others(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 6)
-        queue = broker.store.queue(TOPIC, 0)
+        queue = broker.stores.messages.queue(TOPIC, 0)
         wrong = queue.entries(0, 1)
         for index, damage in ((1, bytes(20)), (2, bytes(20)), (3, wrong), (4, wrong)):
             queue.mend(index, damage)
@@ -131,9 +131,9 @@ def test_messages_behind_damaged_entries_are_filtered_like_others(tmp_path: Path
 def test_a_message_from_an_ipv6_address_is_filtered_like_others(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await fill(peer, 1)
-        queue = broker.store.queue(TOPIC, 0)
+        queue = broker.stores.messages.queue(TOPIC, 0)
         properties = b"a\x017"
-        broker.store.appender.append(
+        broker.stores.messages.appender.append(
             queue,
             b"body",
             len(properties).to_bytes(2, "big") + properties,
@@ -142,7 +142,7 @@ def test_a_message_from_an_ipv6_address_is_filtered_like_others(tmp_path: Path) 
             born_timestamp=0,
             born_host=bytes(15) + b"\x01" + bytes(4),
         )
-        broker.store.appender.commit()
+        broker.stores.messages.appender.commit()
         assert (await pull(peer, **sql("a = '7'")))[1] == ["body"]
 
     serve(tmp_path, script)
@@ -186,7 +186,7 @@ def test_a_pull_whose_filter_is_not_known_is_refused(tmp_path: Path) -> None:
         await beat(peer, subscription("a > 1", version=2))
         reply, _ = await pull(peer, subVersion="3")
         assert reply.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
-        broker.filters.table[TOPIC][GROUP].client_version = 1
+        broker.stores.filters.table[TOPIC][GROUP].client_version = 1
         reply, _ = await pull(peer, subVersion="2")
         assert reply.code == ResponseCode.FILTER_DATA_NOT_LATEST
         assert reply.remark == "the consumer's consumer filter data not latest"
@@ -263,7 +263,7 @@ def test_a_message_sent_back_is_filtered_as_its_topic_when_that_is_wanted(tmp_pa
 def test_a_group_that_goes_leaves_its_filter_dead_and_comes_back_to_it(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a > 1"))
-        data = broker.filters.get(TOPIC, GROUP)
+        data = broker.stores.filters.get(TOPIC, GROUP)
         assert data is not None and not data.is_dead
         fields = {"clientID": "client", "consumerGroup": GROUP}
         await peer.ask(RequestCode.UNREGISTER_CLIENT, fields)
@@ -282,7 +282,7 @@ def test_the_table_is_on_disk_after_a_stop_and_read_by_the_next_start(tmp_path: 
         await beat(peer, subscription("a = '7'"))
 
     async def second(broker: Broker, peer: Peer) -> None:
-        data = broker.filters.get(TOPIC, GROUP)
+        data = broker.stores.filters.get(TOPIC, GROUP)
         assert data is not None and data.is_dead
         await beat(peer, subscription("a = '7'"))
         assert not data.is_dead

@@ -19,7 +19,7 @@ ONE_QUEUE = {"reviveQueueNum": "1"}
 
 
 def revive_offset(broker: Broker) -> int:
-    return broker.offsets.query(REVIVE_GROUP, broker.pop.points.topic, 0)
+    return broker.stores.offsets.query(REVIVE_GROUP, broker.services.pop.points.topic, 0)
 
 
 def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
@@ -42,12 +42,12 @@ def test_an_old_check_point_is_written_again_and_keeps_its_acknowledgements(
             deadline = time.monotonic() + 10
             while revive_offset(broker) < 13:
                 assert time.monotonic() < deadline
-                broker.pop.points.changed.set()
+                broker.services.pop.points.changed.set()
                 await asyncio.sleep(0.01)
 
     async def after() -> None:
         async with broker_on(tmp_path, **ONE_QUEUE) as broker:
-            (point,) = broker.pop.points._table.values()
+            (point,) = broker.services.pop.points._table.values()
             assert (point.offsets, point.missing) == ((0, 1), [0])
 
     asyncio.run(before())
@@ -63,7 +63,7 @@ def test_groups_are_where_they_popped_to_although_the_offsets_file_is_older(
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
             consumer = PopConsumer(peer, broker)
             await fill(peer, 4)
-            await broker.offsets.save()
+            await broker.stores.offsets.save()
             saved = offsets.read_bytes() if offsets.exists() else b'{"offsetTable":{}}'
             popped = await consumer.pop(maxMsgNums="3")
             assert (await consumer.ack_all(popped)).code == ResponseCode.SUCCESS
@@ -71,7 +71,7 @@ def test_groups_are_where_they_popped_to_although_the_offsets_file_is_older(
 
     async def after() -> None:
         async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
-            assert broker.offsets.query(GROUP, TOPIC, 0) == 3
+            assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 3
             assert bodies(await PopConsumer(peer, broker).pop()) == [b"3"]
 
     old: list[bytes] = []
@@ -87,12 +87,12 @@ def test_a_group_that_was_set_back_pops_again_what_was_acknowledged(tmp_path: Pa
             await fill(peer, 3)
             popped = await consumer.pop()
             assert (await consumer.ack_all(popped)).code == ResponseCode.SUCCESS
-            broker.offsets.commit(GROUP, TOPIC, 0, 1)
+            broker.stores.offsets.commit(GROUP, TOPIC, 0, 1)
             assert bodies(await consumer.pop()) == [b"1", b"2"]
 
     async def after() -> None:
         async with broker_on(tmp_path) as broker:
-            assert broker.offsets.query(GROUP, TOPIC, 0) == 3
+            assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 3
 
     asyncio.run(script())
     asyncio.run(after())
@@ -111,10 +111,10 @@ def test_records_that_are_none_are_passed_over(tmp_path: Path) -> None:
                 ("x", b"y"),
                 ("ck", b"{}"),
             ):
-                message = StoredMessage(broker.pop.points.topic, body, {"TAGS": tag})
-                broker.writer.put(message)
+                message = StoredMessage(broker.services.pop.points.topic, body, {"TAGS": tag})
+                broker.delivery.writer.put(message)
             assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
-            assert len(broker.pop.points) == 0
+            assert len(broker.services.pop.points) == 0
             assert revive_offset(broker) == 6
 
     asyncio.run(script())
@@ -128,10 +128,10 @@ def test_what_a_deleted_group_or_topic_popped_does_not_come_again(tmp_path: Path
             assert len(await consumer.pop(invisibleTime="200")) == 1
             assert (await peer.ask(207, {"groupName": GROUP})).code == ResponseCode.SUCCESS
             async with asyncio.timeout(10):
-                while len(broker.pop.points):
+                while len(broker.services.pop.points):
                     await peer.ask(28)
-            assert broker.pop.revival.revived == 0
-            assert broker.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
+            assert broker.services.pop.revival.revived == 0
+            assert broker.stores.topics.get(f"%RETRY%{GROUP}_{TOPIC}") is None
 
     asyncio.run(script())
 
@@ -146,7 +146,7 @@ def test_acknowledgements_without_check_points_are_kept_up_to_a_limit(
             consumer = PopConsumer(peer, broker)
             await fill(peer, 20)
             popped = await consumer.pop()
-            points = broker.pop.points
+            points = broker.services.pop.points
             now = time.time_ns() // 1_000_000
             for late in range(10):  # of pops that never were
                 for one in popped:

@@ -49,9 +49,9 @@ def test_the_next_messages_come_when_those_that_are_out_are_acknowledged(tmp_pat
                 assert (await consumer.ack(one)).code == ResponseCode.SUCCESS
             second = await waiting
             assert numbers(second) == [2, 3]
-        assert broker.offsets.query(GROUP, TOPIC, 0) == 2
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 2
         assert (await consumer.ack_all(second)).code == ResponseCode.SUCCESS
-        assert broker.offsets.query(GROUP, TOPIC, 0) == 4
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == 4
         assert (await consumer.ack(second[0])).code == ResponseCode.SUCCESS  # asked twice: well
 
     run(tmp_path, script)

@@ -59,8 +59,8 @@ def test_each_message_is_popped_once_and_an_acknowledged_one_does_not_come_again
         assert await consumer.pop() == []
         for popped in first + rest:
             assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS
-        assert len(broker.pop.points) == 0
-        assert broker.pop.revival.revived == 0
+        assert len(broker.services.pop.points) == 0
+        assert broker.services.pop.revival.revived == 0
 
     run(tmp_path, script)
 
@@ -82,9 +82,9 @@ def test_what_is_not_acknowledged_in_time_comes_again_in_the_retry_topic(tmp_pat
             assert (one.message.topic, one.message.reconsume_times) == (TOPIC, 1)
             assert one.message.properties["1ST_POP_TIME"] == popped[0].receipt.split(" ")[1]
             assert one.message.properties["TAGS"] == "a"
-        assert broker.pop.revival.revived == 2
+        assert broker.services.pop.revival.revived == 2
         assert (await consumer.ack_all(again)).code == ResponseCode.SUCCESS
-        assert len(broker.pop.points) == 0
+        assert len(broker.services.pop.points) == 0
 
     run(tmp_path, script)
 
@@ -118,7 +118,7 @@ def test_the_invisible_time_can_be_changed_both_ways(tmp_path: Path) -> None:
         assert (await consumer.ack(again)).code == ResponseCode.SUCCESS
         assert await consumer.pop(pollTime="1500") == []  # the first receipt would be over now
         assert (await consumer.ack(longer)).code == ResponseCode.SUCCESS
-        assert len(broker.pop.points) == 0
+        assert len(broker.services.pop.points) == 0
 
     run(tmp_path, script)
 
@@ -187,7 +187,7 @@ def test_only_what_fits_the_filter_is_popped_and_the_rest_passed_over(tmp_path: 
         assert (await consumer.ack_all(popped[1:])).code == ResponseCode.SUCCESS
         assert (await consumer.ack(popped[0])).code == ResponseCode.SUCCESS
         assert await consumer.pop(exp="b", expType="TAG") == []
-        assert len(broker.pop.points) == 0
+        assert len(broker.services.pop.points) == 0
         by_number = PopConsumer(peer, broker, "Numbers")
         popped = await by_number.pop(exp="n > 17", expType="SQL92")
         assert [one.offset for one in popped] == [18, 19]
@@ -202,7 +202,7 @@ def test_a_new_group_may_begin_with_the_last_message(tmp_path: Path) -> None:
         await fill(peer, 5)
         # The queue still begins at 0 in memory: such a group gets everything (getInitOffset).
         assert len(await consumer.pop(initMode="1")) == 5
-        broker.store.queue(TOPIC, 0).minimum = 2
+        broker.stores.messages.queue(TOPIC, 0).minimum = 2
         late = PopConsumer(peer, broker, "Late")
         assert bodies(await late.pop(initMode="1")) == [b"4"]
         assert bodies(await PopConsumer(peer, broker, "All").pop()) == [b"2", b"3", b"4"]
@@ -328,7 +328,7 @@ def test_a_receipt_that_is_none_is_refused(
                 assert reply.code == ResponseCode.NO_MESSAGE
             else:
                 assert reply.code == code, reply
-        assert len(broker.pop.points) == 1
+        assert len(broker.services.pop.points) == 1
 
     run(tmp_path, script)
 
@@ -356,7 +356,7 @@ def test_a_batch_of_too_many_acknowledgements_is_refused_before_any_work(tmp_pat
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         (popped,) = await consumer.pop()
-        written = broker.store.log.written
+        written = broker.stores.messages.log.written
         one = BatchAck(
             consumer_group=GROUP,
             topic=TOPIC,
@@ -371,7 +371,7 @@ def test_a_batch_of_too_many_acknowledgements_is_refused_before_any_work(tmp_pat
             reply = await peer.ask(RequestCode.BATCH_ACK_MESSAGE, None, body)
             assert reply.code == ResponseCode.SYSTEM_ERROR
             assert "over 4096 messages" in (reply.remark or "")
-        assert broker.store.log.written == written
+        assert broker.stores.messages.log.written == written
         assert (await consumer.ack_all([popped])).code == ResponseCode.SUCCESS
 
     run(tmp_path, script)
@@ -381,7 +381,13 @@ def test_nobody_may_send_to_the_revive_topic(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         await consumer.pop()
-        header = {"a": "P", "b": broker.pop.points.topic, "c": "TBW102", "d": "8", "e": "0"}
+        header = {
+            "a": "P",
+            "b": broker.services.pop.points.topic,
+            "c": "TBW102",
+            "d": "8",
+            "e": "0",
+        }
         header |= {"f": "0", "g": "7", "h": "0", "i": "", "j": "0", "k": "false", "m": "false"}
         reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, header, b"{}")
         assert reply.code == ResponseCode.NO_PERMISSION
@@ -395,9 +401,9 @@ def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_th
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await fill(peer, 1)
         for _ in range(9 * 800 + 400):  # more than two pops look at
-            broker.writer.put(StoredMessage(TOPIC, b"", {"TAGS": "b"}))
-        broker.writer.put(StoredMessage(TOPIC, b"1", {"TAGS": "a"}))
-        broker.store.appender.commit()
+            broker.delivery.writer.put(StoredMessage(TOPIC, b"", {"TAGS": "b"}))
+        broker.delivery.writer.put(StoredMessage(TOPIC, b"1", {"TAGS": "a"}))
+        broker.stores.messages.appender.commit()
         header = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "initMode": "0"}
         header |= {"maxMsgNums": "1", "invisibleTime": "60000", "pollTime": "0", "bornTime": "0"}
         header |= {"exp": "a", "expType": "TAG"}
@@ -407,8 +413,8 @@ def test_what_was_passed_over_while_check_points_are_stored_is_committed_with_th
         replies = sorted([await peer.receive() for _ in pops], key=lambda reply: reply.opaque)
         found = [[m.body for m in decode_records(reply.body)] for reply in replies]
         assert found == [[b"0"], [], [b"1"]]
-        end = broker.store.max_offset(TOPIC, 0)
-        assert broker.offsets.query(GROUP, TOPIC, 0) == end
+        end = broker.stores.messages.max_offset(TOPIC, 0)
+        assert broker.stores.offsets.query(GROUP, TOPIC, 0) == end
         assert await consumer.pop(exp="a", expType="TAG") == []
 
     run(tmp_path, script)

@@ -3,7 +3,7 @@
 import pytest
 
 from mq.daemons.broker.pop.receipt import Receipt
-from mq.daemons.broker.pop.records import CheckPoint, ack_record, read_ack
+from mq.daemons.broker.pop.records import PopCheckPoint, ack_record, read_ack
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import StoredMessage
 
@@ -24,7 +24,7 @@ def record(body: bytes, tag: str) -> StoredMessage:
 
 
 def test_a_check_point_of_java_is_read() -> None:
-    point = CheckPoint.read(record(CHECK_POINT, "ck"))
+    point = PopCheckPoint.read(record(CHECK_POINT, "ck"))
     assert (point.topic, point.group, point.queue_id) == ("Popped", "G", 4)
     assert (point.offsets, point.missing) == ((100, 101, 105), [100, 105])
     assert point.due == 1700000060000
@@ -32,7 +32,7 @@ def test_a_check_point_of_java_is_read() -> None:
 
 
 def test_a_check_point_is_written_as_java_does_with_the_time_at_which_it_would() -> None:
-    point = CheckPoint.read(record(CHECK_POINT, "ck"))
+    point = PopCheckPoint.read(record(CHECK_POINT, "ck"))
     written = point.record("C", HOST)
     assert (written.topic, written.queue_id, written.tags) == ("rmq_sys_REVIVE_LOG_C", 3, "ck")
     assert written.body == CHECK_POINT
@@ -41,17 +41,17 @@ def test_a_check_point_is_written_as_java_does_with_the_time_at_which_it_would()
 
 def test_check_points_of_the_first_5_0_have_no_differences() -> None:
     body = b'{"bm":0,"c":"G","it":1,"n":2,"pt":5,"q":0,"so":8,"t":"T"}'
-    assert CheckPoint.read(record(body, "ck")).offsets == (8, 9)
+    assert PopCheckPoint.read(record(body, "ck")).offsets == (8, 9)
 
 
 def test_acknowledgements_of_java_are_read() -> None:
-    key = CheckPoint.read(record(CHECK_POINT, "ck")).key
+    key = PopCheckPoint.read(record(CHECK_POINT, "ck")).key
     assert read_ack(record(ACK, "ack")) == (key, [101])
     assert read_ack(record(BATCH, "bAck")) == (key, [100, 105])
 
 
 def test_acknowledgements_are_written_with_what_java_reads() -> None:
-    key = CheckPoint.read(record(CHECK_POINT, "ck")).key
+    key = PopCheckPoint.read(record(CHECK_POINT, "ck")).key
     one = ack_record(key, [101], 3, 1700000060000, "C", HOST)
     assert (one.tags, read_ack(one)) == ("ack", (key, [101]))
     assert one.body.startswith(b'{"ao":101,')
@@ -62,7 +62,7 @@ def test_acknowledgements_are_written_with_what_java_reads() -> None:
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"t":1}', b"[]", b'{"t":"T","c":"G","d":"x"}'])
 def test_what_is_no_check_point_is_refused(body: bytes) -> None:
     with pytest.raises((ValueError, RemoteProtocolError)):
-        CheckPoint.read(record(body, "ck"))
+        PopCheckPoint.read(record(body, "ck"))
 
 
 def test_a_receipt_is_what_extra_info_util_builds() -> None:

@@ -40,11 +40,11 @@ def test_an_end_that_the_store_refuses_can_be_sent_again(tmp_path: Path, how: in
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             peer = TransactionPeer(session, broker.address)
             half = await peer.prepare(b"x")
-            broker.store.appender.refuse("test", FULL)
+            broker.stores.messages.appender.refuse("test", FULL)
             reply = await peer.end(half, how)
             assert (reply.code, reply.remark) == (FULL.code, FULL.remark)
-            assert broker.transactions.ledger.offsets() == [0]
-            broker.store.appender.accept("test")
+            assert broker.delivery.transactions.ledger.offsets() == [0]
+            broker.stores.messages.appender.accept("test")
             assert (await peer.end(half, how)).code == 0
             assert await peer.consumed() == ([b"x"] if how == COMMIT else [])
 
@@ -79,15 +79,15 @@ def test_a_half_that_cannot_be_put_again_stays_where_it_is(
             await peer.beat()
             half = await peer.prepare(b"x", now() - OLD)
             await asyncio.sleep(0.002)
-            broker.store.appender.refuse("test", FULL)
-            await broker.transaction_checks.round()
-            broker.store.appender.accept("test")
+            broker.stores.messages.appender.refuse("test", FULL)
+            await broker.delivery.checks.round()
+            broker.stores.messages.appender.accept("test")
             fail_next_write(monkeypatch)
-            await broker.transaction_checks.round()
-            assert broker.transactions.ledger.offsets() == [0]
+            await broker.delivery.checks.round()
+            assert broker.delivery.transactions.ledger.offsets() == [0]
             assert peer.checks.empty()
             assert len(kept(broker, HALF)) == 1
-            await broker.transaction_checks.round()
+            await broker.delivery.checks.round()
             await asyncio.wait_for(peer.checks.get(), 10)
             assert (await peer.end(half, COMMIT)).code == 0
             assert await peer.consumed() == [b"x"]
@@ -104,7 +104,7 @@ def test_a_half_that_is_not_stored_is_no_open_transaction(
             await peer.prepare(b"x")
             fail_next_write(monkeypatch)
             assert (await peer.send(b"y")).code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert broker.transactions.ledger.offsets() == [0]
+            assert broker.delivery.transactions.ledger.offsets() == [0]
 
     asyncio.run(script())
 
@@ -116,7 +116,7 @@ def test_a_half_that_was_sent_twice_is_one_transaction(tmp_path: Path) -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             peer = TransactionPeer(session, broker.address)
             first, second = [await peer.prepare(b"x") for _ in range(2)]
-            assert broker.transactions.ledger.offsets() == [1]
+            assert broker.delivery.transactions.ledger.offsets() == [1]
             assert (await peer.end(first, COMMIT)).code == 0
             assert (await peer.end(second, COMMIT)).code == ResponseCode.SYSTEM_ERROR
             assert await peer.consumed() == [b"x"]

@@ -49,9 +49,9 @@ def test_only_who_may_send_to_the_topic_of_a_half_ends_it(tmp_path: Path, how: i
             refused = await other.end(half, how)
             assert refused.code == ResponseCode.NO_PERMISSION
             assert "Orders" in (refused.remark or "")
-            assert broker.transactions.ledger.offsets() == [0]
+            assert broker.delivery.transactions.ledger.offsets() == [0]
             assert (await owner.end(half, COMMIT)).code == 0
-            assert broker.store.max_offset("Orders", 2) == 1
+            assert broker.stores.messages.max_offset("Orders", 2) == 1
 
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)

@@ -59,7 +59,7 @@ def test_nobody_sees_a_half_before_its_commit(tmp_path: Path) -> None:
         (operation,) = operations(broker)
         assert (operation.body, operation.queue_id) == (b"0", 0)
         assert operation.properties == {"TAGS": "d", "WAIT": "true"}
-        entry = broker.store.consume_queue_entry(TOPIC, 2, 0)
+        entry = broker.stores.messages.consume_queue_entry(TOPIC, 2, 0)
         assert entry is not None and entry[2] == ord("t")
 
     run(tmp_path, script)
@@ -131,11 +131,11 @@ def test_an_end_of_what_is_no_open_transaction_is_refused(
 def test_bytes_in_a_body_that_look_like_a_half_end_nothing(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"x")
-        record = broker.store.record_at(half.physical)
+        record = broker.stores.messages.record_at(half.physical)
         assert record is not None
         reply = await peer.send(record, 0, 0, TRAN_MSG="", UNIQ_KEY="U")
         outer = Half(reply)
-        inside = broker.store.record_at(outer.physical)
+        inside = broker.stores.messages.record_at(outer.physical)
         assert inside is not None
         half.physical = outer.physical + inside.index(record)
         answer = await peer.end(half, COMMIT)
@@ -189,7 +189,7 @@ def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
         old = await peer.prepare(b"old", now() - OLD)
         await peer.prepare(b"young")
         await asyncio.sleep(0.002)  # so that the first is not of the millisecond of the round
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         header, message = await asyncio.wait_for(peer.checks.get(), 10)
         assert peer.checks.empty()
         assert (header.msg_id, header.transaction_id, header.topic) == ("old", "old", TOPIC)
@@ -203,7 +203,7 @@ def test_the_producer_of_an_open_transaction_is_asked(tmp_path: Path) -> None:
         assert (await peer.end(old, COMMIT, fromTransactionCheck="true")).code == 0
         assert await peer.consumed() == [b"old"]
         assert [m.body for m in operations(broker)] == [b"2"]
-        offsets = broker.transactions
+        offsets = broker.delivery.transactions
         offsets.save_progress()
         assert offsets.ledger.offsets() == [1]
 
@@ -214,14 +214,14 @@ def test_an_end_by_the_old_offset_ends_what_a_check_has_put_again(tmp_path: Path
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         header, _ = await asyncio.wait_for(peer.checks.get(), 10)
         assert (await peer.end(half, COMMIT)).code == 0
         half.offset, half.physical = header.tran_state_table_offset, header.commit_log_offset
         assert (await peer.end(half, COMMIT)).code == ResponseCode.SYSTEM_ERROR
         assert await peer.consumed() == [b"x"]
         assert [m.body for m in operations(broker)] == [b"1"]
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         assert len(kept(broker, HALF)) == 2
 
     run(tmp_path, script)
@@ -232,17 +232,17 @@ def test_after_so_many_checks_a_transaction_is_given_up_and_can_be_resumed(tmp_p
         await peer.prepare(b"x", now() - OLD)
         for _ in range(4):
             await asyncio.sleep(0.002)
-            await broker.transaction_checks.round()
+            await broker.delivery.checks.round()
         assert len(kept(broker, HALF)) == 3
         (given_up,) = await peer.read(GIVEN_UP)
         assert given_up.properties["TRANSACTION_CHECK_TIMES"] == "2"
         assert given_up.properties["REAL_TOPIC"] == TOPIC
-        assert broker.transactions.ledger.offsets() == []
+        assert broker.delivery.transactions.ledger.offsets() == []
         resume = Command(
             RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": given_up.offset_id.lower()}
         )
         assert (await peer.session.invoke(peer.address, resume)).code == 0
-        assert broker.transactions.ledger.offsets() == [3]
+        assert broker.delivery.transactions.ledger.offsets() == [3]
         assert kept(broker, HALF)[3].properties["TRANSACTION_CHECK_TIMES"] == "0"
 
     run(tmp_path, script, transactionCheckMax="2")
@@ -252,7 +252,7 @@ def test_a_producer_may_still_end_what_was_given_up(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         assert len(await peer.read(GIVEN_UP)) == 1
         assert (await peer.end(half, COMMIT)).code == 0
         assert (await peer.end(half, COMMIT)).code == ResponseCode.SYSTEM_ERROR
@@ -284,7 +284,7 @@ def test_a_message_may_be_immune_against_checks_for_longer(tmp_path: Path) -> No
         await peer.prepare(b"y", now() - OLD, CHECK_IMMUNITY_TIME_IN_SECONDS="1")
         for _ in range(3):
             await asyncio.sleep(0.002)
-            await broker.transaction_checks.round()
+            await broker.delivery.checks.round()
         bodies = [peer.checks.get_nowait()[1].body for _ in range(peer.checks.qsize())]
         assert set(bodies) == {b"y"}
         immune = [m for m in kept(broker, HALF) if m.body == b"x"][-1]
@@ -321,7 +321,7 @@ def test_without_a_producer_to_ask_the_checks_go_on_counting(tmp_path: Path) -> 
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x", now() - OLD, PGROUP="nobody")
         await asyncio.sleep(0.002)
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         assert peer.checks.empty()
         assert kept(broker, HALF)[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
 
@@ -334,7 +334,7 @@ def test_large_halves_are_put_again_a_few_at_a_time(tmp_path: Path) -> None:
         for number, body in enumerate(bodies):
             await peer.prepare(body, now() - OLD, UNIQ_KEY=f"U{number}")
         await asyncio.sleep(0.002)
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         asked = [(await asyncio.wait_for(peer.checks.get(), 30))[1].body for _ in bodies]
         assert asked == bodies
 
@@ -354,12 +354,12 @@ def test_what_is_open_is_open_after_a_start_and_what_has_ended_has_ended(tmp_pat
         await peer.end(halves[1], ROLLBACK)
 
     async def after(broker: Broker, peer: TransactionPeer) -> None:
-        assert broker.transactions.ledger.offsets() == [2, 3]
+        assert broker.delivery.transactions.ledger.offsets() == [2, 3]
         for half in halves[:2]:
             assert (await peer.end(half, COMMIT)).code == ResponseCode.SYSTEM_ERROR
         assert (await peer.end(halves[2], COMMIT)).code == 0
         assert await peer.consumed() == [b"0", b"2"]
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         assert [m.body for m in kept(broker, HALF)][4:] == [b"3"]
 
     run(tmp_path, before)
@@ -373,15 +373,15 @@ def test_ends_are_known_after_a_start_without_saved_offsets(tmp_path: Path) -> N
     async def before(broker: Broker, peer: TransactionPeer) -> None:
         await peer.prepare(b"x", now() - OLD)
         await asyncio.sleep(0.002)
-        await broker.transaction_checks.round()
+        await broker.delivery.checks.round()
         header, _ = await asyncio.wait_for(peer.checks.get(), 10)
         half = await peer.prepare(b"y", now() - OLD)
         half.offset, half.physical = header.tran_state_table_offset, header.commit_log_offset
         assert (await peer.end(half, COMMIT)).code == 0
 
     async def after(broker: Broker, peer: TransactionPeer) -> None:
-        assert broker.transactions.ledger.offsets() == [2]
-        await broker.transaction_checks.round()
+        assert broker.delivery.transactions.ledger.offsets() == [2]
+        await broker.delivery.checks.round()
         _, message = await asyncio.wait_for(peer.checks.get(), 10)
         assert message.body == b"y"
         assert await peer.consumed() == [b"x"]

@@ -1,12 +1,12 @@
-"""Cleaning up at an administrator's request, without waiting for the hour of deleteWhen."""
+"""Retention: deleting at an administrator's request, without waiting for the hour of deleteWhen."""
 
 import logging
 
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
-from mq.daemons.listener import Channel
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -57,7 +57,7 @@ def handlers(topics: Topics, store: MessageStore) -> dict[int, Handler]:
     async def delete_log_files(command: Command, channel: Channel) -> Command:
         """Delete log files that are older than fileReservedTime: some now, more by the next rounds
         of the cleaner (CleanCommitLogService.executeDeleteFilesManually)."""
-        deleted = await store.cleaner.clean(manual=True)
+        deleted = await store.retention.clean(manual=True)
         log.info("%s had %d expired log files deleted", channel.remote, deleted)
         return command.reply()
 

@@ -1,5 +1,7 @@
-"""Limits of what clients may use of a broker. All are off unless set; each refusal names its
-setting."""
+"""Throttling: limits of what clients may use of a broker.
+
+All are off unless set; each refusal names its setting.
+"""
 
 import asyncio
 import logging
@@ -14,10 +16,10 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.queues import Queues
+from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Overloaded
-from mq.daemons.listener import Channel
 from mq.daemons.operation_config import BrokerOperationConfig
-from mq.daemons.shedding import BusyReply
+from mq.daemons.overload.busy_reply import BusyReply
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.frame import INT
@@ -126,14 +128,15 @@ def _messages_in(body: bytes) -> int:
 class TopicSizes:
     """The bytes that topics keep, and which topics have reached their limit.
 
-    ``refused`` has a remark for each of those. ``on_change`` is called when one came or went.
+    ``refused`` has a remark for each of those. Those in ``on_change`` are called when one came or
+    went.
     """
 
     def __init__(self, queues: Queues, operation: Callable[[], BrokerOperationConfig]) -> None:
         self._queues = queues
         self._operation = operation
         self.refused: dict[str, Overloaded] = {}
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: list[Callable[[], None]] = []
         self._known: dict[ConsumeQueue, tuple[int, int, int]] = {}  # from, upto, bytes
 
     async def run(self) -> None:
@@ -163,7 +166,8 @@ class TopicSizes:
         self.refused.clear()
         self.refused.update(found)
         if changed:
-            self.on_change()
+            for callback in self.on_change:
+                callback()
 
     async def _size(self, queue: ConsumeQueue) -> int:
         start, upto, size = self._known.get(queue, (queue.minimum, queue.minimum, 0))

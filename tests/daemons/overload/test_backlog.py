@@ -7,11 +7,11 @@ import orjson
 import pytest
 import uvloop
 
-from mq.daemons import shedding
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import DirectHandler
+from mq.daemons.dispatch import DirectHandler, Dispatcher
 from mq.daemons.listener import Listener
-from mq.daemons.shedding import BusyReply, refuse_sends
+from mq.daemons.overload import backlog
+from mq.daemons.overload.busy_reply import BusyReply, refuse_sends
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.connection import Connection
@@ -92,13 +92,13 @@ def serve_slowly(sends: int, wait: float, seconds: float) -> tuple[list[int], li
     direct: dict[int, DirectHandler] = {RequestCode.SEND_MESSAGE_V2: send}
 
     async def main() -> list[Command]:
-        listener = Listener({}, "127.0.0.1", 0, direct=direct, longest_wait=lambda: wait)
+        listener = Listener(Dispatcher({}, direct), "127.0.0.1", 0, longest_wait=lambda: wait)
         async with listener, Peer(listener.port) as peer:
             peer.writer.write(numbered(0, sends))
             replies = [await peer.receive() for _ in range(sends)]
             refused = sum(reply.code == ResponseCode.SYSTEM_BUSY for reply in replies)
             cause = (RequestCode.SEND_MESSAGE_V2, "waitTimeMillsInSendQueue")
-            assert listener.refusals[cause] == refused
+            assert listener.dispatcher.refusals[cause] == refused
             assert listener.backlog.size == 0
             peer.writer.write(numbered(90000, 1))  # the connection goes on
             assert (await peer.receive()).code == ResponseCode.SUCCESS
@@ -139,7 +139,7 @@ def test_much_more_than_can_be_served_is_left_with_its_sender_and_hardly_refused
                 waited.append(time.monotonic() - began)
 
     async def main() -> None:
-        listener = Listener({}, "127.0.0.1", 0, direct=direct, longest_wait=lambda: 0.2)
+        listener = Listener(Dispatcher({}, direct), "127.0.0.1", 0, longest_wait=lambda: 0.2)
         async with listener, Peer(listener.port) as peer:
             asking = asyncio.create_task(ask_meanwhile(listener.port))
             peer.writer.write(numbered(0, 20_000))
@@ -168,7 +168,7 @@ def test_what_waits_of_a_connection_that_closes_is_served() -> None:
     direct: dict[int, DirectHandler] = {RequestCode.SEND_MESSAGE_V2: send}
 
     async def main() -> None:
-        async with Listener({}, "127.0.0.1", 0, direct=direct) as listener:
+        async with Listener(Dispatcher({}, direct), "127.0.0.1", 0) as listener:
             async with Peer(listener.port) as peer:
                 peer.writer.write(numbered(0, 4000))
                 await peer.writer.drain()
@@ -189,11 +189,11 @@ def test_nothing_is_served_behind_what_is_no_frame() -> None:
     direct: dict[int, DirectHandler] = {RequestCode.SEND_MESSAGE_V2: send}
 
     async def main() -> None:
-        async with Listener({}, "127.0.0.1", 0, direct=direct) as listener:
+        async with Listener(Dispatcher({}, direct), "127.0.0.1", 0) as listener:
             async with Peer(listener.port) as peer:
                 peer.writer.write(numbered(0, 1000) + b"\xff" * 8 + numbered(1000, 1000))
                 await peer.closed_by_daemon()
-            assert (listener.bad_requests, listener.backlog.size) == (1, 0)
+            assert (listener.dispatcher.bad_requests, listener.backlog.size) == (1, 0)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
@@ -201,15 +201,15 @@ def test_nothing_is_served_behind_what_is_no_frame() -> None:
 
 
 def test_a_backlog_that_is_too_large_is_left_to_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shedding, "MOST_WAITING", 200_000)
-    monkeypatch.setattr(shedding, "TURN_BYTES", 50_000)
+    monkeypatch.setattr(backlog, "MOST_WAITING", 200_000)
+    monkeypatch.setattr(backlog, "TURN_BYTES", 50_000)
     served, replies = serve_slowly(4000, wait=0.0, seconds=0.0)
     assert served[:-1] == list(range(4000)) == [reply.opaque for reply in replies]
 
 
 def test_a_connection_over_the_limit_is_told_so() -> None:
     async def main() -> None:
-        listener = Listener({}, "127.0.0.1", 0, max_connections=lambda: 1)
+        listener = Listener(Dispatcher({}), "127.0.0.1", 0, max_connections=lambda: 1)
         async with listener, Peer(listener.port) as peer:
             await peer.ask(99999)
             async with Peer(listener.port) as second:
@@ -230,7 +230,7 @@ def test_a_connection_over_the_limit_is_told_so() -> None:
 
 def test_garbage_over_the_limit_of_connections_is_closed() -> None:
     async def main() -> None:
-        async with Listener({}, "127.0.0.1", 0, max_connections=lambda: 1) as listener:
+        async with Listener(Dispatcher({}), "127.0.0.1", 0, max_connections=lambda: 1) as listener:
             async with Peer(listener.port) as peer:
                 await peer.ask(99999)
                 for garbage in (b"\xff" * 9000, b'12345678{"opaque":x', orjson.dumps([1] * 3000)):

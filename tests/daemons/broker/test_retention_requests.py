@@ -45,7 +45,7 @@ def test_expired_log_files_and_then_queues_without_messages_are_deleted(tmp_path
             await send(session, broker.address, "Old", b"x" * 1000)
             for _ in range(10):  # three to a file
                 await send(session, broker.address, "New", b"x" * 20_000)
-            store = broker.store
+            store = broker.stores.messages
             files = [file.path for file in store.log.files]
             assert len(files) == 4
             await store.flusher.drain()
@@ -80,7 +80,7 @@ async def expire(broker: Broker, session: Session) -> None:
     """Have all messages there are deleted by age, and their queues cleaned."""
     for _ in range(4):  # more than a file
         await send(session, broker.address, "New", b"x" * 20_000)
-    store = broker.store
+    store = broker.stores.messages
     await store.flusher.drain()
     await store.checkpointer.checkpoint()
     for file in store.log.files[:-1]:
@@ -93,9 +93,9 @@ def test_queues_that_the_broker_reads_itself_keep_their_offsets(tmp_path: Path) 
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             for topic in (*READ_BY_BROKER, "Old"):
-                await put(broker.store, topic, 0, b"one", b"two")
+                await put(broker.stores.messages, topic, 0, b"one", b"two")
             await expire(broker, session)
-            store = broker.store
+            store = broker.stores.messages
             for topic in READ_BY_BROKER:
                 assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (2, 2), topic
             assert (store.min_offset("Old", 0), store.max_offset("Old", 0)) == (0, 0)
@@ -141,8 +141,8 @@ def test_queues_of_topics_that_are_not_there_are_deleted(tmp_path: Path) -> None
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             await send(session, broker.address, "Kept", b"x")
             await send(session, broker.address, "Dropped", b"x")
-            await broker.store.checkpointer.checkpoint()
-            await broker.topics.delete("Dropped")
+            await broker.stores.messages.checkpointer.checkpoint()
+            await broker.stores.topics.delete("Dropped")
             await ask(session, broker.address, RequestCode.CLEAN_UNUSED_TOPIC)
             queues = tmp_path / "consumequeue"
             assert ((queues / "Kept").exists(), (queues / "Dropped").exists()) == (True, False)

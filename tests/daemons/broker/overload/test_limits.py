@@ -9,7 +9,7 @@ import pytest
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.limits import Bucket, FlushBacklog
+from mq.daemons.broker.overload.limits import Bucket, FlushBacklog
 from mq.daemons.config import ConfigError
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.protocol.batch import encode_batch
@@ -50,7 +50,7 @@ def test_an_address_that_sends_too_much_is_told_which_limit_it_reached(tmp_path:
         busy = [reply for reply in replies if reply.code == ResponseCode.SYSTEM_BUSY]
         assert len(busy) >= 2  # 2 at once, and perhaps one more where the machine is slow
         assert all("clientSendRate" in (reply.remark or "") for reply in busy)
-        refused = broker.listener.refusals[RequestCode.SEND_MESSAGE_V2, "clientSendRate"]
+        refused = broker.listener.dispatcher.refusals[RequestCode.SEND_MESSAGE_V2, "clientSendRate"]
         assert refused == len(busy)
         async with Peer(broker.port) as other:  # another connection of the same address
             assert (await send(other, b"x")).code == ResponseCode.SYSTEM_BUSY
@@ -87,16 +87,16 @@ def test_a_bucket_fills_with_time_and_lets_a_large_batch_through_when_full() -> 
 def test_a_full_topic_takes_no_more_and_others_do(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         assert (await send(peer, b"x" * 2000)).code == ResponseCode.SUCCESS
-        await broker.topic_sizes.look()  # else it is looked at once a second
+        await broker.services.topic_sizes.look()  # else it is looked at once a second
         reply = await send(peer, b"x")
         assert reply.code == ResponseCode.SYSTEM_BUSY
         assert "Orders" in (reply.remark or "") and "topicMaxBytes" in (reply.remark or "")
         assert (await send(peer, b"x" * 3000, "Bills")).code == ResponseCode.SUCCESS
-        refused = broker.listener.refusals[RequestCode.SEND_MESSAGE_V2, "topicMaxBytes"]
+        refused = broker.listener.dispatcher.refusals[RequestCode.SEND_MESSAGE_V2, "topicMaxBytes"]
         assert refused == 1
         more = await peer.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"topicMaxBytes=1000000\n")
         assert more.code == ResponseCode.SUCCESS
-        await broker.topic_sizes.look()
+        await broker.services.topic_sizes.look()
         assert (await send(peer, b"x")).code == ResponseCode.SUCCESS
 
     with_broker(tmp_path, script, topicMaxBytes="Orders:2000;Bills:1000000")
@@ -106,10 +106,12 @@ def test_the_size_of_a_topic_is_that_of_its_records(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         for _ in range(3):
             assert (await send(peer, b"x" * 100)).code == ResponseCode.SUCCESS
-        await broker.topic_sizes.look()
-        await broker.topic_sizes.look()  # counts what is new, of which there is nothing
-        (known,) = [k for q, k in broker.topic_sizes._known.items() if k[1] and q.topic == "Orders"]
-        (queue,) = [q for q in broker.store.queues.of_topic("Orders") if q.readable]
+        await broker.services.topic_sizes.look()
+        await broker.services.topic_sizes.look()  # counts what is new, of which there is nothing
+        (known,) = [
+            k for q, k in broker.services.topic_sizes._known.items() if k[1] and q.topic == "Orders"
+        ]
+        (queue,) = [q for q in broker.stores.messages.queues.of_topic("Orders") if q.readable]
         sizes = [struct.unpack(">qiq", queue.entries(i, 1))[1] for i in range(3)]
         assert known == (0, 3, sum(sizes))
 

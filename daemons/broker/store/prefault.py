@@ -1,4 +1,4 @@
-"""Pages for what is written next, made ready by a thread of their own.
+"""Prefault: pages for what is written next, made ready by a thread of their own.
 
 A write to a part of the log that was never touched makes the kernel find, clear and map a page for
 every four kilobytes, while the event loop waits: on virtual machines that costs more than the copy
@@ -16,7 +16,7 @@ STEP = 4 * 1024 * 1024  # bytes made ready at a time: some 30 ms of the highest 
 _AT_ONCE = 1024 * 1024
 
 
-class ReadAhead:
+class Prefault:
     """Keeps between one and two steps of the last log file in memory ahead of the writes."""
 
     def __init__(self, commit_log: CommitLog) -> None:

@@ -1,4 +1,4 @@
-"""What guards the broker, and what tells of its load.
+"""Overload protection: groups that are far behind are disabled, and the log tells of the load.
 
 The guard keeps groups that are far behind from consuming: they read from the disk what others would
 have in memory (BrokerController.protectBroker). The water marks are a line in the log once a

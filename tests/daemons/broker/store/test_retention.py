@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from mq.daemons.broker.store import cleaning
-from mq.daemons.broker.store.cleaning import Cleaner, used_ratio
+from mq.daemons.broker.store import retention
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.retention import Retention, used_ratio
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.store.stores import bodies, put, settings, with_store
@@ -35,7 +35,7 @@ class Disk:
         self.settings: MessageStoreConfig = replace(
             settings(store.root), delete_commit_log_files_interval=0, **changes
         )
-        self.cleaner = Cleaner(
+        self.retention = Retention(
             lambda: self.settings,
             store.root,
             store.log,
@@ -67,13 +67,13 @@ def test_expired_files_go_at_their_hour_and_never_the_last(tmp_path: Path) -> No
     async def work(store: MessageStore) -> None:
         await fill(store, 4)
         disk = Disk(store, delete_when="04;16")
-        assert await disk.cleaner.clean() == 0
+        assert await disk.retention.clean() == 0
         disk.now = FOUR
-        assert await disk.cleaner.clean() == 3
+        assert await disk.retention.clean() == 3
         assert starts(store) == [3 * 4096]
         assert sorted(os.listdir(tmp_path / "commitlog")) == [f"{3 * 4096:020d}"]
-        assert await disk.cleaner.clean() == 0
-        assert disk.cleaner.deleted_files == 3
+        assert await disk.retention.clean() == 0
+        assert disk.retention.deleted_files == 3
 
     with_store(tmp_path, work)
 
@@ -83,9 +83,9 @@ def test_hours_are_compared_as_numbers(tmp_path: Path, hours: str) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 4)
         disk = Disk(store, delete_when=hours)
-        assert await disk.cleaner.clean() == 0
+        assert await disk.retention.clean() == 0
         disk.now = FOUR
-        assert await disk.cleaner.clean() == 3
+        assert await disk.retention.clean() == 3
 
     with_store(tmp_path, work)
 
@@ -96,9 +96,9 @@ def test_a_request_to_delete_counts_for_twenty_rounds_of_ten_files(tmp_path: Pat
     async def work(store: MessageStore) -> None:
         await fill(store, 215)
         disk = Disk(store)
-        assert await disk.cleaner.clean() == 0
-        assert await disk.cleaner.clean(manual=True) == 10
-        assert [await disk.cleaner.clean() for _ in range(20)] == [10] * 19 + [0]
+        assert await disk.retention.clean() == 0
+        assert await disk.retention.clean(manual=True) == 10
+        assert [await disk.retention.clean() for _ in range(20)] == [10] * 19 + [0]
         assert len(store.log.files) == 15
 
     with_store(tmp_path, work)
@@ -110,9 +110,9 @@ def test_deletion_stops_at_the_first_file_that_is_young(tmp_path: Path) -> None:
         os.utime(store.log.files[1].path, (FOUR - 71 * HOUR,) * 2)
         disk = Disk(store)
         disk.now = FOUR
-        assert await disk.cleaner.clean() == 1
+        assert await disk.retention.clean() == 1
         disk.change(file_reserved_time=70)
-        assert await disk.cleaner.clean() == 2
+        assert await disk.retention.clean() == 2
 
     with_store(tmp_path, work)
 
@@ -128,7 +128,7 @@ def test_a_full_disk_does_not_wait_for_the_hour_and_a_fuller_one_not_for_the_age
         await fill(store, 4, hours_old)
         disk = Disk(store)
         disk.used = used
-        assert await disk.cleaner.clean() == deleted
+        assert await disk.retention.clean() == deleted
 
     with_store(tmp_path, work)
 
@@ -138,7 +138,7 @@ def test_nothing_young_is_deleted_where_force_is_not_allowed(tmp_path: Path) -> 
         await fill(store, 4, hours_old=1)
         disk = Disk(store, clean_file_forcibly_enable=False)
         disk.used = 99
-        assert await disk.cleaner.clean() == 0
+        assert await disk.retention.clean() == 0
 
     with_store(tmp_path, work)
 
@@ -146,7 +146,7 @@ def test_nothing_young_is_deleted_where_force_is_not_allowed(tmp_path: Path) -> 
 def test_a_request_to_delete_counts_at_any_hour(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 3)
-        assert await Disk(store).cleaner.clean(manual=True) == 2
+        assert await Disk(store).retention.clean(manual=True) == 2
 
     with_store(tmp_path, work)
 
@@ -155,7 +155,7 @@ def test_at_most_ten_files_go_in_a_round(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 13)
         disk = Disk(store)
-        assert [await disk.cleaner.clean(manual=True) for _ in range(3)] == [10, 2, 0]
+        assert [await disk.retention.clean(manual=True) for _ in range(3)] == [10, 2, 0]
 
     with_store(tmp_path, work)
 
@@ -164,7 +164,7 @@ def test_what_is_not_yet_on_the_disk_is_kept(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 3)
         store.log.flushed = 5000
-        assert await Disk(store).cleaner.clean(manual=True) == 1
+        assert await Disk(store).retention.clean(manual=True) == 1
         store.log.flushed = store.log.written
 
     with_store(tmp_path, work)
@@ -175,7 +175,7 @@ def test_queue_and_index_files_follow_and_the_minimum_moves(tmp_path: Path) -> N
         await fill(store, 12)  # 48 messages; 20 in a queue file, 29 keys in an index file
         disk = Disk(store)
         await put(store, "quiet", 0, b"young")
-        while await disk.cleaner.clean(manual=True):
+        while await disk.retention.clean(manual=True):
             pass
         queue = store.queue("orders", 0)
         minimum = store.min_offset("orders", 0)
@@ -204,7 +204,7 @@ def test_a_queue_all_of_whose_messages_are_gone_keeps_its_offsets(tmp_path: Path
     async def work(store: MessageStore) -> None:
         await put(store, "quiet", 0, *[b"old"] * 5)
         await fill(store, 3)
-        await Disk(store).cleaner.clean(manual=True)
+        await Disk(store).retention.clean(manual=True)
         assert (store.min_offset("quiet", 0), store.max_offset("quiet", 0)) == (5, 5)
         await put(store, "quiet", 0, b"new")
         assert bodies(store, "quiet", 0) == [b"new"]
@@ -222,12 +222,12 @@ def test_sends_are_refused_over_the_limit_and_taken_again_below_it(tmp_path: Pat
     async def work(store: MessageStore) -> None:
         disk = Disk(store, disk_space_warning_level_ratio=80)
         disk.used = 81
-        disk.cleaner.check_disk()
+        disk.retention.check_disk()
         with pytest.raises(StoreRefused, match="disk 81 % full, limit 80 %") as refused:
             await put(store, "orders", 0, b"no")
         assert refused.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
         disk.used = 80
-        disk.cleaner.check_disk()
+        disk.retention.check_disk()
         await put(store, "orders", 0, b"yes")
         assert bodies(store, "orders", 0) == [b"yes"]
 
@@ -238,15 +238,15 @@ def test_a_full_disk_of_the_consume_queues_refuses_sends_too(tmp_path: Path) -> 
     async def work(store: MessageStore) -> None:
         disk = Disk(store)
         disk.queues_used = 91
-        disk.cleaner.check_disk()
+        disk.retention.check_disk()
         with pytest.raises(StoreRefused, match="disk of the consume queues 91 % full, limit 90 %"):
             await put(store, "orders", 0, b"no")
         disk.used, disk.queues_used = 91, 90
-        disk.cleaner.check_disk()
+        disk.retention.check_disk()
         with pytest.raises(StoreRefused, match="refused: disk 91 % full"):
             await put(store, "orders", 0, b"no")
         disk.used = 90
-        disk.cleaner.check_disk()
+        disk.retention.check_disk()
         await put(store, "orders", 0, b"yes")
 
     with_store(tmp_path, work)
@@ -265,9 +265,9 @@ def test_derived_files_whose_deletion_failed_are_deleted_by_the_next_round(
         with monkeypatch.context() as patch:
             patch.setattr(os, "unlink", fail)
             with pytest.raises(OSError, match="Input/output error"):
-                await disk.cleaner.clean(manual=True)
+                await disk.retention.clean(manual=True)
         assert store.min_offset("orders", 0) == 0
-        await disk.cleaner.clean()
+        await disk.retention.clean()
         assert store.min_offset("orders", 0) == 7 * PER_FILE
 
     with_store(tmp_path, work)
@@ -283,7 +283,7 @@ def test_the_emptiest_folder_of_the_log_counts_for_refusals(tmp_path: Path) -> N
             [f"{4096:020d}"],
         ]
         used = {folders[0]: 95, folders[1]: 40}
-        cleaner = Cleaner(
+        cleaner = Retention(
             lambda: settings(store.root),
             store.root,
             store.log,
@@ -304,7 +304,7 @@ def test_a_disk_that_fails_does_not_end_the_cleaner(
 ) -> None:
     async def work(store: MessageStore) -> None:
         await fill(store, 3)
-        monkeypatch.setattr(cleaning, "FIRST_AFTER", 0)
+        monkeypatch.setattr(retention, "FIRST_AFTER", 0)
         looked = 0
         deleted = asyncio.Event()
         real = Path.unlink
@@ -323,9 +323,9 @@ def test_a_disk_that_fails_does_not_end_the_cleaner(
             deleted.set()
 
         disk = Disk(store, clean_resource_interval=1, delete_when="05")
-        disk.cleaner._ratio = ratio
+        disk.retention._ratio = ratio
         monkeypatch.setattr(Path, "unlink", unlink)
-        cleaning_up = asyncio.ensure_future(disk.cleaner.run())
+        cleaning_up = asyncio.ensure_future(disk.retention.run())
         async with asyncio.timeout(10):
             await deleted.wait()
         assert not cleaning_up.done()

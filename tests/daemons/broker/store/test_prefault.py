@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import read_ahead
+from mq.daemons.broker.store import prefault
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.read_ahead import ReadAhead
+from mq.daemons.broker.store.prefault import Prefault
 
 FILE = 64 * 1024
 
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(read_ahead, "STEP", 8 * 1024)
+    monkeypatch.setattr(prefault, "STEP", 8 * 1024)
     return 8 * 1024
 
 
@@ -24,7 +24,7 @@ def at_work(tmp_path: Path, script: list[tuple[int, int]]) -> None:
     async def main() -> None:
         log = CommitLog([tmp_path], FILE)
         log.load()
-        ahead = ReadAhead(log)
+        ahead = Prefault(log)
         for position, expected in script:
             while not log.files or log.files[-1].end <= position:
                 log.add_file()

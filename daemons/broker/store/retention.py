@@ -1,4 +1,4 @@
-"""Deleting old log files, and refusing messages before the disk is full.
+"""Retention: deleting old log files, and refusing messages before the disk is full.
 
 A log file goes when it has not been written to for fileReservedTime, at the hour of deleteWhen or
 when the disk is fuller than diskMaxUsedSpaceRatio; without regard to its age over
@@ -31,7 +31,7 @@ MOST_FILES_A_ROUND = 10
 ROUNDS_OF_A_REQUEST = 20
 
 
-class Cleaner:
+class Retention:
     """Looks after the disk. ``config`` is asked anew each round, so that changes count at once.
 
     ``clock`` gives seconds since 1970, ``ratio`` how full the disk with a folder is, in percent.

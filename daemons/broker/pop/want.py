@@ -1,0 +1,23 @@
+"""Pop request: what a group wants to pop, read from the wire and checked."""
+
+from dataclasses import dataclass
+
+from mq.daemons.broker.filter.subscriptions import Expression
+
+INIT_MIN = 0  # ConsumeInitMode: a new group begins with the first message, or with the last
+ALL_QUEUES = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a group wants to pop; times in ms."""
+
+    group: str
+    topic: str
+    queue_id: int  # or ALL_QUEUES
+    maximum: int  # messages
+    invisible_time: int
+    init_mode: int
+    expression: Expression
+    is_ordered: bool = False
+    attempt_id: str = ""

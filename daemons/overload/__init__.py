@@ -1,0 +1,1 @@
+"""Overload protection: refuse early, in few words, and cheaply."""

@@ -1,0 +1,108 @@
+"""Overload protection: the reply SYSTEM_BUSY, given without a look at more than a request's number.
+
+A send that has waited for too long is refused before it is looked at: its sender has given it up
+or soon will, and the time is better spent on those behind it. Java does the same with requests in
+the queues of its threads (BrokerFastFailure).
+"""
+
+import orjson
+
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import JSON, ONE_WAY, RESPONSE
+from mq.protocol.connection import check_length
+from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX
+from mq.protocol.reply_template import ReplyTemplate
+
+WAIT_SETTING = "waitTimeMillsInSendQueue"
+
+_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+# How headers of clients begin that write their fields in order, as Java's do.
+_COMMON_START = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
+_ANSWERED = b',"flag":0,'
+_OPAQUE = b'"opaque":'
+_MOST_DIGITS = 12  # of a request's number, which has 32 bits, and one
+
+
+class BusyReply:
+    """The reply SYSTEM_BUSY with one remark, for any request."""
+
+    def __init__(self, remark: str) -> None:
+        template = ReplyTemplate(ResponseCode.SYSTEM_BUSY, remark=remark)
+        start, self.end = template.around_opaque()
+        size = len(start) + len(self.end)
+        # What stands before a request's number, by its digits.
+        self.begins = [
+            PREFIX.pack(size + digits + 4, size + digits) + start for digits in range(_MOST_DIGITS)
+        ]
+
+    def frame(self, opaque: bytes) -> bytes:
+        """The whole frame; `opaque` is the number of the request, in digits."""
+        return self.begins[len(opaque)] + opaque + self.end
+
+
+def opaque_in(head: bytes) -> bytes | None:
+    """The number of the request that these first bytes of a frame begin, in digits, if it is among
+    them."""
+    found = head.find(_OPAQUE, 8)
+    if found < 0:
+        return None
+    digits = head[found + len(_OPAQUE) :].lstrip()
+    opaque = digits[: len(digits) - len(digits.lstrip(b"-0123456789"))]
+    return opaque if opaque.lstrip(b"-").isdigit() and len(opaque) < _MOST_DIGITS else None
+
+
+def refuse_sends(data: bytes, reply: BusyReply) -> tuple[bytes, int, bytes]:
+    """Refuse every send.
+
+    Returns the replies, how many sends there were, and the rest: other requests, and the beginning
+    of a frame that has not come whole. Raises RemoteProtocolError for a length that no frame has.
+    """
+    # Refusing is what an overloaded broker does most: it must cost next to nothing.
+    replies: list[bytes] = []
+    others: list[bytes] = []
+    begins, reply_end = reply.begins, reply.end
+    refused = position = 0
+    end = len(data)
+    while end - position >= 8:
+        length, word = PREFIX.unpack_from(data, position)
+        if not 4 <= length <= MAX_FRAME:
+            check_length(length)
+        stop = position + 4 + length
+        if stop > end:
+            break
+        start = position + 8
+        body = start + (word & HEADER_LENGTH)
+        opaque: bytes | None = b""
+        # The flag and the number stand behind the fields, which are long.
+        if data.startswith(_COMMON_START, start) and word >> 24 == JSON:
+            at = data.rfind(_ANSWERED, start, body)
+            if at >= 0:
+                at = data.find(_OPAQUE, at, body) + len(_OPAQUE)
+                opaque = data[at : data.find(b",", at, body)]
+        if not opaque or not opaque.isdigit() or len(opaque) >= _MOST_DIGITS:
+            opaque = _opaque_of_send(data, start, min(body, stop), word)
+        if opaque is None:
+            others.append(data[position:stop])
+        else:
+            refused += 1
+            if opaque:
+                replies += (begins[len(opaque)], opaque, reply_end)
+        position = stop
+    others.append(data[position:])
+    return b"".join(replies), refused, b"".join(others)
+
+
+def _opaque_of_send(data: bytes, start: int, body: int, word: int) -> bytes | None:
+    """The number of a request that is a send; empty for a one-way one; None if it is no send."""
+    if word >> 24 != JSON:
+        return None
+    try:
+        header = orjson.loads(data[start:body])
+        if header["code"] not in _SENDS or header["flag"] & RESPONSE:
+            return None
+        opaque = b"%d" % header["opaque"]
+        if len(opaque) >= _MOST_DIGITS:
+            return None
+        return b"" if header["flag"] & ONE_WAY else opaque
+    except (ValueError, TypeError, KeyError):
+        return None  # whoever reads it with care says what is wrong
