@@ -38,13 +38,13 @@ def java_cluster(
         yield JavaCluster(release, namesrv.address, broker.address, broker.name, home)
 
 
-@pytest.fixture(scope="module", params=[*peers.SERVER_RELEASES, "ours"])
+@pytest.fixture(scope="session", params=[*peers.SERVER_RELEASES, "ours"])
 def both_tools(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
     """A filled cluster of each kind in turn, with the Java mqadmin and ours.
 
-    The tests of a file share it: what they change is of their own, but others would find it.
+    All tests share it: what they change is of their own, but others would find it.
     """
     release: str = request.param
     with cluster_with_both_tools(

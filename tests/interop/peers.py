@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from typing import Self
 import pytest
 
 from mq.testing import is_free
+from tests.interop import archives
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "java"
@@ -94,15 +96,34 @@ def jars(release: str) -> Path:
     return folder
 
 
+_SHARES = 48
+
+
+def _share() -> int:
+    """The number of a share of the ports that no other process has, until this one ends.
+
+    Of whatever suite: several may run on a machine. With all shares taken two processes have one.
+    """
+    folder = Path(tempfile.gettempdir()) / f"mq-test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    for number in random.sample(range(_SHARES), _SHARES):
+        file = os.open(folder / str(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            continue
+        return number  # its file stays open, and locked
+    return random.randrange(_SHARES)
+
+
 def _deck() -> Iterator[int]:
     """All ports for this process in a random order, again and again.
 
-    Below those that the system gives to outgoing connections. Of processes that run tests side by
-    side each has its own, and asks for none twice before it has asked for all.
+    Below those that the system gives to outgoing connections. None is asked for twice before all
+    have been asked for.
     """
-    sharing = 8
-    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % sharing
-    ports = list(range(20_002 + 4 * own, 32_000, 4 * sharing))
+    ports = list(range(20_002 + 4 * _share(), 32_000, 4 * _SHARES))
     while True:
         random.shuffle(ports)
         yield from ports
@@ -250,17 +271,47 @@ def _die_with_parent() -> list[str]:
 
 
 def _java(folder: Path, home: Path, heap: str, main: str, *classes: Path) -> list[str]:
-    path = os.pathsep.join([*map(str, classes), f"{folder}/*"])
+    path = os.pathsep.join([archives.class_path(folder), *map(str, classes)])
     options = [f"-Xms{heap}", f"-Xmx{heap}", f"-Duser.home={home}"]
-    return ["java", *JDK_FLAGS, *_SHORT_LIVED, *options, "-cp", path, main]
+    # Where 5.x looks for it before its jars, in which is one that prints pages of notices.
+    options += [f"-Drmq.logback.configurationFile={home}/conf/rmq.logback.xml"]
+    flags = [*JDK_FLAGS, *_SHORT_LIVED]
+    return ["java", *flags, *_archive_options(folder), *options, "-cp", path, main]
+
+
+_recorded: list[str] = []  # the option that has JVMs write down what they load
+
+
+def _archive_options(folder: Path) -> list[str]:
+    if _recorded:
+        return _recorded
+    with _locked(CACHE / f"{folder.name}.jsa.lock"):
+        if archives.is_wanted(folder):
+            archives.make(folder, [*JDK_FLAGS, *_SHORT_LIVED], lambda x: _load(folder.name, x))
+    return archives.options(folder)
+
+
+def _load(jars_of: str, recording: str) -> None:
+    """Start what uses the jars, with a JVM option that writes down the classes it loads."""
+    kind, _, release = jars_of.partition("-")
+    _recorded.append(recording)
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            tmp = Path(name)
+            if kind == "client":
+                with JavaProgram(release, "Client.java", "127.0.0.1:1", "JSON", tmp=tmp):
+                    return
+            with JavaNameServer(release, tmp) as server, JavaBroker(release, tmp, server.address):
+                mqadmin(release, "topicList", "-n", server.address, tmp=tmp)
+    finally:
+        _recorded.clear()
 
 
 def write_home(home: Path) -> None:
     """Make a ROCKETMQ_HOME: nothing but where and how much the programs log."""
     conf = home / "conf"
     conf.mkdir(parents=True, exist_ok=True)
-    # The first three are read by 4.9. The last is what 5.x looks for on the class path before
-    # the files in its jars, which make every command print pages of notices.
+    # The first three are read by 4.9, the last by 5.x: `_java` says where it is.
     names = ("logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml", "rmq.logback.xml")
     for name in names:
         (conf / name).write_bytes(_LOGBACK)
@@ -284,12 +335,18 @@ class JavaNameServer(Process):
         write_home(home)
         write_properties(home / "namesrv.conf", {"listenPort": self.port, **config})
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
+        command = _java(jars(f"server-{release}"), home, "256m", main)
         super().__init__([*command, "-c", str(home / "namesrv.conf")], home, "boot success")
 
     def start(self) -> None:
         super().start()
         socket.create_connection(("127.0.0.1", self.port), 5).close()
+
+
+# A broker of 5.5 turns in a loop until this has passed since its start, ten seconds by default
+# (TransactionMetricsFlushService.run); and each second it compares a wheel of 38 MB byte by byte
+# (TimerWheel.flush), which takes an eighth of a core.
+_CALM_5 = {"transactionMetricFlushInterval": 300, "timerFlushIntervalMs": 30_000}
 
 
 class JavaBroker(Process):
@@ -330,10 +387,11 @@ class JavaBroker(Process):
             "waitTimeMillsInSendQueue": 10_000,
             # Refusals for a full disk have tests of their own.
             "diskMaxUsedSpaceRatio": 95,
+            **(_CALM_5 if release.startswith("5") else {}),
         }
         write_properties(home / "broker.conf", {**settings, **config})
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        command = _java(jars(f"server-{release}"), home, "512m", main, home / "conf")
+        command = _java(jars(f"server-{release}"), home, "512m", main)
         arguments = ["-c", str(home / "broker.conf"), *(["-n", namesrv] if namesrv else [])]
         super().__init__([*command, *arguments], home, "boot success")
 
@@ -341,20 +399,33 @@ class JavaBroker(Process):
         super().start()
         socket.create_connection(("127.0.0.1", self.port), 5).close()
         # "boot success" is printed before a 5.x name server has worked off the registration.
-        deadline = time.monotonic() + _START_SECONDS
+        begin = time.monotonic()
+        urged = False
         for namesrv in filter(None, self.namesrv.split(";")):
-            while self.name.encode() not in _cluster_info(namesrv):
-                if time.monotonic() > deadline:
+            while self.name.encode() not in _ask(namesrv, _GET_BROKER_CLUSTER_INFO):
+                waited = time.monotonic() - begin
+                if waited > _START_SECONDS:
                     raise TimeoutError(f"{self.name} did not register with {namesrv}")
+                if waited > 0.5 and not urged:
+                    # One of 5.x that has not looked yet which name servers there are registers
+                    # with none, and again ten seconds later. After this change it does at once
+                    # (AdminBrokerProcessor.updateBrokerConfig).
+                    urged = True
+                    _ask(self.address, _UPDATE_BROKER_CONFIG, b"brokerPermission=6\n")
                 time.sleep(0.05)
 
 
-def _cluster_info(namesrv: str) -> bytes:
-    """The answer to GET_BROKER_CLUSTER_INFO, raw: this module shares nothing with what it tests."""
-    header = b'{"code":106,"flag":0,"language":"JAVA","opaque":1,"version":409}'
-    host, _, port = namesrv.rpartition(":")
+_UPDATE_BROKER_CONFIG = 25
+_GET_BROKER_CLUSTER_INFO = 106
+
+
+def _ask(address: str, code: int, body: bytes = b"") -> bytes:
+    """The answer to a request, raw: this module shares nothing with what it tests."""
+    header = b'{"code":%d,"flag":0,"language":"JAVA","opaque":1,"version":409}' % code
+    host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 5) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)))
+        connection.sendall(header + body)
         with connection.makefile("rb") as answer:
             (length,) = struct.unpack(">i", answer.read(4))
             return answer.read(length)
@@ -368,7 +439,7 @@ def mqadmin(
     with _locked(CACHE / "mqadmin-home.lock"):
         write_home(home)
     main = "org.apache.rocketmq.tools.command.MQAdminStartup"
-    command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
+    command = _java(jars(f"server-{release}"), home, "256m", main)
     return _run([*command, *args], home, timeout)
 
 
@@ -453,7 +524,7 @@ class JavaController(Process):
         }
         write_properties(home / "controller.conf", settings)
         main = "org.apache.rocketmq.controller.ControllerStartup"
-        command = _java(jars(f"server-{release}"), home, "256m", main, home / "conf")
+        command = _java(jars(f"server-{release}"), home, "256m", main)
         super().__init__([*command, "-c", str(home / "controller.conf")], home, "boot success")
 
     def start(self) -> None:
@@ -473,7 +544,7 @@ class JavaContainer(Process):
         settings = {**address, "namesrvAddr": namesrv}
         write_properties(home / "container.conf", settings)
         main = "org.apache.rocketmq.container.BrokerContainerStartup"
-        command = _java(jars(f"container-{release}"), home, "512m", main, home / "conf")
+        command = _java(jars(f"container-{release}"), home, "512m", main)
         super().__init__([*command, "-c", str(home / "container.conf")], home, "boot success")
 
     def start(self) -> None:

@@ -111,7 +111,7 @@ def test_cold_data_is_limited_as_with_java(both_tools: Cluster) -> None:
 def test_a_log_file_is_printed_as_java_prints_it(both_tools: Cluster, tmp_path: Path) -> None:
     if both_tools.release == "ours":
         pytest.skip("its store is in a process of its own")
-    (store,) = Path(both_tools.java.home.parent).glob("broker-*/store/commitlog")
+    (store,) = both_tools.home.glob("broker-*/store/commitlog")
     content = next(iter(sorted(store.iterdir()))).read_bytes()[: 64 * 1024]
     end = 0
     while (size := int.from_bytes(content[end : end + 4], "big")) and end + size <= len(content):

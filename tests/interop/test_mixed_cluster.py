@@ -123,10 +123,9 @@ def mixed(
 
 
 @pytest.fixture(scope="module")
-def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaTool]:
+def mqadmin() -> JavaTool:
     peers.require_java()
-    with JavaTool(tmp_path_factory.mktemp("mqadmin")) as tool:
-        yield tool
+    return warm_tool()
 
 
 def consumed(mixed: Mixed, topic: str, group: str, count: int) -> list[Got]:

@@ -19,7 +19,7 @@ from mq.protocol.bodies import ClusterInfo, TopicList, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.interop import peers
-from tests.interop.tools import JavaTool
+from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
 
@@ -77,11 +77,10 @@ def ask(address: str, code: int, fields: dict[str, str] | None = None) -> Comman
 
 
 @pytest.fixture(scope="module")
-def mqadmin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaTool]:
+def mqadmin() -> JavaTool:
     """The Java tool of 4.9.7, which stays; that of 5.5.0 is started anew for each command."""
     peers.require_java()
-    with JavaTool(tmp_path_factory.mktemp("mqadmin")) as tool:
-        yield tool
+    return warm_tool()
 
 
 def test_a_java_broker_and_its_topics_are_listed_by_mqadmin(

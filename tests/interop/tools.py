@@ -1,12 +1,13 @@
 """The Java mqadmin and ours on one cluster, for the tests that compare what they print."""
 
+import atexit
 import base64
 import re
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
 from pathlib import Path
 
 from mq.client.admin import Admin
@@ -48,7 +49,7 @@ class JavaTool(peers.Process):
         peers.write_home(home)
         source = Path(__file__).parent / "java" / "Mqadmin.java"
         classes = peers._compiled(release, folder, source)
-        command = peers._java(folder, home, "256m", "Mqadmin", classes, home / "conf")
+        command = peers._java(folder, home, "256m", "Mqadmin", classes)
         super().__init__(command, home, "READY")
         self._done = 0
         self._turn = threading.Lock()
@@ -61,6 +62,21 @@ class JavaTool(peers.Process):
         return base64.b64decode(results[self._done - 1].removeprefix("RESULT ")).decode()
 
 
+_warm: dict[str, JavaTool] = {}
+
+
+def warm_tool(version: str = "4.9.7") -> JavaTool:
+    """The Java mqadmin of `version` that all tests of this process share: it starts once."""
+    if version not in _warm:
+        folder = tempfile.TemporaryDirectory(prefix="mq-mqadmin-")
+        tool = JavaTool(Path(folder.name), version)
+        tool.start()
+        atexit.register(folder.cleanup)
+        atexit.register(tool.kill)
+        _warm[version] = tool
+    return _warm[version]
+
+
 class Cluster:
     """A cluster with a topic, messages and groups; the tools that look at it.
 
@@ -69,23 +85,22 @@ class Cluster:
 
     def __init__(
         self,
-        java: JavaTool,
         mq: Mq,
         namesrv: str,
         broker: str,
         release: str,
-        start_java_5: Callable[[], JavaTool],
+        home: Path,
     ) -> None:
-        self.java = java
+        self.java = warm_tool()
+        self.home = home
         self.mq = mq
         self.namesrv = namesrv
         self.broker = broker
         self.release = release
-        self._start_java_5 = start_java_5
 
-    @cached_property
+    @property
     def java_5(self) -> JavaTool:
-        return self._start_java_5()
+        return warm_tool("5.5.0")
 
     def ours(self, *arguments: str) -> Finished:
         return self.mq(*arguments, "-n", self.namesrv)
@@ -162,12 +177,7 @@ def cluster_with_both_tools(release: str, tmp: Path) -> Iterator[Cluster]:
     daemons = our_daemons(tmp) if release == "ours" else java_daemons(tmp, release)
     with ExitStack() as parts:
         namesrv, broker = parts.enter_context(daemons)
-        java = parts.enter_context(JavaTool(tmp))
-
-        def start_java_5() -> JavaTool:
-            return parts.enter_context(JavaTool(tmp, "5.5.0"))
-
-        cluster = Cluster(java, Mq(tmp / "config"), namesrv, broker, release, start_java_5)
+        cluster = Cluster(Mq(tmp / "config"), namesrv, broker, release, tmp)
         fill(cluster)
         consume = peers.JavaProgram("4.9.8", "Consume.java", namesrv, GROUP, TOPIC, tmp=tmp)
         parts.enter_context(consume).wait_for_line("GOT ", count=MESSAGES)

@@ -25,6 +25,7 @@ public class Mqadmin {
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            System.clearProperty("rocketmq.namesrv.addr"); // of an earlier command
             // Some commands keep a client that they have shut down: each run gets new ones.
             ((List<?>) commands.get(null)).clear();
             // They are there, but mqadmin does not register them.
