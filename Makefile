@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 FILE ?=
 ARGS ?=
+# More than cores: many tests wait for JVMs and timers.
+PROCESSES ?= 3
 SPARKS ?= 4.0 4.1
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: install tools run test test-long test-spark check fuzz bench bench-spark build docs manual clean
+.PHONY: install tools run test test-long durations test-spark check fuzz bench bench-spark build docs manual clean
 
 install: $(VENV)/.installed ## a virtual environment with mq: nothing that only its tests need
 
@@ -26,12 +28,14 @@ $(VENV)/.tools: $(VENV)/.installed
 run: install ## the main job on real input: make run [FILE=any.txt]
 	$(BIN)/python docs/tour.py $(FILE)
 
-test: tools ## the whole suite, in parallel
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --quiet
+test: tools ## the whole suite, in parallel: make test [PROCESSES=4]
+	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
 
-test-long: tools ## tests that take minutes of a quiet machine: hostile clients, 200 rounds of faults [ARGS='-k faults']
-	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s --show-capture=no \
-	  tests/system/test_hostile_load.py tests/system/test_faults.py $(ARGS)
+test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 30 of crashes, a soak, Spark on a cluster, many examples of properties [ARGS='-k faults']
+	MQ_TEST_LONG=1 $(BIN)/python -m pytest --quiet -s --show-capture=no -m 'long or longer or hypothesis' $(ARGS)
+
+durations: tools ## run the suite and keep how long each part takes, by which the parts are ordered
+	MQ_TEST_DURATIONS=1 $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
 
 test-spark: tools ## tables, writes and jobs on earlier releases of Spark: make test-spark [SPARKS=4.1]
 	for release in $(SPARKS); do \

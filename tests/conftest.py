@@ -1,11 +1,16 @@
-"""Which tests run in the same process: those of a file, and files that share what starts slowly."""
+"""What runs where and how much of it: groups of test files, the longest first; the long tests."""
 
 import functools
+import json
+import os
 import re
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as property_settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -13,15 +18,28 @@ from xdist.scheduler import LoadFileScheduling
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
-# Fixtures of a whole run that take ten seconds to start; tests of one group use several of them.
-SHARED = re.compile(r'\b(java|spark)(?:_cluster: |: "SparkSession")')
+# `make test-long` sets it: tests with the mark `long` run, those marked `longer` do more.
+IS_LONG = bool(os.environ.get("MQ_TEST_LONG"))
+
+# Nothing here depends on speed: a busy machine makes any example slow.
+property_settings.register_profile(
+    "suite",
+    deadline=None,
+    max_examples=2_000 if IS_LONG else 60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+property_settings.load_profile("suite")
+
+# Fixtures of a whole run that take seconds to start; tests of one group use several of them.
+SHARED = re.compile(r'\b(java_cluster: |spark_cluster: |both_tools: |spark: "SparkSession")')
+DURATIONS = ROOT / "tests" / "durations.json"  # seconds by group; `make durations` writes it
 
 
 @functools.cache
 def group(file: str) -> str:
     """The fixture that a test file shares with others, or the file itself."""
     used = sorted(set(SHARED.findall((ROOT / file).read_text(encoding="utf-8"))))
-    return "+".join(used) or file
+    return "+".join(name.partition(":")[0] for name in used) or file
 
 
 class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no types
@@ -36,6 +54,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
     return BySharedFixture(config, log) if config.getoption("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The groups first, as they take minutes: at the end of a run a process would work alone."""
-    items.sort(key=lambda item: "/" in group(item.nodeid.partition("::")[0]))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests; order the rest by time: no process works alone at the end."""
+    if not IS_LONG:
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("long")]
+    seconds: dict[str, float] = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    items.sort(key=lambda item: -seconds.get(group(item.nodeid.partition("::")[0]), 0))
+
+
+_spent: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _spent[group(report.nodeid.partition("::")[0])] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if os.environ.get("MQ_TEST_DURATIONS") and "PYTEST_XDIST_WORKER" not in os.environ:
+        known = {name: round(spent) for name, spent in _spent.most_common() if spent >= 2}
+        DURATIONS.write_text(json.dumps(known, indent=1) + "\n")

@@ -283,6 +283,8 @@ _recorded: list[str] = []  # the option that has JVMs write down what they load
 
 
 def _archive_options(folder: Path) -> list[str]:
+    if not folder.name.startswith(("server-", "client-")):
+        return []
     if _recorded:
         return _recorded
     with _locked(CACHE / f"{folder.name}.jsa.lock"):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
-from tests.interop.tools import JavaTool
+from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
 
@@ -79,7 +79,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]
             return parts.enter_context(broker).address
 
         brokers = start(), start()
-        java = parts.enter_context(JavaTool(tmp, "5.5.0"))
+        java = warm_tool("5.5.0")
         both = Controlled(java, Mq(tmp / "config"), namesrv.address, controller.address, brokers)
         deadline = time.monotonic() + 60
         while list(both.state().values()) != [True, True]:
@@ -147,8 +147,8 @@ def test_brokers_of_a_container_come_and_go_as_with_java(tmp_path: Path) -> None
     with (
         peers.JavaNameServer("5.5.0", tmp_path) as namesrv,
         peers.JavaContainer("5.5.0", tmp_path, namesrv.address) as container,
-        JavaTool(tmp_path, "5.5.0") as java,
     ):
+        java = warm_tool("5.5.0")
         where = ("-c", container.address, "-b")
 
         def settings(name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.support import Mq
 from tests.interop import peers
-from tests.interop.tools import BROKER, Cluster, JavaTool
+from tests.interop.tools import BROKER, Cluster, JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
 
@@ -85,8 +85,8 @@ def rocks(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with (
         peers.JavaNameServer("5.5.0", tmp) as namesrv,
         peers.JavaBroker("5.5.0", tmp, namesrv.address, settings) as broker,
-        JavaTool(tmp, "5.5.0") as java,
     ):
+        java = warm_tool("5.5.0")
         where = ("-b", broker.address, "-n", namesrv.address)
         assert mq("updateTopic", *where, "-t", "RocksTopic").status == 0
         assert mq("updateSubGroup", *where, "-g", "RocksGroup").status == 0

@@ -10,7 +10,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from tests.interop import peers
 from tests.interop.java_client import JavaClient, Sent
-from tests.interop.tools import JavaTool, java_daemons, masked, our_daemons
+from tests.interop.tools import JavaTool, java_daemons, masked, our_daemons, warm_tool
 
 pytestmark = pytest.mark.java
 
@@ -109,11 +109,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with (
         our_daemons(tmp / "ours") as ours,
         java_daemons(tmp / "java", "4.9.7") as theirs,
-        JavaTool(tmp) as four,
-        JavaTool(tmp, "5.5.0") as five,
         JavaClient("4.9.8", ours[0], tmp) as at_ours,
         JavaClient("4.9.8", theirs[0], tmp) as at_theirs,
     ):
+        four, five = warm_tool(), warm_tool("5.5.0")
         sides = (filled(*ours, at_ours, four), filled(*theirs, at_theirs, four))
         yield Pair(*sides, {"4.9.7": four, "5.5.0": five})
 

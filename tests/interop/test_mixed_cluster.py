@@ -16,7 +16,7 @@ from mq.protocol.bodies import ClusterInfo, TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import Got, JavaClient
 from tests.interop.test_namesrv import OurNameServer
-from tests.interop.tools import JavaTool
+from tests.interop.tools import JavaTool, warm_tool
 from tests.system.daemon import BrokerProcess
 
 pytestmark = pytest.mark.java

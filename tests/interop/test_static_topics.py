@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
-from tests.interop.tools import JavaTool
+from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
 
@@ -46,7 +46,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
             peers.JavaBroker(RELEASE, tmp, namesrv.address, {"brokerName": name, "brokerId": 0})
             for name in ("broker-a", "broker-b")
         )
-        with first, second, JavaTool(tmp, RELEASE) as java:
+        with first, second:
+            java = warm_tool(RELEASE)
             yield Pair(java, Mq(tmp / "config"), namesrv.address)
 
 

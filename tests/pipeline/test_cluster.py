@@ -23,6 +23,7 @@ def offsets(broker: RunningBroker, topic: str, per_queue: int) -> list[list[int]
     return [[queue_id, n] for queue_id in range(2) for n in range(per_queue)]
 
 
+@pytest.mark.long
 def test_a_read_is_whole_though_an_executor_is_killed(
     spark_cluster: SparkCluster, mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
@@ -38,6 +39,7 @@ def test_a_read_is_whole_though_an_executor_is_killed(
         assert sorted(driver.result(PATIENCE)) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exactly_once", ["false", "true"])
 def test_a_write_is_whole_though_an_executor_is_killed(
     spark_cluster: SparkCluster,
@@ -64,6 +66,7 @@ def test_a_write_is_whole_though_an_executor_is_killed(
         assert found.total() == 3000
 
 
+@pytest.mark.long
 def test_a_stream_reads_each_offset_once_though_its_driver_is_killed(
     mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_stream_reads_each_offset_once_though_its_driver_is_killed(
     assert sorted(rows) == expected
 
 
+@pytest.mark.long
 def test_a_stream_writes_each_row_once_though_its_driver_is_killed_while_it_commits(
     mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:

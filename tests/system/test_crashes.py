@@ -1,6 +1,6 @@
 """A broker that is killed at random moments while several processes send.
 
-`MQ_CRASH_ROUNDS=30 pytest tests/system/test_crashes.py` is the long form.
+`make test-long` kills it 30 times, MQ_CRASH_ROUNDS says another number.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 from tests.system.daemon import BrokerProcess
 from tests.system.ledger import SenderProcess, audit
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
 SENDERS = 3
 # Small files, so that every round rolls logs and queues; the checkpoint comes into play by itself.
 SETTINGS = {
@@ -27,6 +27,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(60 + 10 * ROUNDS)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_no_acknowledged_message_is_lost_or_doubled_by_kill_9(tmp_path: Path, flush: str) -> None:

@@ -21,7 +21,7 @@ from tests.system.faults.rounds import Rounds
 IS_LONG = bool(os.environ.get("MQ_TEST_LONG"))
 SEED = int(os.environ.get("MQ_TEST_SEED") or (random.randrange(1 << 32) if IS_LONG else 11))
 ROUNDS = int(os.environ.get("MQ_TEST_ROUNDS", 200))
-SHORT_ROUNDS = 3
+SHORT_ROUNDS = 2
 ROUND_LIMIT = 120  # seconds; one takes seven
 
 
@@ -57,7 +57,7 @@ def test_a_few_faults_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
 
 @pytest.mark.java
 @pytest.mark.timeout(60 + ROUNDS * ROUND_LIMIT)
-@pytest.mark.skipif(not IS_LONG, reason="takes minutes: make test-long")
+@pytest.mark.long
 def test_faults_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
     peers.require_java()
     run(tmp_path, ROUNDS * 3 // 4, java_servers=False, java_clients=True)
@@ -65,7 +65,7 @@ def test_faults_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
 
 @pytest.mark.java
 @pytest.mark.timeout(60 + ROUNDS * ROUND_LIMIT)
-@pytest.mark.skipif(not IS_LONG, reason="takes minutes: make test-long")
+@pytest.mark.long
 def test_faults_among_java_servers_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
     peers.require_java()
     run(tmp_path, ROUNDS - ROUNDS * 3 // 4, java_servers=True, java_clients=True)

@@ -95,6 +95,7 @@ def p99(latencies: list[float]) -> float:
     return statistics.quantiles(latencies, n=100)[98]
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(60 + 2 * SECONDS)
 def test_hostile_clients_cost_honest_ones_little_and_nothing_is_lost(tmp_path: Path) -> None:
     got: Counter[bytes] = Counter()

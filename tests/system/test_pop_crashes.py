@@ -1,6 +1,6 @@
 """Pop consumption on a broker that is killed at random moments.
 
-`MQ_CRASH_ROUNDS=30 pytest tests/system/test_pop_crashes.py` is the long form.
+`make test-long` kills it 30 times, MQ_CRASH_ROUNDS says another number.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.peer import Peer
 from tests.system.daemon import BrokerProcess
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
 MESSAGES = 300  # a round
 TOPIC = "Popped"
 SETTINGS = {"mappedFileSizeCommitLog": str(256 * 1024), "diskMaxUsedSpaceRatio": "95"}
@@ -86,6 +86,7 @@ class Consumer:
                 assert answer.code == ResponseCode.NO_MESSAGE, answer  # too late: it comes again
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(60 + 10 * ROUNDS)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_kill_9_brings_back_all_that_was_not_acknowledged_and_nothing_else(

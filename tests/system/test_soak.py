@@ -12,6 +12,7 @@ from bench.soak import Ledger, report
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_twenty_seconds_of_mixed_load_and_kills_lose_nothing() -> None:
     command = [sys.executable, "-m", "bench.soak", "--minutes", "0.2", "--kill-every", "5"]

@@ -28,7 +28,7 @@ from tests.daemons.broker.transactions.producers import (
 )
 from tests.system.daemon import BrokerProcess
 
-ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
 PATIENCE = 60.0
 WORKERS = 16
 SETTINGS = {
@@ -95,6 +95,7 @@ class Traffic:
         await self.peer.beat()
 
 
+@pytest.mark.longer
 @pytest.mark.timeout(180 + 10 * ROUNDS)
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_each_transaction_ends_once_and_as_its_producer_says(tmp_path: Path, flush: str) -> None:

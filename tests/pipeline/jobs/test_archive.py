@@ -202,6 +202,7 @@ def test_of_two_runs_at_once_one_fails_and_nothing_is_there_twice(
     assert [each.name for each in (tmp_path / "_archive").iterdir()] == ["00000001.json"]
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_in_the_middle_leaves_neither_gap_nor_duplicate(
     spark: "SparkSession", mq_session_broker: RunningBroker, mq_topic: str, tmp_path: Path
 ) -> None:
@@ -223,6 +224,7 @@ def test_a_driver_that_is_killed_in_the_middle_leaves_neither_gap_nor_duplicate(
     assert not list(home.glob("staging-*"))
 
 
+@pytest.mark.long
 def test_executors_of_a_cluster_archive_and_may_be_killed(
     spark: "SparkSession",
     spark_cluster: SparkCluster,

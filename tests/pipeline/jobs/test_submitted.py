@@ -127,6 +127,7 @@ def test_a_job_reads_with_a_key_that_nobody_sees(
     assert sum(row["bytes"] for row in rows) == 6
 
 
+@pytest.mark.long
 def test_a_job_runs_on_a_cluster_whose_executors_have_no_mq(
     spark_cluster: SparkCluster,
     mq_session_broker: RunningBroker,
@@ -145,6 +146,7 @@ def test_a_job_runs_on_a_cluster_whose_executors_have_no_mq(
     assert sum(row["messages"] for row in document["data"]) == 8
 
 
+@pytest.mark.long
 def test_executors_use_an_environment_that_goes_along(
     spark_cluster: SparkCluster,
     mq_session_broker: RunningBroker,
