@@ -35,6 +35,7 @@ from mq.protocol.message import Message, StoredMessage, encode_record
 from mq.protocol.names import IllegalName
 from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
 from tests.client.scripted import accept_heartbeats, name_server, scripted, until
+from tests.interop.peers import free_port
 
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:
@@ -416,7 +417,11 @@ def test_producer_and_consumer_go_on_when_the_daemons_were_restarted(tmp_path: P
 
     async def scenario() -> None:
         async with AsyncExitStack() as clients:
-            async with Standalone(tmp_path, name_server_port=0, broker_port=0) as pair:
+            # Not ports that the system gives to connections: one may take them in the restart.
+            ports = free_port(), free_port()
+            async with Standalone(
+                tmp_path, name_server_port=ports[0], broker_port=ports[1]
+            ) as pair:
                 address, broker = pair.name_server_address, pair.broker.address
                 session = await clients.enter_async_context(Session(address))
                 producer = await clients.enter_async_context(Producer(session))
@@ -431,7 +436,6 @@ def test_producer_and_consumer_go_on_when_the_daemons_were_restarted(tmp_path: P
                 await consumer.commit()
             with pytest.raises(ConnectError):
                 await producer.send(Message(TOPIC, b"meanwhile"))
-            ports = [int(place.rpartition(":")[2]) for place in (address, broker)]
             again = Standalone(tmp_path, name_server_port=ports[0], broker_port=ports[1])
             async with again:
                 await producer.send(Message(TOPIC, b"after"))
