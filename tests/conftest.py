@@ -5,7 +5,7 @@ import json
 import os
 import re
 import signal
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: -seconds.get(group(item.nodeid.partition("::")[0]), 0))
 
 
-_spent: Counter[str] = Counter()
+_spent: defaultdict[str, float] = defaultdict(float)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -74,5 +74,6 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if os.environ.get("MQ_TEST_DURATIONS") and "PYTEST_XDIST_WORKER" not in os.environ:
-        known = {name: round(spent) for name, spent in _spent.most_common() if spent >= 2}
+        longest = sorted(_spent.items(), key=lambda item: -item[1])
+        known = {name: round(spent) for name, spent in longest if spent >= 2}
         DURATIONS.write_text(json.dumps(known, indent=1) + "\n")

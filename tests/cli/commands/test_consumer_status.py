@@ -23,8 +23,8 @@ def test_each_member_s_page_goes_to_a_file_that_plain_names(
     cluster("updateTopic", "-c", "DefaultCluster", "-t", "Status", "-r", "2", "-w", "2")
     with member(standalone, "StatusGroup", "Status") as client_id:
         for command, line in (
-            ("consumerStatus", rf"1          {re.escape(client_id):<40} V4_9_8 {{14}}(\d+/.+)"),
-            ("consumer", rf"001  {re.escape(client_id):<40} V4_9_8 {{14}}(\d+/.+)"),
+            ("consumerStatus", f"1          {client_id:<40} V4_9_8              "),
+            ("consumer", f"001  {client_id:<40} V4_9_8              "),
         ):
             shown = cluster(command, "-g", "StatusGroup")
             assert (shown.status, shown.err) == (0, "")
@@ -35,7 +35,7 @@ def test_each_member_s_page_goes_to_a_file_that_plain_names(
             assert shown.out.endswith(
                 "\n\nSame subscription in the same group of consumer\n\nRebalance OK\n"
             )
-            assert line
+            assert line in shown.out
         whole = cluster("consumerStatus", "-g", "StatusGroup", "-i", client_id).out
         assert whole.startswith("#Consumer Properties#\n")
         assert "#Consumer jstack#" not in whole

@@ -57,6 +57,9 @@ def test_two_members_keep_order_while_one_comes_and_goes(monkeypatch: pytest.Mon
         nonlocal per_queue
         async with cluster(queues=QUEUES) as there:
 
+            def enough_was_consumed() -> bool:
+                return per_queue * QUEUES - witness.count() < 80
+
             async def feed() -> None:
                 """However fast a member comes and goes, there is more to consume meanwhile."""
                 nonlocal per_queue
@@ -65,7 +68,7 @@ def test_two_members_keep_order_while_one_comes_and_goes(monkeypatch: pytest.Mon
                         place = MessageQueue(TOPIC, "broker-a", queue)
                         await there.producer.send(Message(TOPIC, b"x"), place)
                     per_queue += 1
-                    await until(lambda: per_queue * QUEUES - witness.count() < 80, 40)
+                    await until(enough_was_consumed, 40)
 
             def member(name: str) -> Consumer:
                 return there.consumer(
