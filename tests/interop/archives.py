@@ -35,7 +35,11 @@ def make(folder: Path, jvm_flags: list[str], load: Callable[[str], None]) -> Non
     lists = _path(folder).with_suffix(".lists")
     shutil.rmtree(lists, ignore_errors=True)
     lists.mkdir(parents=True)
-    load(f"-XX:DumpLoadedClassList={lists}/%p")
+    try:
+        load(f"-XX:DumpLoadedClassList={lists}/%p")
+    except OSError as error:  # a TimeoutError, too: tests that need these programs will tell
+        _failed(folder).write_text(str(error), encoding="utf-8")
+        return
     every = {
         line
         for file in lists.iterdir()
