@@ -117,11 +117,10 @@ AT = dict(_places())
 
 def shift(name: str, sys_flag: int) -> int:
     """How many bytes further a field lies than `AT` says, because of hosts that are longer."""
-    born = IPV6_EXTRA if sys_flag & SysFlag.BORN_HOST_V6 else 0
-    store = IPV6_EXTRA if sys_flag & SysFlag.STORE_HOST_V6 else 0
+    born, store = host_sizes(sys_flag)
     index = _INDEX[name]
-    return (born if index > _INDEX["born_host"] else 0) + (
-        store if index > _INDEX["store_host"] else 0
+    return (born - IPV4_HOST if index > _INDEX["born_host"] else 0) + (
+        store - IPV4_HOST if index > _INDEX["store_host"] else 0
     )
 
 
