@@ -5,13 +5,13 @@ block instead of suspending. `run` drives such a coroutine to its end.
 """
 
 import socket
-import time
 from collections.abc import Coroutine, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from mq.client.caller import Caller, parse_address
 from mq.client.errors import BadAnswer, ClientError, ConnectError, RequestTimeout, reason_of
+from mq.client.machine import clock
 from mq.client.options import ClientKeywords, ClientOptions
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.connection import Connection
@@ -110,7 +110,7 @@ class _Wire:
 
 def _left(deadline: float) -> float:
     """Seconds until the deadline; raises TimeoutError when it has passed."""
-    left = deadline - time.monotonic()
+    left = deadline - clock.monotonic()
     if left <= 0:
         raise TimeoutError
     return left
@@ -136,7 +136,7 @@ class BlockingSession(Caller):
 
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
         seconds = self.timeout if timeout is None else timeout
-        deadline = time.monotonic() + seconds
+        deadline = clock.monotonic() + seconds
         command.opaque = next(self._opaques)
         if self._seals:
             self._seal(address, command)
@@ -159,7 +159,7 @@ class BlockingSession(Caller):
         command.opaque = next(self._opaques)
         if self._seals:
             self._seal(address, command)
-        deadline = time.monotonic() + self.timeout
+        deadline = clock.monotonic() + self.timeout
         try:
             self._wire(address, deadline).send(command, deadline)
         except TimeoutError:

@@ -5,7 +5,6 @@ that a short command needs no event loop at all (importing asyncio takes longer 
 Everything above them (`Admin`, `PullConsumer`) is written once, against `Caller`.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from math import inf
@@ -23,6 +22,7 @@ from mq.client.errors import (
     reason_of,
 )
 from mq.client.hooks import HookRefused, RpcHook, of_kind
+from mq.client.machine import clock
 from mq.client.options import ClientKeywords, ClientOptions, chosen_serialization, refuse, take
 from mq.client.routes import broker_address, decode_route
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -294,13 +294,13 @@ class Caller(ABC):
         known = self._routes.get(topic)
         if known is None or max_age <= 0:
             return await self._fetch_route(topic)
-        if time.monotonic() < known[1] + max_age:
+        if clock.monotonic() < known[1] + max_age:
             return known[0]
         try:
             return await self._fetch_route(topic)
         except (ConnectError, RequestTimeout, RouteNotFound):
             # Not at once again, or each call would wait for a name server that hangs.
-            self._routes[topic] = known[0], time.monotonic() - max_age + ROUTE_RETRY_SECONDS
+            self._routes[topic] = known[0], clock.monotonic() - max_age + ROUTE_RETRY_SECONDS
             return known[0]
 
     async def _fetch_route(self, topic: str) -> "TopicRouteData":
@@ -310,7 +310,7 @@ class Caller(ABC):
         if response.code != ResponseCode.SUCCESS:
             raise for_code(response.code, response.remark, address)
         route = decode_route(response.body, address)
-        self._routes[topic] = (route, time.monotonic())
+        self._routes[topic] = (route, clock.monotonic())
         return route
 
     async def _ask_for_route(self, topic: str) -> tuple[Command, str]:

@@ -1,10 +1,10 @@
 """What consumers can be told besides what every client can."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from mq.client.local_offsets import DEFAULT_DIRECTORY
+from mq.client.machine import clock
 from mq.client.offsets import Offsets
 from mq.client.options import ClientKeywords
 from mq.client.process_queue import FlowLimits
@@ -48,7 +48,7 @@ class MemberOptions:
         """`start_time`, or its default as of now."""
         if self.start_time is not None:
             return self.start_time
-        return int((time.time() - _START_SECONDS) * 1000)
+        return int((clock.time() - _START_SECONDS) * 1000)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from mq.client.heartbeat import Heartbeats, describe_member
 from mq.client.hook_calls import consume_hooks
 from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.local_offsets import LocalOffsetStore
+from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.options import ClientOptions, refuse, take
@@ -194,7 +194,7 @@ class Consumer:
         tells at the moment, when it does.
         """
         await self.session.open()
-        self.started = time.time()
+        self.started = clock.time()
         self._requests.register()
         await asyncio.gather(*map(self._look_for, self.subscriptions.chosen))
         if self.trace is not None:

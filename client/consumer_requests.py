@@ -1,12 +1,12 @@
 """What brokers ask of a consumer, and its answers."""
 
-import time
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from mq.client.errors import ClientError
+from mq.client.machine import clock
 from mq.client.namespace import without_namespace
 from mq.client.push.listener import RetryLater, SuspendQueue
 from mq.client.running_info import describe_consumer
@@ -115,14 +115,14 @@ class ConsumerRequests(MemberRequests):
         if header.consumer_group != self._consumer.group:
             return _not_here(request, header.consumer_group)
         message = decode_record(request.body)
-        started = time.monotonic()
+        started = clock.monotonic()
         outcome, remark = await self._consume(message)
         result = ConsumeMessageDirectlyResult(
             order=self._consumer.ordered,
             auto_commit=True,
             consume_result=outcome,
             remark=remark,
-            spent_time_mills=int((time.monotonic() - started) * 1000),
+            spent_time_mills=int((clock.monotonic() - started) * 1000),
         )
         return request.reply(0, None, result.encode())
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import orjson
 
 from mq.client.errors import ClientError
+from mq.client.machine import files
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.signature import (
@@ -53,7 +54,7 @@ def read_access_key(path: Path) -> AccessKey:
     Raises ClientError that names the file and never shows the secret.
     """
     try:
-        content = path.read_bytes()
+        content = files.read_bytes(path)
     except OSError as error:
         raise ClientError(f"{path} cannot be read: {error.strerror}") from None
     data = _parsed(path, content)

@@ -1,11 +1,11 @@
 """Who belongs to a group, as its brokers say."""
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import MQError
+from mq.client.machine import clock
 from mq.client.routes import all_brokers
 from mq.client.session import Session
 from mq.protocol.bodies import TopicRouteData
@@ -30,7 +30,7 @@ class GroupMembers:
     """Asks for the members of one group."""
 
     def __init__(
-        self, session: Session, group: str, clock: Callable[[], float] = time.monotonic
+        self, session: Session, group: str, clock: Callable[[], float] = clock.monotonic
     ) -> None:
         self._session = session
         self._group = group

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from mq.client.hooks import (
     SendHook,
     of_kind,
 )
+from mq.client.machine import clock
 from mq.client.send_result import SendResult
 from mq.client.trace.records import ConsumeOutcome
 from mq.protocol.bodies import MessageQueue
@@ -38,7 +38,7 @@ class SendHooks:
         self, messages: Sequence[Message], queue: MessageQueue, address: str, *, one_way: bool
     ) -> SendContext:
         """A try to send is about to begin. Raises HookRefused."""
-        context = SendContext(self._group, messages, queue, address, time.time(), one_way=one_way)
+        context = SendContext(self._group, messages, queue, address, clock.time(), one_way=one_way)
         for hook in self._hooks:
             try:
                 hook.check(context)
@@ -103,7 +103,7 @@ class ConsumeHooks:
                 hook.before_consume(context)
             except _FAILURES:
                 log.exception("a hook before consuming failed")
-        return context, time.monotonic()
+        return context, clock.monotonic()
 
     def end(
         self,
@@ -115,7 +115,7 @@ class ConsumeHooks:
         context, started = began
         context.outcome = outcome
         context.error = error
-        context.seconds = time.monotonic() - started
+        context.seconds = clock.monotonic() - started
         for hook in self._hooks:
             try:
                 hook.after_consume(context)

@@ -1,12 +1,12 @@
 """Staying away from brokers that are slow (MQFaultStrategy, LatencyFaultToleranceImpl). No I/O."""
 
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from mq.client.errors import ClientError
+from mq.client.machine import clock
 
 _ISOLATION_SECONDS = 30.0  # a send that failed counts as one that took so long
 
@@ -47,7 +47,7 @@ class BrokerFaults:
     """What a producer has seen of each broker."""
 
     def __init__(
-        self, tolerance: FaultTolerance, clock: Callable[[], float] = time.monotonic
+        self, tolerance: FaultTolerance, clock: Callable[[], float] = clock.monotonic
     ) -> None:
         self._tolerance = tolerance
         self._clock = clock

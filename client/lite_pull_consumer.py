@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, Unpack, cast
@@ -16,6 +15,7 @@ from mq.client.heartbeat import Heartbeats, describe_member
 from mq.client.hook_calls import consume_hooks
 from mq.client.hooks import ConsumeContext
 from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.client.offsets import Offsets, OffsetStore
 from mq.client.options import ClientOptions, refuse, take
@@ -134,7 +134,7 @@ class LitePullConsumer:
         """Begin to read. Raises RouteNotFound for a topic that does not exist."""
         await self.session.open()
         self._open = True
-        self.started = time.time()
+        self.started = clock.time()
         self._requests.register()
         for topic in self.subscriptions.chosen:
             await self.session.route(topic)

@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-import os
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 from mq.client.errors import ClientError, MQError
+from mq.client.machine import files, threads
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.bodies.schema import Body, field
 from mq.protocol.errors import RemoteProtocolError
@@ -86,7 +85,7 @@ class LocalOffsetStore:
 def _load(path: Path) -> dict[MessageQueue, int] | None:
     """The offsets in a file; None when it is absent or torn."""
     try:
-        data = path.read_bytes()
+        data = files.read_bytes(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -98,18 +97,15 @@ def _load(path: Path) -> dict[MessageQueue, int] | None:
         return None
 
 
-_writing = threading.Lock()  # two members of one process may share a file
+_writing = threads.Lock()  # two members of one process may share a file
 
 
 def _replace(path: Path, data: bytes) -> None:
     """Put a whole new file in place; the one of before becomes .bak (MixAll.string2File)."""
     with _writing:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folders(path.parent)
         temporary = path.with_name(path.name + ".tmp")
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            os.replace(path, path.with_name(path.name + ".bak"))
-        os.replace(temporary, path)
+        files.write_new(temporary, data)
+        if files.exists(path):
+            files.replace(path, path.with_name(path.name + ".bak"))
+        files.replace(temporary, path)

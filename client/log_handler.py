@@ -12,13 +12,13 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 
 from mq.client.address_server import is_url
 from mq.client.caller import parse_name_servers
 from mq.client.log_sender import TELL_SECONDS, LogSender
+from mq.client.machine import clock
 from mq.client.options import ClientOptions
 from mq.protocol.message import Message
 from mq.protocol.names import check_group, check_topic
@@ -171,11 +171,11 @@ class MessageLogHandler(logging.Handler):
     def close(self) -> None:
         """Send what waits, for at most `close_timeout` seconds, and end. Safe to call again."""
         if not self._closed:
-            deadline = time.monotonic() + self._close_timeout
+            deadline = clock.monotonic() + self._close_timeout
             self._flush(self._close_timeout)
             self._closed = True
             if self._sender is not None and self._pid == os.getpid():
-                self._sender.end(max(_LEAST_JOIN, deadline - time.monotonic()))
+                self._sender.end(max(_LEAST_JOIN, deadline - clock.monotonic()))
                 self._drop_rest()
         super().close()
 
@@ -219,7 +219,7 @@ class MessageLogHandler(logging.Handler):
 
     def tell(self, reason: str, *, at_once: bool = False) -> None:
         """Say on stderr how many records were dropped since it was said last."""
-        now = time.monotonic()
+        now = clock.monotonic()
         if not self._untold or not (at_once or now - self._told >= TELL_SECONDS):
             return
         count, self._untold, self._told = self._untold, 0, now

@@ -1,6 +1,5 @@
 """How far a group has come: kept at the brokers, remembered here between two commits."""
 
-import time
 from collections.abc import Iterable
 from math import inf
 from typing import Protocol
@@ -8,6 +7,7 @@ from typing import Protocol
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.caller import Caller
 from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.machine import clock
 from mq.client.routes import broker_address, replicas
 from mq.protocol.bodies import MessageQueue
 
@@ -94,7 +94,7 @@ class OffsetStore:
         after it: of several first ones at once a Java broker may keep one and confirm all
         (ConsumerOffsetManager.commitOffset puts a new table without a lock).
         """
-        told_before = inf if again else time.monotonic() - REPEAT_SECONDS
+        told_before = inf if again else clock.monotonic() - REPEAT_SECONDS
         changed = {
             queue: offset
             for queue in queues
@@ -126,6 +126,6 @@ class OffsetStore:
         except MQError as error:
             return error
         if master is not None:  # else it is told again when it is back
-            self._committed[queue] = offset, time.monotonic()
+            self._committed[queue] = offset, clock.monotonic()
             self._begun.add((queue.topic, queue.broker_name))
         return None

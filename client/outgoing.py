@@ -1,9 +1,9 @@
 """From a message to the request that sends it. No I/O."""
 
-import time
 from collections.abc import Sequence
 
 from mq.client.errors import ClientError
+from mq.client.machine import clock
 from mq.protocol.batch import check_batch, encode_batch
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
@@ -170,7 +170,7 @@ def _fields(group: str, topic: str, sys_flag: int, flag: int, properties: str) -
         Letter.DEFAULT_TOPIC: DEFAULT_TOPIC,
         Letter.DEFAULT_TOPIC_QUEUE_NUMS: _DEFAULT_QUEUES_TEXT,
         Letter.SYS_FLAG: str(sys_flag),
-        Letter.BORN_TIMESTAMP: str(int(time.time() * 1000)),
+        Letter.BORN_TIMESTAMP: str(int(clock.time() * 1000)),
         Letter.FLAG: str(flag),
         Letter.PROPERTIES: properties,
         Letter.RECONSUME_TIMES: "0",

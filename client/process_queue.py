@@ -5,7 +5,6 @@ because what lies below it is all done. So a crash brings some messages twice an
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from itertools import islice
 from math import inf
 
 from mq.client.errors import ClientError
+from mq.client.machine import clock
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 
@@ -59,8 +59,8 @@ class ProcessQueue:
         self.last_lock = 0.0  # seconds since 1970, to be told
         self.locked_at = -inf  # the same by the monotonic clock, to be trusted
         self.lock_ended: asyncio.Future[None] | None = None  # see `queue_locks`
-        self.last_pull = time.time()
-        self.last_consume = time.time()
+        self.last_pull = clock.time()
+        self.last_consume = clock.time()
         self._limits = limits or FlowLimits()
         self._paused = False
         self._unfinished: dict[int, int] = {}  # offset: bytes
@@ -91,7 +91,7 @@ class ProcessQueue:
         size = self._unfinished.pop(message.queue_offset, None)
         if size is None:
             return
-        self.last_consume = time.time()
+        self.last_consume = clock.time()
         self._bytes -= size
         while self._offsets and self._offsets[0] not in self._unfinished:
             heappop(self._offsets)
@@ -159,7 +159,7 @@ class ProcessQueue:
         self.locked = True
         self.lock_ended = ended
         self.locked_at = asked
-        self.last_lock = time.time() - (time.monotonic() - asked)
+        self.last_lock = clock.time() - (clock.monotonic() - asked)
 
     def line_up(self, messages: Iterable[StoredMessage]) -> bool:
         """Ordered: put messages in line; returns whether somebody must be told to work it off."""

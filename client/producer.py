@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
@@ -21,6 +20,7 @@ from mq.client.errors import (
 from mq.client.heartbeat import Heartbeats
 from mq.client.hook_calls import SendHooks
 from mq.client.hooks import SendHook, of_kind
+from mq.client.machine import chance, clock
 from mq.client.namespace import with_namespace
 from mq.client.options import ClientOptions, refuse, take
 from mq.client.producer_options import COMPRESS_OVER as COMPRESS_OVER
@@ -113,7 +113,7 @@ class Producer:
         await self.session.open()
         if self._sender.next_id is None:
             host = self.session.client_id.partition("@")[0]
-            self._sender.next_id = UniqueIdMaker(host, os.getpid(), time.time)
+            self._sender.next_id = UniqueIdMaker(host, os.getpid(), clock.time, chance.salt())
             self._beating = self.session.keep_task(self._heartbeats.run())
             if self._trace_topic:
                 await self._open_trace(self._trace_topic)

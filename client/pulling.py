@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from mq.client.errors import (
     SubscriptionNotLatest,
 )
 from mq.client.hook_calls import ConsumeHooks
+from mq.client.machine import clock
 from mq.client.namespace import without_namespace
 from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
@@ -87,11 +87,11 @@ class Pulling:
         if self._settings.locked and not is_locked(held):
             await asyncio.sleep(LOCK_RETRY_SECONDS)
             return True
-        started = time.monotonic()
+        started = clock.monotonic()
         try:
             result = await self._pull(held)
             figures.pulls += 1
-            figures.pull_seconds += time.monotonic() - started
+            figures.pull_seconds += clock.monotonic() - started
             figures.pulled += len(result.messages)
             self._failures.succeeded(held.queue)
             return self._accept(held, result)
@@ -129,7 +129,7 @@ class Pulling:
                 self._on_moved(held, result.next_offset)
                 return False
         held.next_offset = result.next_offset
-        held.last_pull = time.time()
+        held.last_pull = clock.time()
         if result.messages:
             namespace = self._settings.namespace
             least, most = str(result.min_offset), str(result.max_offset)

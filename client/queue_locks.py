@@ -7,12 +7,12 @@ or renewed; when that has ended it has to be renewed over another one first.
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Iterable
 
 from mq.client.admin.groups import GroupAdmin
 from mq.client.errors import MQError
+from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue
@@ -32,7 +32,7 @@ def is_locked(held: ProcessQueue) -> bool:
     """Whether a lock of this member stands at the broker for certain."""
     return (
         held.locked
-        and time.monotonic() - held.locked_at < TRUSTED_SECONDS
+        and clock.monotonic() - held.locked_at < TRUSTED_SECONDS
         and not (held.lock_ended is not None and held.lock_ended.done())
     )
 
@@ -91,7 +91,7 @@ class QueueLocks:
         (RebalanceImpl.lockAll).
         """
         held_of = {held.queue: held for held in all_held}
-        asked = time.monotonic()
+        asked = clock.monotonic()
         lost = []
         for queue, ended in (await self._acquire_all(held_of)).items():
             held = held_of[queue]

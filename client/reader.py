@@ -20,7 +20,6 @@ Invariants:
 import asyncio
 import contextlib
 import logging
-import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
@@ -29,6 +28,7 @@ from mq.client.cancellation import is_meant
 from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.machine import clock
 from mq.client.offsets import Offsets as Offsets
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling
@@ -294,7 +294,7 @@ class Reader:
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
             return False  # the listener still has a message of the time when it was ours before
-        asked = time.monotonic()
+        asked = clock.monotonic()
         locks = await self._locks.acquire([queue]) if self._settings.locks else {}
         if self._settings.locks and queue not in locks:
             return False  # its former owner has not finished with it
@@ -394,16 +394,16 @@ class Reader:
 
     async def _lock_again(self) -> None:
         """Renew the locks now and then, and at once those that do not count any more."""
-        renewed = time.monotonic()
+        renewed = clock.monotonic()
         while True:
             await asyncio.sleep(LOCK_LOOK_SECONDS)
             # One that nobody is consuming any more is about to be unlocked.
             busy = [held for held, _ in self._leaving.values() if not held.is_idle]
             due = [*self.held.values(), *busy]
-            if time.monotonic() - renewed < RENEW_SECONDS:
+            if clock.monotonic() - renewed < RENEW_SECONDS:
                 due = [held for held in due if not is_locked(held)]
             else:
-                renewed = time.monotonic()
+                renewed = clock.monotonic()
             try:
                 if due and (lost := await self._locks.renew(due)):
                     await self._lose(lost)

@@ -7,13 +7,12 @@ pushes it to the client that asked (RequestResponseFuture, MessageUtil.createRep
 import asyncio
 import copy
 import logging
-import time
-import uuid
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
 from mq.client.caller import parse_address
 from mq.client.errors import ClientError
+from mq.client.machine import chance, clock
 from mq.client.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -32,7 +31,7 @@ REPLY = "reply"  # MixAll.REPLY_MESSAGE_FLAG
 
 def make_request(message: Message, client_id: str, seconds: float) -> tuple[Message, str]:
     """A copy of a message that asks this client for a reply, and the id that this will have."""
-    correlation_id = str(uuid.uuid4())
+    correlation_id = str(chance.uuid4())
     request = copy.copy(message)
     request.system = {
         **message.system,
@@ -102,7 +101,7 @@ def read_reply(request: Command) -> StoredMessage:
     if header.sys_flag & SysFlag.COMPRESSED:
         body = bytes(decompress(body, header.sys_flag))
     properties = decode_properties(header.properties or "")
-    properties[PropertyKey.ARRIVE_TIME] = str(time.time_ns() // 1_000_000)
+    properties[PropertyKey.ARRIVE_TIME] = str(clock.milliseconds())
     return StoredMessage(
         header.topic,
         body,

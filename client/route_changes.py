@@ -11,10 +11,10 @@ stands it stays in the route for a while, as far as sending and reading go.
 """
 
 import logging
-import time
 from collections.abc import Callable
 from copy import copy
 
+from mq.client.machine import clock
 from mq.protocol.bodies import TopicRouteData
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ KEEP_SECONDS = 15.0
 class RouteChanges:
     """The brokers that have left the routes of topics, and who wants to hear of new queues."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         #: Called with a topic whose route has brokers or queues that it had not before.
         self.on_gain: list[Callable[[str], None]] = []
         self._clock = clock

@@ -2,10 +2,10 @@
 
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterable, Mapping
 
+from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.protocol.bodies import (
     ConsumerRunningInfo,
@@ -24,7 +24,7 @@ class Figures:
     """Counts of one topic since the consumer was started; rates are averages over that time."""
 
     def __init__(self) -> None:
-        self._since = time.monotonic()
+        self._since = clock.monotonic()
         self.pulls = 0
         self.pull_seconds = 0.0
         self.pulled = 0
@@ -34,7 +34,7 @@ class Figures:
 
     def status(self) -> ConsumeStatus:
         """The figures as Java's consumers give them: times in ms, rates per second."""
-        seconds = max(time.monotonic() - self._since, 1e-3)
+        seconds = max(clock.monotonic() - self._since, 1e-3)
         calls = self.consumed + self.failed
         return ConsumeStatus(
             pull_rt=self.pull_seconds * 1000 / self.pulls if self.pulls else 0.0,

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from itertools import count
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -18,6 +17,7 @@ from mq.client.address_server import is_url
 from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.caller import Endpoint, parse_address
 from mq.client.errors import ClientError, MQError
+from mq.client.machine import clock
 from mq.client.options import ClientKeywords, ClientOptions, take
 from mq.client.peer import Peer
 from mq.client.session_routes import RoutingCaller
@@ -69,7 +69,7 @@ class Session(RoutingCaller):
             self.route_interval = route_interval
         unit_name = options.unit_name
         self.unit_name = unit_name if unit_name and unit_name.strip() else None
-        self._instance = options.instance or f"{os.getpid()}#{next(_instances)}#{time.time_ns():x}"
+        self._instance = options.instance or f"{os.getpid()}#{next(_instances)}#{clock.time_ns():x}"
         self._client_id: str | None = None
         self._peers: dict[str, Peer] = {}
         self._handlers: dict[int, RequestHandler] = {}

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from abc import abstractmethod
 from collections.abc import Coroutine, Sequence
 from math import inf
@@ -12,6 +11,7 @@ from mq.client import route_changes
 from mq.client.address_server import ADDRESS_SERVER_SECONDS, fetch_text
 from mq.client.caller import ROUTE_RETRY_SECONDS, ROUTE_SECONDS, Caller, route_request
 from mq.client.errors import ClientError, ConnectError, MQError, RequestTimeout
+from mq.client.machine import clock
 from mq.client.options import ClientKeywords, ClientOptions
 from mq.client.route_changes import RouteChanges
 from mq.protocol.command import Command
@@ -89,7 +89,7 @@ class RoutingCaller(Caller):
         known = self._routes.get(topic)
         if known is None:
             return None
-        if time.monotonic() >= known[1] + max_age:
+        if clock.monotonic() >= known[1] + max_age:
             self.refresh_route(topic)
         return known[0]
 
@@ -98,7 +98,7 @@ class RoutingCaller(Caller):
         loop = self._loop
         if loop is None or topic in self._fetching or topic in self._due:
             return
-        pause = self._asked.get(topic, -inf) + ROUTE_RETRY_SECONDS - time.monotonic()
+        pause = self._asked.get(topic, -inf) + ROUTE_RETRY_SECONDS - clock.monotonic()
         if pause <= 0:
             self._fetch(topic)
         else:
@@ -121,7 +121,7 @@ class RoutingCaller(Caller):
             due = self._due.pop(topic, None)
             if due is not None:
                 due.cancel()
-            self._asked[topic] = time.monotonic()
+            self._asked[topic] = clock.monotonic()
             fetching = self._fetching[topic] = self.keep_task(self._fetch_route(topic))
             fetching.add_done_callback(lambda task: self._fetched(topic, task))
         return fetching
@@ -131,7 +131,7 @@ class RoutingCaller(Caller):
         route = await super()._fetch_route(topic)
         if former is not None:
             kept = self.route_changes.compare(topic, former, route, self._reaches)
-            self._routes[topic] = kept, time.monotonic()
+            self._routes[topic] = kept, clock.monotonic()
         return route  # who asked for what is true now gets that
 
     def _look_for_lost(self, topic: str) -> None:

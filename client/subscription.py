@@ -1,8 +1,8 @@
 """What a group subscribes to: expressions by topic, in the forms that brokers and pulls want."""
 
-import time
 from collections.abc import Mapping
 
+from mq.client.machine import clock
 from mq.client.namespace import with_namespace
 from mq.protocol.bodies import SubscriptionData
 from mq.protocol.names import check_topic, retry_topic
@@ -38,7 +38,7 @@ class Subscriptions:
 
         Raises IllegalName for a topic, ValueError for an expression that cannot be read.
         """
-        self.version = int(time.time() * 1000)
+        self.version = int(clock.time() * 1000)
         self.data: dict[str, SubscriptionData] = {}
         self._tags: dict[str, TagExpression | None] = {}
         for name, expression in expressions.items():

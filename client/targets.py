@@ -1,10 +1,10 @@
 """Where the messages of a topic go: its queues, in turn, and the brokers to stay away from."""
 
-import time
 from itertools import count
 
 from mq.client.errors import RouteNotFound
 from mq.client.latency import BrokerFaults
+from mq.client.machine import clock
 from mq.client.outgoing import DEFAULT_QUEUES
 from mq.client.routes import broker_address
 from mq.protocol.bodies import MessageQueue, TopicRouteData
@@ -45,7 +45,7 @@ class Target:
         self.queues = [queue for queue in queues if queue.broker_name in self.addresses]
         if not self.queues:
             raise RouteNotFound(topic, "no queue of it can be written to")
-        self._turns = count(time.time_ns() % len(self.queues))
+        self._turns = count(clock.time_ns() % len(self.queues))
 
     def next(self, avoid: str | None = None) -> MessageQueue:
         """The next queue in turn; one of another broker than `avoid` if there is one."""

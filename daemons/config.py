@@ -9,13 +9,13 @@ derive from these declarations. `Settings` holds the sections of a running daemo
 import dataclasses
 import logging
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from mq.client.machine import clock, files
 from mq.daemons.properties import read_properties, rewrite_properties
 
 log = logging.getLogger(__name__)
@@ -232,7 +232,7 @@ class Settings:
         self.path = path
         self.extra = dict(extra or {})  # in the file, but not ours: shown, never used
         self.on_change: list[Callable[[frozenset[str]], None]] = []
-        self.version = (time.time_ns() // 1_000_000, 0)  # timestamp in ms, counter
+        self.version = (clock.milliseconds(), 0)  # timestamp in ms, counter
 
     @property
     def sections(self) -> list[Section]:
@@ -319,7 +319,7 @@ class Settings:
         self.check_sections(replaced)
         for section_name, section in replaced.items():
             setattr(self, section_name, section)
-        self.version = (time.time_ns() // 1_000_000, self.version[1] + 1)
+        self.version = (clock.milliseconds(), self.version[1] + 1)
         self._save(properties)
         for callback in self.on_change:
             callback(frozenset(changed))
@@ -358,7 +358,7 @@ class Settings:
         from mq.daemons.state_file import write_atomically
 
         try:
-            old = self.path.read_text("utf-8") if self.path.exists() else ""
+            old = files.read_bytes(self.path).decode() if files.exists(self.path) else ""
             write_atomically(self.path, rewrite_properties(old, properties).encode())
         except (OSError, UnicodeDecodeError) as error:
             log.error("changed settings could not be saved in %s: %s", self.path, error)
@@ -385,7 +385,7 @@ def read_file(path: Path) -> dict[str, str]:
         ConfigError: it cannot be read or is not a .properties file.
     """
     try:
-        data = path.read_bytes()
+        data = files.read_bytes(path)
     except OSError as error:
         raise ConfigError(f"configuration file {path}: {error.strerror}") from error
     try:

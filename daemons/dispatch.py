@@ -14,9 +14,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Mapping
-from time import perf_counter
 from typing import Protocol
 
+from mq.client.machine.clock import perf_counter
 from mq.daemons.channel import Channel
 from mq.daemons.overload.busy_reply import WAIT_SETTING, BusyReply, refuse_sends
 from mq.daemons.steps import OneAtATime

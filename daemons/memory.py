@@ -15,11 +15,11 @@ peer that has left one half sent.
 """
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Set
 from typing import Protocol
 
+from mq.client.machine import clock
 from mq.daemons.overload.busy_reply import BusyReply
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class MemoryBudget:
         self,
         of_connection: Callable[[], int] = lambda: 0,
         in_all: Callable[[], int] = lambda: 0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._of_connection = of_connection
         self._in_all = in_all

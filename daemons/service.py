@@ -8,11 +8,11 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from mq.client.machine import clock
 from mq.daemons.config import ConfigError
 
 log = logging.getLogger(__name__)
@@ -110,6 +110,9 @@ async def _serve(make: Callable[[], Daemon]) -> int:
         async with daemon:
             loop.add_signal_handler(signal.SIGHUP, _reload, daemon)
             loop.add_signal_handler(signal.SIGUSR1, _dump, daemon)
+            # What is alive now stays: looking through it again and again costs a pause each time.
+            gc.collect()
+            gc.freeze()
             log.info("%s", daemon.ready_text())
             manager.ready(daemon.status_text)
             await stop.wait()
@@ -273,7 +276,7 @@ class PeerRateLimit(logging.Filter):
     # Remembered at most; beyond that the oldest are forgotten, which only logs more.
     LIMIT = 10_000
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._last: dict[str, float] = {}

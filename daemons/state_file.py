@@ -11,12 +11,11 @@ import contextlib
 import logging
 import os
 import stat
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
+from mq.client.machine import clock, files, threads
 from mq.protocol.bodies.schema import Body
 from mq.protocol.errors import RemoteProtocolError
 
@@ -26,7 +25,7 @@ T = TypeVar("T")
 B = TypeVar("B", bound=Body)
 
 # A daemon that stops may save while a save of before still runs in its thread.
-_writing = threading.Lock()
+_writing = threads.Lock()
 
 
 class StateFile:
@@ -46,7 +45,7 @@ class StateFile:
         self.path = path
         self.unsaved = False  # there are changes that are not in the file
         self._encode = encode
-        self._lock = threading.Lock()  # of the file and the version in it
+        self._lock = threads.Lock()  # of the file and the version in it
         self._written = -1
         self._saving = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
@@ -108,7 +107,7 @@ class StateFile:
     def changed_at_once(self) -> None:
         """As `changed`, but the file is written when this returns, unless others were written so a
         moment ago: it is done in the loop, which has PAUSE times as long for everything else."""
-        began = time.monotonic()
+        began = clock.monotonic()
         if began < self._next_at_once or self._saving.locked():
             self.changed()
             return
@@ -117,7 +116,7 @@ class StateFile:
             self.save()
         except OSError as error:
             self._failed(error)
-        self._next_at_once = began + (time.monotonic() - began) * (1 + self.PAUSE)
+        self._next_at_once = began + (clock.monotonic() - began) * (1 + self.PAUSE)
 
     def save(self) -> None:
         """Write the file now, in this thread. Raises OSError."""
@@ -148,13 +147,13 @@ class StateFile:
     async def _save_until_done(self) -> None:
         await asyncio.sleep(0)  # changes of this turn of the loop are written together
         while self.unsaved:
-            began = time.monotonic()
+            began = clock.monotonic()
             try:
                 await self.save_pending()
             except OSError as error:
                 self._failed(error)
                 return
-            await asyncio.sleep((time.monotonic() - began) * self.PAUSE)
+            await asyncio.sleep((clock.monotonic() - began) * self.PAUSE)
 
     def _failed(self, error: OSError) -> None:
         log.error("%s cannot be saved now: %s", self.path, error,
@@ -172,54 +171,52 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folders(path.parent)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.unlink(missing_ok=True)  # of a process that was killed, with whatever mode
+    files.remove(temporary)  # of a process that was killed, with whatever mode
     try:
-        with _open_as(temporary, path) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with _open_as(temporary, path) as descriptor:
+            files.write_all(descriptor, data)
+            files.fsync(descriptor)
     except OSError:
-        temporary.unlink(missing_ok=True)  # a full disk needs the space
+        files.remove(temporary)  # a full disk needs the space
         raise
     # A second name for the old content, then one rename over the first: at no moment is there
     # neither `path` nor `.bak`, wherever the process is killed.
     backup = path.with_name(path.name + ".bak")
-    if path.exists():
+    if files.exists(path):
         link = path.with_name(path.name + ".bak.tmp")
-        with contextlib.suppress(FileNotFoundError):
-            link.unlink()
+        files.remove(link)
         try:
-            os.link(path, link)
+            files.link(path, link)
         except OSError:  # a file system without hard links
-            with _open_as(link, path) as file:
-                file.write(path.read_bytes())
-        os.replace(link, backup)
-    os.replace(temporary, path)
-    _sync_directory(path.parent)
+            with _open_as(link, path) as descriptor:
+                files.write_all(descriptor, files.read_bytes(path))
+        files.replace(link, backup)
+    files.replace(temporary, path)
+    files.sync_folder(path.parent)
 
 
-def _open_as(new: Path, model: Path) -> BinaryIO:
-    """A new file to write, which only those may read who may read `model`, if that is there.
+@contextlib.contextmanager
+def _open_as(new: Path, model: Path) -> Iterator[int]:
+    """A new file to write, closed at the end. Only those may read it who may read `model`, if that
+    is there.
 
     There may be secrets in it. Its owner it keeps where we may give files away.
     """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        status = model.stat()
+        status = files.stat(model)
     except FileNotFoundError:
-        return open(new, "xb")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    file = open(descriptor, "wb")
-    try:
+        with files.opened(new, flags) as descriptor:
+            yield descriptor
+        return
+    with files.opened(new, flags, 0o600) as descriptor:
         if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
             with contextlib.suppress(PermissionError):
-                os.fchown(descriptor, status.st_uid, status.st_gid)
-        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-    except OSError:
-        file.close()
-        raise
-    return file
+                files.fchown(descriptor, status.st_uid, status.st_gid)
+        files.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+        yield descriptor
 
 
 def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
@@ -229,7 +226,7 @@ def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
     """
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            data = candidate.read_bytes()
+            data = files.read_bytes(candidate)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -261,16 +258,8 @@ def read_body(path: Path, schema: type[B]) -> B | None:
 def _keep_broken(path: Path, data: bytes) -> None:
     broken = path.with_name(path.name + ".broken")
     try:
-        broken.unlink(missing_ok=True)
-        with _open_as(broken, path) as file:
-            file.write(data)
+        files.remove(broken)
+        with _open_as(broken, path) as descriptor:
+            files.write_all(descriptor, data)
     except OSError as error:
         log.error("no copy of the damaged file in %s: %s", broken, error.strerror)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,8 +5,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from time import perf_counter
 
+from mq.client.machine.clock import perf_counter
 from mq.daemons.channel import Channel
 
 # What others wait at most for one step; a send takes a hundredth of it.

@@ -12,10 +12,11 @@ metrics, `mq doctor`.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
+
+from mq.client.machine import clock
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Tasks:
         failures = self.failures.setdefault(name, Failures())
         failures.count += 1
         failures.text = describe(error)
-        failures.at = time.time()
+        failures.at = clock.time()
         log.critical("task %s failed: %s", name, failures.text, exc_info=error,
                      extra={"failure": f"task {name}"})  # fmt: skip
 

@@ -27,6 +27,7 @@ import orjson
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.machine import chance
 from mq.client.outgoing import draft
 from mq.client.pull_consumer import Puller
 from mq.pipeline.declared import wrong
@@ -111,7 +112,7 @@ class DecisionLog:
         self._options = options
         self._admin = Admin(session)
         self._puller = Puller(session, TOOLS_CONSUMER_GROUP)
-        self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time)
+        self._next_id = UniqueIdMaker("127.0.0.1", os.getpid(), time.time, chance.salt())
         self._queue = open_log(session, options)
 
     def find(self, query: str, batch: int) -> Decision | None:

@@ -6,7 +6,6 @@ Both are upper-case hexadecimal: 32 digits with an IPv4 address, 56 with an IPv6
 Sources: org.apache.rocketmq.common.message.MessageDecoder and MessageClientIDSetter.
 """
 
-import os
 import struct
 import time
 from collections.abc import Callable
@@ -112,14 +111,10 @@ class UniqueIdMaker:
         ip: the address of this producer, IPv4 or IPv6 in figures.
         pid: its process id.
         clock: the time in seconds since the epoch, such as time.time.
-        salt: 32 bits that tell makers of one process apart; random if not given.
+        salt: 32 bits that tell makers of one process apart.
     """
 
-    def __init__(
-        self, ip: str, pid: int, clock: Callable[[], float], salt: int | None = None
-    ) -> None:
-        if salt is None:
-            salt = int.from_bytes(os.urandom(4), "big")
+    def __init__(self, ip: str, pid: int, clock: Callable[[], float], salt: int) -> None:
         packed = pack_host(ip) + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)
         self._prefix = packed.hex().upper()
         self._clock = clock

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 
 from mq.client.errors import MQError
 from mq.client.hook_calls import ConsumeHooks
+from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.push.listener import Call, RetryLater
 from mq.client.running_info import Figures
@@ -80,7 +80,7 @@ class ConcurrentConsumption:
         while (ready := await self.next()) is not None:
             held, messages = ready
             number = next(self._numbers)
-            self._running[number] = time.monotonic(), held, messages
+            self._running[number] = clock.monotonic(), held, messages
             try:
                 consumed, delay_level = await self._consume(call, held, messages)
                 for message in messages[:consumed]:
@@ -104,7 +104,7 @@ class ConcurrentConsumption:
         figures = self._figures[held.queue.topic]
         hooks = self._hooks
         began = None if hooks is None else hooks.begin(held.queue, messages)
-        started = time.monotonic()
+        started = clock.monotonic()
         outcome = ConsumeOutcome.EXCEPTION
         failure: Exception | None = None
         consumed, delay_level = len(messages), 0
@@ -118,7 +118,7 @@ class ConcurrentConsumption:
             log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
             failure, consumed = error, 0
         finally:
-            seconds = time.monotonic() - started
+            seconds = clock.monotonic() - started
             figures.consume_seconds += seconds
             if outcome is ConsumeOutcome.SUCCESS and seconds >= self._timeout:
                 outcome = ConsumeOutcome.TIME_OUT
@@ -168,7 +168,7 @@ class ConcurrentConsumption:
                 log.exception("group %s: what takes too long is not sent back", self._group)
 
     async def _expire_late(self) -> None:
-        late = time.monotonic() - self._timeout
+        late = clock.monotonic() - self._timeout
         for started, held, messages in list(self._running.values()):
             for message in messages if started <= late else ():
                 if held.holds(message) and not held.dropped:

@@ -6,11 +6,11 @@ listener the lock is looked at: without one that is ours for certain, the queue 
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from mq.client.errors import MQError
 from mq.client.hook_calls import ConsumeHooks
+from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.push.listener import Call, SuspendQueue, suspension_of
 from mq.client.queue_locks import is_locked
@@ -93,11 +93,11 @@ class OrderedConsumption:
 
     async def _turn(self, call: Call, held: ProcessQueue) -> float | None:
         """Work on a line; returns how many seconds it shall wait, None when it is worked off."""
-        began = time.monotonic()
+        began = clock.monotonic()
         while (messages := held.first_in_line(self._batch)) and not self._closing:
             if self._locks and not is_locked(held):
                 return LOCK_WAIT_SECONDS
-            if time.monotonic() - began > LONGEST_TURN_SECONDS:
+            if clock.monotonic() - began > LONGEST_TURN_SECONDS:
                 return 0.0
             error = await self._consume(call, held, messages)
             if error is not None and not await self._give_up_old(messages):
@@ -111,7 +111,7 @@ class OrderedConsumption:
         figures = self._figures[held.queue.topic]
         hooks = self._hooks
         began = None if hooks is None else hooks.begin(held.queue, messages)
-        started = time.monotonic()
+        started = clock.monotonic()
         outcome = ConsumeOutcome.EXCEPTION
         failure: Exception | None = None
         try:
@@ -123,7 +123,7 @@ class OrderedConsumption:
             log.exception("group %s: %s was not consumed", self._group, messages[0].message_id)
             failure = error
         finally:
-            seconds = time.monotonic() - started
+            seconds = clock.monotonic() - started
             figures.consume_seconds += seconds
             if hooks is not None and began is not None:
                 hooks.end(began, outcome, failure)

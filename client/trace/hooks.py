@@ -1,9 +1,9 @@
 """What producers and consumers put into a trace (SendMessageTraceHookImpl, ConsumeMessage…)."""
 
 import os
-import time
 
 from mq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
+from mq.client.machine import chance, clock
 from mq.client.namespace import without_namespace
 from mq.client.session import Session
 from mq.client.trace.dispatcher import TraceDispatcher
@@ -61,7 +61,7 @@ class SendTrace(SendHook):
                 keys=properties.get(PropertyKey.KEYS, ""),
                 store_host=context.address,
                 body_length=len(request.body),
-                cost=int((time.time() - began) * 1000),
+                cost=int((clock.time() - began) * 1000),
                 message_type=kind,
                 offset_message_id=result.offset_message_id,
                 success=result.status == "SEND_OK",
@@ -83,7 +83,7 @@ class SendTrace(SendHook):
         properties = message.properties
         self.dispatcher.append(
             EndTransaction(
-                timestamp=int(time.time() * 1000),
+                timestamp=int(clock.time() * 1000),
                 group=self._group,
                 topic=without_namespace(self._namespace, message.topic),
                 message_id=message_id,
@@ -107,7 +107,7 @@ class ConsumeTrace(ConsumeHook):
         """`host` is this client's address, for the ids of its calls."""
         self.dispatcher = dispatcher
         self._group = without_namespace(namespace, group)
-        self._next_id = UniqueIdMaker(host, os.getpid(), time.time)
+        self._next_id = UniqueIdMaker(host, os.getpid(), clock.time, chance.salt())
 
     def before_consume(self, context: ConsumeContext) -> None:
         traced = [
@@ -118,7 +118,7 @@ class ConsumeTrace(ConsumeHook):
         if not traced:
             return
         request_id = self._next_id()
-        now = int(time.time() * 1000)
+        now = int(clock.time() * 1000)
         for message in traced:
             properties = message.properties
             self.dispatcher.append(
@@ -139,7 +139,7 @@ class ConsumeTrace(ConsumeHook):
             return
         request_id, traced = context.state[self]
         outcome = context.outcome
-        now = int(time.time() * 1000)
+        now = int(clock.time() * 1000)
         for message in traced:
             self.dispatcher.append(
                 SubAfter(

@@ -6,7 +6,6 @@ be read. Comments do not survive a change by request, as in Java.
 
 import logging
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from mq.client.machine import clock, files
 from mq.daemons.acl.accounts import Account, AclDocument, parse_document, version_of
 from mq.daemons.acl.addresses import Matcher
 from mq.daemons.acl.errors import AclError
@@ -47,10 +47,10 @@ class AclFiles:
         """The files that are there, the default one last (PlainPermissionManager.load)."""
         found = [
             path
-            for path in sorted(self.folder.rglob("*"))
-            if path.suffix in (".yml", ".yaml") and path.name != TOOLS_FILE and path.is_file()
+            for path in files.below(self.folder)
+            if path.suffix in (".yml", ".yaml") and path.name != TOOLS_FILE and files.is_file(path)
         ]
-        if self.default not in found and self.default.is_file():
+        if self.default not in found and files.is_file(self.default):
             found.append(self.default)
         return found
 
@@ -59,7 +59,7 @@ class AclFiles:
         marks: list[object] = []
         for path in self.paths():
             try:
-                status = path.stat()
+                status = files.stat(path)
             except OSError:
                 continue  # it has just gone: the next look sees that
             marks.append((path, status.st_mtime_ns, status.st_size, status.st_ino))
@@ -68,7 +68,7 @@ class AclFiles:
     def read(self) -> Rules:
         """Read every file. Raises AclError that names the file and what is wrong with it."""
         accounts: dict[str, Account] = {}
-        files: dict[str, Path] = {}
+        of_keys: dict[str, Path] = {}
         matchers: list[Matcher] = []
         versions: dict[Path, DataVersion] = {}
         for path in self.paths():
@@ -81,12 +81,12 @@ class AclFiles:
                         "access key %s is in %s, too: only %s counts",
                         account.access_key,
                         path,
-                        files[account.access_key],
+                        of_keys[account.access_key],
                     )
                     continue
                 accounts[account.access_key] = account
-                files[account.access_key] = path
-        return Rules(accounts, files, tuple(matchers), versions)
+                of_keys[account.access_key] = path
+        return Rules(accounts, of_keys, tuple(matchers), versions)
 
     def write(self, path: Path, data: dict[str, Any]) -> None:
         """Replace a file and count its version up.
@@ -94,9 +94,7 @@ class AclFiles:
         Raises AclError, and changes nothing, when the new content cannot be used or not be written.
         """
         version = version_of(data)
-        data["dataVersion"] = [
-            {"counter": version.counter + 1, "timestamp": time.time_ns() // 1_000_000}
-        ]
+        data["dataVersion"] = [{"counter": version.counter + 1, "timestamp": clock.milliseconds()}]
         _parse(path, data)
         content = yaml.safe_dump(data, allow_unicode=True, sort_keys=False).encode()
         try:
@@ -108,8 +106,7 @@ class AclFiles:
 def load(path: Path) -> dict[str, Any]:
     """The YAML of a file; a missing or empty one has nothing. Raises AclError."""
     try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = files.read_bytes(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise AclError(f"{path}: over {MOST_BYTES} bytes, which is no ACL file")
         data = yaml.safe_load(content)
@@ -140,22 +137,17 @@ def _parse(path: Path, data: dict[str, Any]) -> AclDocument:
 def _replace(path: Path, content: bytes) -> None:
     """Like state_file.write_atomically, but nobody else may read it, and no copy stays: there are
     secrets in it, and an account that was deleted has to be gone."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folders(path.parent)
     temporary = path.with_name(path.name + ".tmp")
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    mode = files.stat(path).st_mode & 0o777 if files.exists(path) else 0o600
     try:
-        with open(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with files.opened(temporary, flags, 0o600) as descriptor:
+            files.fchmod(descriptor, mode)
+            files.write_all(descriptor, content)
+            files.fsync(descriptor)
+        files.replace(temporary, path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        files.remove(temporary)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    files.sync_folder(path.parent)

@@ -1,6 +1,5 @@
 """A broker: its parts, started in order and stopped in reverse."""
 
-import gc
 import logging
 import socket
 import struct
@@ -131,9 +130,6 @@ class Broker:
         async with AsyncExitStack() as parts:
             await self._start(parts)
             self._parts = parts.pop_all()
-        # What is alive now stays: looking through it again and again costs a pause each time.
-        gc.collect()
-        gc.freeze()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -15,13 +15,12 @@ The file is bounded: over MOST_BYTES it becomes `setAside.jsonl.1`, in the place
 import asyncio
 import base64
 import logging
-import os
-import time
 from collections import Counter
 from typing import Any
 
 import orjson
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.supervision import describe
 
@@ -65,7 +64,7 @@ class SetAside:
         )  # fmt: skip
         record = self._record(topic, queue_id, queue_offset, physical)
         line: dict[str, Any] = {
-            "time": time.time_ns() // 1_000_000,
+            "time": clock.milliseconds(),
             "service": service,
             "why": text,
             "topic": topic,
@@ -100,13 +99,10 @@ class SetAside:
             self._size -= sum(map(len, waiting))
 
     def _write(self, data: bytes) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists() and self.path.stat().st_size + len(data) > MOST_BYTES:
-            os.replace(self.path, self.path.with_name(FILE_NAME + ".1"))
-        with open(self.path, "ab") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        files.make_folders(self.path.parent)
+        if files.exists(self.path) and files.size(self.path) + len(data) > MOST_BYTES:
+            files.replace(self.path, self.path.with_name(FILE_NAME + ".1"))
+        files.append(self.path, data)
 
     def _record(self, topic: str, queue_id: int, queue_offset: int, physical: int) -> bytes | None:
         try:

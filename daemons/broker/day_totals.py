@@ -6,6 +6,7 @@ After a start both are 0 until the first midnight (BrokerStats.record).
 import asyncio
 import datetime
 
+from mq.client.machine import clock
 from mq.daemons.broker.stats import BrokerStats
 
 
@@ -28,7 +29,9 @@ class DayTotals:
     async def run(self) -> None:
         """Take notice of every midnight until cancelled."""
         while True:
-            await asyncio.sleep(seconds_to_midnight(datetime.datetime.now().astimezone()))
+            await asyncio.sleep(
+                seconds_to_midnight(datetime.datetime.fromtimestamp(clock.time()).astimezone())
+            )
             self.turn_of_day()
 
 

@@ -9,11 +9,11 @@ is delivered again.
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
@@ -164,7 +164,7 @@ class DelayedMessages:
 
 
 def _now() -> int:
-    return time.time_ns() // 1_000_000
+    return clock.milliseconds()
 
 
 def _encode(offsets: dict[int, int]) -> bytes:

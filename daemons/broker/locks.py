@@ -5,10 +5,10 @@ every 20 s. One that expired may be taken by another member (RebalanceLockManage
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from mq.client.machine import clock
 from mq.protocol.bodies import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class QueueLocks:
     """The locks of all groups of a broker."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, lifetime: float = LOCK_SECONDS
+        self, clock: Callable[[], float] = clock.monotonic, lifetime: float = LOCK_SECONDS
     ) -> None:
         self._clock = clock
         self._lifetime = lifetime

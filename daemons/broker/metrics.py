@@ -5,11 +5,11 @@ Those with a name that begins with rocketmq_ are what RocketMQ's exporter shows 
 begin with mq_ are ours. docs/operations.md lists both.
 """
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mq.client.machine import files
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts import Clients, Stats, Stores
 from mq.daemons.broker.stat_items import A_STEP, totals_with_pauses
@@ -300,6 +300,6 @@ def _store(of: BrokerMetrics) -> Iterator[Metric | None]:
     )
     refused = store.appender.refusal is not None
     yield gauge("mq_sends_refused", "1 while all sends are refused, else 0.", float(refused))
-    usage = shutil.disk_usage(store.root)
-    yield gauge("mq_disk_free_bytes", "Free space on the store's disk.", usage.free)
-    yield gauge("mq_disk_total_bytes", "Size of the store's disk.", usage.total)
+    disk = files.space(store.root)
+    yield gauge("mq_disk_free_bytes", "Free space on the store's disk.", disk.free)
+    yield gauge("mq_disk_total_bytes", "Size of the store's disk.", disk.total)

@@ -4,9 +4,9 @@ mqadmin's startMonitoring consumes the topic (PullMessageProcessor.generateOffse
 """
 
 import logging
-import time
 from collections.abc import Callable
 
+from mq.client.machine import clock
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
@@ -31,7 +31,7 @@ class OffsetMovedEvents:
         writer: MessageWriter,
         broker_name: Callable[[], str],
         host: tuple[str, int],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._writer = writer
         self._broker_name = broker_name
@@ -65,7 +65,7 @@ class OffsetMovedEvents:
                 PropertyKey.DELAY_LEVEL: "0",
             },
             queue_id=0,
-            born_timestamp=time.time_ns() // 1_000_000,
+            born_timestamp=clock.milliseconds(),
             born_host=self._host,
         )
         try:

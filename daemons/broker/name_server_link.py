@@ -14,11 +14,11 @@ new one, and then forget the broker when it sees that the old one has ended.
 import asyncio
 import logging
 import ssl
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from mq.client.errors import MQError
+from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
@@ -108,7 +108,7 @@ class NameServerLink:
         self._everything = False
         self._failures = 0  # in a row
         # A name server may still have to work off that a former start of this broker has ended.
-        self._doubt_until = time.monotonic() + DOUBT
+        self._doubt_until = clock.monotonic() + DOUBT
         self._wake = asyncio.Event()
 
     def tell(self, topic: str | None) -> None:
@@ -145,7 +145,7 @@ class NameServerLink:
     def _pause(self) -> float:
         if self._standing is None:  # at once where only the old connection had ended
             return RETRY_PERIOD if self._failures > 1 else 0.0
-        if time.monotonic() < self._doubt_until:
+        if clock.monotonic() < self._doubt_until:
             return DOUBT_PERIOD
         period = self._settings.broker.register_name_server_period / 1000
         return min(max(period, SHORTEST_PERIOD), LONGEST_PERIOD)
@@ -185,7 +185,7 @@ class NameServerLink:
             log.warning("not registered with name server %s: %s", self.address, error)
         self.answers = False
         self._failures += 1
-        self._doubt_until = time.monotonic() + DOUBT
+        self._doubt_until = clock.monotonic() + DOUBT
 
     def _connected_standing(self) -> Standing | None:
         standing = self._standing
@@ -196,7 +196,7 @@ class NameServerLink:
     def _unsent_version(self, content: Content) -> DataVersion:
         """A version that no registration had yet, neither of this start of the broker."""
         version = content.version
-        now = time.time_ns() // 1_000_000
+        now = clock.milliseconds()
         return DataVersion(
             timestamp=max(now, version.timestamp, self._newest.timestamp + 1),
             counter=max(version.counter, self._newest.counter),
@@ -212,7 +212,7 @@ class NameServerLink:
             return await self._tell_all(content, version)
         in_parts = len(list(content.parts())) > 1
         asks = not self._settings.broker.force_register or in_parts
-        doubtful = time.monotonic() < self._doubt_until
+        doubtful = clock.monotonic() < self._doubt_until
         if periodic and (asks or doubtful):
             if await self._has(standing):
                 return standing

@@ -8,13 +8,13 @@ what it has to be told.
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 from mq.client.address_server import address_server_url, fetch_text
 from mq.client.errors import MQError, RouteNotFound
+from mq.client.machine import chance
 from mq.client.routes import read_queues
 from mq.daemons.broker.config import BrokerSettings, parse_name_servers
 from mq.daemons.broker.name_server_link import NameServerLink
@@ -49,7 +49,7 @@ class Registration:
         self._settings = settings
         self._topics = topics
         self.address = f"{settings.broker.broker_ip1}:{port}"
-        self.start = os.urandom(8).hex()  # what beacons are known by
+        self.start = chance.random_bytes(8).hex()  # what beacons are known by
         ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
         self._requests = RegistrationRequests(settings, self.address, ha_address, self.start)
         self._tasks = tasks

@@ -7,10 +7,10 @@ when a member expires (ConsumerManager.scanNotActiveChannel); here they are told
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 
+from mq.client.machine import clock
 from mq.daemons.channel import Channel
 from mq.protocol.bodies import (
     ConsumeFromWhere,
@@ -46,7 +46,7 @@ class Client:
 
     def last_seen_ms(self) -> int:
         """When it was heard of last, in ms since 1970."""
-        return int((time.time() - time.monotonic() + self.last_seen) * 1000)
+        return int((clock.time() - clock.monotonic() + self.last_seen) * 1000)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +101,7 @@ class ConsumerGroup:
 class Consumers:
     """The consumer groups of a broker."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
         self.groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Channel, set[str]] = {}
@@ -212,7 +212,7 @@ class Producers:
 
     def __init__(
         self,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
         may_have: Callable[[Client, str], bool] = lambda client, topic: True,
     ) -> None:
         """``may_have`` tells whether a client may have a message that is for a topic."""

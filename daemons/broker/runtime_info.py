@@ -5,10 +5,9 @@ between, bytes with a unit, messages by steps of time. rocketmq-exporter (Broker
 on an answer that lacks one.
 """
 
-import shutil
-import time
 from pathlib import Path
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.stats import BrokerStats
@@ -60,7 +59,7 @@ def _of_requests(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]
         "brokerVersionDesc": version_name(CURRENT_VERSION),
         "brokerVersion": str(CURRENT_VERSION),
         "bootTimestamp": str(int(stats.started * 1000)),
-        "runtime": _duration(time.time() - stats.started),
+        "runtime": _duration(clock.time() - stats.started),
         "putMessageTimesTotal": str(puts),
         "putMessageSizeTotal": str(stats.put_bytes),
         "putMessageAverageSize": str(stats.put_bytes / max(1, puts)),
@@ -119,10 +118,10 @@ def _duration(seconds: float) -> str:
 
 def _capacity(folder: str) -> str:
     try:
-        usage = shutil.disk_usage(folder)
+        disk = files.space(folder)
     except OSError as error:
         return f"unknown: {error.strerror}"
-    return f"Total : {readable_bytes(usage.total)}, Free : {readable_bytes(usage.free)}."
+    return f"Total : {readable_bytes(disk.total)}, Free : {readable_bytes(disk.free)}."
 
 
 def readable_bytes(number: float) -> str:

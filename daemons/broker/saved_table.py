@@ -5,11 +5,11 @@ what changes meanwhile stays. What is made by the way is saved a little later, i
 with others.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from mq.client.machine import clock
 from mq.daemons.broker.table_text import TableText, next_version
 from mq.daemons.state_file import StateFile
 from mq.protocol.bodies import DataVersion
@@ -34,7 +34,7 @@ class SavedTable(Generic[M]):
         self._text = TableText(field)
         self.file = StateFile(path, lambda: self._text.encode(self.table, self.data_version))
         self.table: dict[str, M] = dict(born)
-        self.data_version = DataVersion(timestamp=time.time_ns() // 1_000_000, counter=0)
+        self.data_version = DataVersion(timestamp=clock.milliseconds(), counter=0)
         if saved is not None:
             members, self.data_version = saved
             self.table.update(members)

@@ -7,10 +7,10 @@ it has messages, where Java counts one.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.queues import Queues
@@ -67,7 +67,7 @@ class StatItems:
         self,
         totals: Callable[[], Mapping[Key, Total]],
         config: Callable[[], BrokerConfig],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
     ) -> None:
         self._totals = totals
         self._config = config

@@ -5,10 +5,11 @@ stored are counted by the store, a batch at a time.
 """
 
 import asyncio
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+
+from mq.client.machine import clock
 
 SAMPLE_SECONDS = 1.0
 PERIODS = (10, 60, 600)  # seconds; the three figures in putTps and its like
@@ -57,7 +58,7 @@ class BrokerStats:
         self.longest_read = 0  # ms that a pull has waited for the disk
         self.groups: dict[tuple[str, str, int], GroupCounter] = {}  # by topic, group, queue id
         self.sent_back: Counter[tuple[str, str]] = Counter()  # messages, by topic and group
-        self.started = time.time()
+        self.started = clock.time()
         self._samples: deque[Sample] = deque(maxlen=PERIODS[-1] + 1)
         self._group_samples: dict[tuple[str, str], deque[tuple[float, int]]] = {}
         self._take_sample()
@@ -114,7 +115,7 @@ class BrokerStats:
         read = sum(
             counter.messages for key, counter in self.groups.items() if key[:2] == (topic, group)
         )
-        passed = time.monotonic() - seconds
+        passed = clock.monotonic() - seconds
         return (read - messages) / passed if passed > 0 else 0.0
 
     def group_rates(self, group: str, topics: Iterable[str]) -> float:
@@ -133,7 +134,7 @@ class BrokerStats:
                 samples.append((now.seconds, messages))
 
     def _take_sample(self) -> Sample:
-        return Sample(time.monotonic(), self.puts, self.found, self.missed, self.transferred)
+        return Sample(clock.monotonic(), self.puts, self.found, self.missed, self.transferred)
 
     def _rate(self, name: str, now: Sample, period: int) -> float:
         oldest = now.seconds - period

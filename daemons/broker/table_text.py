@@ -4,11 +4,11 @@ Such a file is written often, each time for a few members that changed, so the t
 kept for as long as the member is the same object: whoever changes one puts another in its place.
 """
 
-import time
 from collections.abc import Mapping
 
 import orjson
 
+from mq.client.machine import clock
 from mq.protocol import fastjson
 from mq.protocol.bodies import DataVersion
 from mq.protocol.bodies.schema import Body
@@ -16,7 +16,7 @@ from mq.protocol.bodies.schema import Body
 
 def next_version(version: DataVersion) -> DataVersion:
     """The data version of the table after one more change."""
-    return DataVersion(timestamp=time.time_ns() // 1_000_000, counter=version.counter + 1)
+    return DataVersion(timestamp=clock.milliseconds(), counter=version.counter + 1)
 
 
 class TableText:

@@ -1,9 +1,9 @@
 """Send targets: the queue that a send goes to, checked once and remembered until topics change."""
 
-import random
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -79,7 +79,7 @@ class SendTargets:
                 f"{config.write_queue_nums} queues to write. Producer: {channel.remote}",
             )
         if queue_id < 0:  # any will do, and another each time: not remembered
-            return self._store.queue(topic, random.randrange(max(config.write_queue_nums, 1)))
+            return self._store.queue(topic, chance.randrange(max(config.write_queue_nums, 1)))
         queue = self._store.queue(topic, queue_id)
         if queue_text == str(queue_id):  # there are many more ways to write it: " 1", "01", …
             if len(self.remembered) >= MOST_REMEMBERED:

@@ -7,9 +7,9 @@ topic.
 
 import logging
 import struct
-import time
 from collections.abc import Callable, Mapping
 
+from mq.client.machine import clock
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
@@ -133,7 +133,7 @@ class MessageWriter:
         """
         level = self._level(message)
         if asks_for_timer(message) and self._may_wait(message):
-            now = time.time_ns() // 1_000_000
+            now = clock.milliseconds()
             if level > 0:
                 forget_timer(message)
             elif make_timed(message, self._config(), now):

@@ -12,11 +12,11 @@ when they change follow RouteInfoManager of 4.9.8:
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mq.client.machine import clock
 from mq.daemons.beacon import MISSED_BEACONS
 from mq.daemons.registration_order import Kind, RegistrationOrder
 from mq.daemons.steps import Steps
@@ -92,7 +92,7 @@ class LiveBroker:
 class Routes:
     """The tables of a name server."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
         self.topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
         self.brokers: dict[str, BrokerData] = {}  # broker name -> its addresses by broker id

@@ -9,11 +9,12 @@ A send that has waited for too long all the same is refused (see busy_reply.py).
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Set
-from time import perf_counter
 from typing import Protocol
+
+from mq.client.machine import clock
+from mq.client.machine.clock import perf_counter
 
 LARGE = 8192  # bytes; a smaller read is served at once where nothing waits
 TURN_BYTES = 256 * 1024  # served in one turn of the loop, of large reads
@@ -53,7 +54,7 @@ class Backlog:
         self,
         longest_wait: Callable[[], float],
         channels: Set["Reader"],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._channels = channels
         self._longest_wait = longest_wait

@@ -1,11 +1,11 @@
 import errno
-import os
 import stat
 from pathlib import Path
 
 import orjson
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.state_file import read_with_backup, write_atomically
 
 
@@ -27,7 +27,7 @@ def test_a_failing_fsync_leaves_the_former_content(
     def fail(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", fail)
+    monkeypatch.setattr(files, "fsync", fail)
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, b"2")
     assert path.read_bytes() == b"1"
@@ -49,7 +49,7 @@ def test_a_file_system_without_hard_links_gets_its_bak_too(
     def refuse(source: Path, target: Path) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(files, "link", refuse)
     path = tmp_path / "topics.json"
     write_atomically(path, b"1")
     write_atomically(path, b"2")
@@ -91,7 +91,7 @@ def test_a_file_that_others_may_not_read_stays_so(
     tmp_path: Path, mode: int, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not links:
-        monkeypatch.setattr(os, "link", _no_links)
+        monkeypatch.setattr(files, "link", _no_links)
     path = tmp_path / "broker.conf"
     path.write_bytes(b"tlsKeyPassword=1")
     path.chmod(mode)

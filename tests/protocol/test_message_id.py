@@ -63,7 +63,7 @@ def test_unique_ids_have_the_layout_of_java() -> None:
 def test_unique_ids_count_anew_from_each_month() -> None:
     now = time.mktime((2024, 12, 31, 23, 59, 59, 0, 0, -1))
     clock = [now]
-    make = UniqueIdMaker("192.0.2.7", 1, lambda: clock[0])
+    make = UniqueIdMaker("192.0.2.7", 1, lambda: clock[0], 1)
     assert decode_unique_id(make()).elapsed_ms == 31 * 86_400_000 - 1000
     clock[0] += 3
     assert decode_unique_id(make()).elapsed_ms == 2000
@@ -72,7 +72,7 @@ def test_unique_ids_count_anew_from_each_month() -> None:
 
 
 def test_unique_ids_wrap_their_counter_after_65536() -> None:
-    make = UniqueIdMaker("192.0.2.7", 1, lambda: 1e9)
+    make = UniqueIdMaker("192.0.2.7", 1, lambda: 1e9, 1)
     ids = {make() for _ in range(65536)}
     assert len(ids) == 65536
     assert decode_unique_id(make()).counter == 0
@@ -80,13 +80,14 @@ def test_unique_ids_wrap_their_counter_after_65536() -> None:
 
 def test_makers_in_one_process_make_different_ids() -> None:
     assert (
-        UniqueIdMaker("192.0.2.7", 1, lambda: 1e9)() != UniqueIdMaker("192.0.2.7", 1, lambda: 1e9)()
+        UniqueIdMaker("192.0.2.7", 1, lambda: 1e9, 1)()
+        != UniqueIdMaker("192.0.2.7", 1, lambda: 1e9, 2)()
     )
 
 
 def test_unique_id_tells_when_it_was_made() -> None:
     made = time.mktime((2024, 4, 30, 12, 0, 0, 0, 0, -1))
-    text = UniqueIdMaker("192.0.2.7", 1, lambda: made)()
+    text = UniqueIdMaker("192.0.2.7", 1, lambda: made, 1)()
     assert unique_id_time(text, made + 60) == made
     may_second = time.mktime((2024, 5, 2, 0, 0, 0, 0, 0, -1))
     assert unique_id_time(text, may_second) == made

@@ -7,12 +7,12 @@ Source: ConsumerFilterManager and ConsumerFilterData of Java 4.9.8.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.bloom import BloomFilter
 from mq.daemons.broker.filter.errors import FilterSyntaxError
@@ -96,7 +96,7 @@ class ConsumerFilters:
         self,
         path: Path,
         config: Callable[[], BrokerConfig],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
     ) -> None:
         """Reads the file. Raises ValueError for settings that no bloom filter can be made with."""
         self._path = path

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import check_supported, read_or_refuse
 from mq.daemons.broker.filter.table import ConsumerFilters, is_tag_type
@@ -140,7 +140,7 @@ class ClientHandlers:
             told.client_id,
             command.language,
             command.version,
-            time.monotonic(),
+            clock.monotonic(),
             self._account_of(command),
         )
         consumer_groups = [(_group(d.group_name), d) for d in told.consumer_data_set]

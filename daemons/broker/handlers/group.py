@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-import time
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.topic import check_master, saving
@@ -299,7 +299,7 @@ class ProgressHandlers:
         )
         if 0 <= consumed < most:
             waiting = store.message_store_time(topic, queue_id, consumed)
-            span.delay_time = time.time_ns() // 1_000_000 - waiting
+            span.delay_time = clock.milliseconds() - waiting
         return span
 
     def correction(self, command: Command, channel: Channel) -> Command:

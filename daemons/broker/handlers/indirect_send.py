@@ -6,9 +6,9 @@ a retry that has failed too often goes to the dead letters, and what a consumer 
 sends, so they are built as objects.
 """
 
-import random
 from collections.abc import Callable, Mapping
 
+from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
@@ -143,7 +143,7 @@ class IndirectSends:
         # Whether it may be written is not asked, as in Java: it is the last place there is.
         topic = self._topics.create_internal(names.dead_letter_topic(group), DEAD_LETTER_QUEUES)
         message.topic = topic.topic_name
-        message.queue_id = random.randrange(DEAD_LETTER_QUEUES)
+        message.queue_id = chance.randrange(DEAD_LETTER_QUEUES)
         message.properties.pop(PropertyKey.DELAY_LEVEL, None)
         add_what_fits(message.properties, {PropertyKey.DELAY_LEVEL: "0"})
 
@@ -180,7 +180,7 @@ class IndirectSends:
             )
             queues = DEAD_LETTER_QUEUES
         message.topic = topic.topic_name
-        message.queue_id = random.randrange(queues)
+        message.queue_id = chance.randrange(queues)
         message.reconsume_times = min(message.reconsume_times + 1, _MOST_RECONSUMED)
 
         def stored(refusal: StoreRefused | None) -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
@@ -373,4 +373,4 @@ class PopHandlers:
 
 
 def _now() -> int:
-    return time.time_ns() // 1_000_000
+    return clock.milliseconds()

@@ -8,9 +8,9 @@ is "too late".
 import base64
 import binascii
 import logging
-import time
 from collections.abc import Callable
 
+from mq.client.machine import clock
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
@@ -51,7 +51,7 @@ class AckHandlers:
         points: PopCheckPoints,
         order: OrderedPops,
         waiters: Waiters,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = clock.milliseconds,
     ) -> None:
         self._topics = topics
         self._store = store

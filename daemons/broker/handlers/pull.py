@@ -7,10 +7,10 @@ docs/protocol.md and follows DefaultMessageStore.getMessage and PullMessageProce
 
 import asyncio
 import struct
-import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 
+from mq.client.machine import clock
 from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
@@ -312,7 +312,7 @@ class PullHandlers:
     async def _pull_once_there(
         self, absent: NotInMemory, header: dict[str, object], channel: Channel, may_hold: bool
     ) -> None:
-        began = time.monotonic()
+        began = clock.monotonic()
         channel.owe(COST)
         try:
             await self._residency.bring_in(absent)
@@ -324,7 +324,7 @@ class PullHandlers:
             counter = self._stats.group(
                 fields["topic"], fields["consumerGroup"], int(fields["queueId"])
             )
-            counter.waited += int((time.monotonic() - began) * 1000)
+            counter.waited += int((clock.monotonic() - began) * 1000)
             self._pull_late(header, channel, may_hold)
 
     def _read_cold(
@@ -363,7 +363,7 @@ class PullHandlers:
     ) -> None:
         code, next_offset, ranges, count, size = found
         files = [self._log.file_at(start) for start, _ in ranges]
-        began = time.monotonic()
+        began = clock.monotonic()
         owed = COST + size
         channel.owe(owed)
         try:
@@ -374,7 +374,7 @@ class PullHandlers:
             channel.owe(-owed)
         self._answer(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size, ranges)
-        waited = int((time.monotonic() - began) * 1000)
+        waited = int((clock.monotonic() - began) * 1000)
         counter.waited += waited
         self._stats.longest_read = max(self._stats.longest_read, waited)
 

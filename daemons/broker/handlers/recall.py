@@ -1,7 +1,6 @@
 """Taking back messages that are not due yet (5.3)."""
 
-import time
-
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store_config import BrokerRole
@@ -77,7 +76,7 @@ def _check_service(settings: BrokerSettings) -> None:
             ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
         )
     writable = broker.broker_permission & Permission.WRITE
-    if time.time() * 1000 < broker.start_accept_send_request_time_stamp or not (
+    if clock.time() * 1000 < broker.start_accept_send_request_time_stamp or not (
         writable or broker.allow_recall_when_broker_not_writeable
     ):
         raise Refused(
@@ -91,7 +90,7 @@ def _handle(settings: BrokerSettings, header: RecallMessageRequestHeader) -> Rec
         handle = RecallHandle.decode(header.recall_handle)
     except ValueError as error:
         raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
-    left = handle.due - time.time_ns() // 1_000_000
+    left = handle.due - clock.milliseconds()
     problem = None
     if handle.topic != header.topic:
         problem = "topic not match"
@@ -108,7 +107,7 @@ def _order(
     handle: RecallHandle, header: RecallMessageRequestHeader, channel: Channel
 ) -> StoredMessage:
     """The message that tells the timer."""
-    now = time.time_ns() // 1_000_000
+    now = clock.milliseconds()
     properties = {
         PropertyKey.TAGS: _TAG,
         PropertyKey.TIMER_DELETE_UNIQUE_KEY: f"{handle.topic}+{handle.message_id}",

@@ -3,6 +3,7 @@
 import logging
 import time
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.store.errors import StoreRefused
@@ -90,7 +91,7 @@ class ReplyHandlers:
     def _message(self, header: _Request, body: bytes, channel: Channel) -> StoredMessage:
         """What a request asks to push and to store. Raises Refused as for any send."""
         accept_from = self._settings.broker.start_accept_send_request_time_stamp
-        if time.time() * 1000 < accept_from:
+        if clock.time() * 1000 < accept_from:
             text = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(accept_from / 1000))
             raise Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {text}")
         limit = self._settings.store.max_message_size
@@ -130,7 +131,7 @@ class ReplyHandlers:
         receiver = self._producers.find(client_id)
         if receiver is None or receiver.closed:
             return f"push reply message fail, channel of <{client_id}> not found."
-        now = time.time_ns() // 1_000_000
+        now = clock.milliseconds()
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
             topic=header.topic,

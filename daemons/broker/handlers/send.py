@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
@@ -302,7 +303,7 @@ class SendHandlers:
     # the parts of it that are not for every message -----------------------------------------------
 
     def _find(self, fields: Mapping[str, str], channel: Channel) -> ConsumeQueue:
-        if self._accept_from and time.time() * 1000 < self._accept_from:
+        if self._accept_from and clock.time() * 1000 < self._accept_from:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 "broker unable to service, until "

@@ -1,5 +1,6 @@
 """What the timer has come to, as slaves and tools of 5.x ask for it."""
 
+from mq.client.machine import files
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.checkpoint import CONTENT_SIZE, FILE_NAME
 from mq.daemons.channel import Channel
@@ -15,7 +16,7 @@ def handlers(store: MessageStore) -> dict[int, Handler]:
     def check_point(command: Command, channel: Channel) -> Command:
         """The timer's checkpoint file: seven i64, as TimerCheckpoint.encode writes them."""
         try:
-            content = path.read_bytes()[:CONTENT_SIZE]
+            content = files.read_bytes(path, CONTENT_SIZE)
         except FileNotFoundError:
             content = b""
         if len(content) < CONTENT_SIZE:

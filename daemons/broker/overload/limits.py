@@ -5,9 +5,9 @@ All are off unless set; each refusal names its setting.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 
+from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.handlers.send import read_send
 from mq.daemons.broker.store import layout
@@ -64,7 +64,7 @@ class SendRates:
         self,
         rate: int,
         refused: Callable[[int, str], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._rate = rate
         self._refused = refused

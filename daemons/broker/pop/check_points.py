@@ -15,9 +15,9 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 import asyncio
 import heapq
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 
+from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
@@ -259,7 +259,7 @@ class PopCheckPoints:
     def _keep_orphan(self, key: Key, offsets: Sequence[int], due: int) -> None:
         """Keep an acknowledgement whose check point may be on its way: one that a Java broker has
         left in the timer comes when it is nearly due."""
-        now = time.time_ns() // 1_000_000
+        now = clock.milliseconds()
         if due < now:
             return
         if self._orphaned + len(offsets) > _MOST_ORPHANS and now >= self._expire_from:

@@ -6,10 +6,10 @@ again, with how often it came before. Kept in config/consumerOrderInfo.json, as 
 ConsumerOrderInfoManager; after a crash what was out comes again at once.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from mq.client.machine import clock
 from mq.daemons.broker.pop.want import Want
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.state_file import read_body, write_atomically
@@ -68,9 +68,7 @@ class OrderTable(Body):
 class OrderedPops:
     """What is out of each queue."""
 
-    def __init__(
-        self, path: Path, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
-    ) -> None:
+    def __init__(self, path: Path, clock: Callable[[], int] = clock.milliseconds) -> None:
         self._path = path
         self._clock = clock
         saved = _read(path)

@@ -8,9 +8,9 @@ topic from the start, and say in TIMER_DELIVER_MS when Java would have put them 
 Java broker can go on with what is in the topic.
 """
 
-import time
 from collections.abc import Sequence
 
+from mq.client.machine import clock
 from mq.daemons.broker.pop.receipt import Receipt
 from mq.protocol import names
 from mq.protocol.bodies.schema import Body, field
@@ -243,6 +243,6 @@ def _record(
         body.encode(),
         {PropertyKey.TAGS: tag, PropertyKey.TIMER_DELIVER_MS: str(due)},
         queue_id=queue_id,
-        born_timestamp=time.time_ns() // 1_000_000,
+        born_timestamp=clock.milliseconds(),
         born_host=host,
     )

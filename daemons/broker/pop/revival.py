@@ -8,9 +8,9 @@ has to be tried.
 
 import asyncio
 import logging
-import time
 from collections import Counter
 
+from mq.client.machine import clock
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import SERVICE, PopCheckPoints
@@ -62,8 +62,8 @@ class Revival:
         while True:
             points.changed.clear()
             pause = self._revive_due()
-            if time.monotonic() - looked > _LONGEST_SLEEP:
-                looked = time.monotonic()
+            if clock.monotonic() - looked > _LONGEST_SLEEP:
+                looked = clock.monotonic()
                 self._points.read_rest()
                 self._write_old_again()
             try:
@@ -74,7 +74,7 @@ class Revival:
 
     def _revive_due(self) -> float:
         """Revive some of what is due; returns the seconds until there is more to do."""
-        now = time.time_ns() // 1_000_000
+        now = clock.milliseconds()
         busy: list[PopCheckPoint] = []
         for _ in range(_AT_ONCE):
             point = self._points.pop_due(now)
@@ -190,7 +190,7 @@ class Revival:
 
     def _write_old_again(self) -> None:
         """Let no check point keep the revive offset far back."""
-        now = time.time_ns() // 1_000_000
+        now = clock.milliseconds()
         for point, behind in self._points.oldest():
             if point.acks_under_way or point.is_reviving:
                 continue

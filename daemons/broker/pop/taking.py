@@ -4,11 +4,10 @@ A group's place in a queue is its consumer offset; while check points are on the
 it is ahead of that. It is committed when they are stored, and goes back when they are not.
 """
 
-import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from mq.client.machine import chance, clock
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.message_finder import FOUND, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
@@ -129,7 +128,7 @@ class Pops:
         Messages may be given out once ``outcomes`` are there and well. Raises StoreRefused when
         nothing could be taken for want of a check point.
         """
-        pop_time = time.time_ns() // 1_000_000
+        pop_time = clock.milliseconds()
         revive_queue = ORDER_QUEUE if want.is_ordered else self._points.next_queue_id()
         parts: list[Part] = []
         left, size = want.maximum, 0
@@ -183,18 +182,18 @@ class Pops:
             self._order.blocked_until(queue.topic, want.group, queue.queue_id)
             for queue in self.queues(want)
         ]
-        now = time.time_ns() // 1_000_000
+        now = clock.milliseconds()
         return min((moment for moment in times if moment > now), default=0)
 
     def _in_turn(self, want: Want) -> list[ConsumeQueue]:
         """The queues of the topic from any on, those of retries before or behind them."""
         queues = [queue for queue in self.queues(want) if queue.topic == want.topic]
-        turn = random.randrange(len(queues)) if queues else 0
+        turn = chance.randrange(len(queues)) if queues else 0
         queues = queues[turn:] + queues[:turn]
         if want.is_ordered:
             return queues
         retries = list(self._retry_queues(want))
-        first = random.randrange(100) < self._config().pop_from_retry_probability
+        first = chance.randrange(100) < self._config().pop_from_retry_probability
         return retries + queues if first else queues + retries
 
     def _take_from(self, want: Want, queue: ConsumeQueue, maximum: int) -> Part | None:

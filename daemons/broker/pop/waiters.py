@@ -6,10 +6,10 @@ are asked in their order, until nothing is left to give.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 
+from mq.client.machine import clock
 from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
@@ -166,7 +166,7 @@ class Waiters:
     def wake_at(self, group: str, topic: str, moment: int) -> None:
         """Wake later, at a time in ms: a queue is free again then."""
         if (group, topic) in self._lines:
-            seconds = max(moment / 1000 - time.time(), 0) + 0.001
+            seconds = max(moment / 1000 - clock.time(), 0) + 0.001
             asyncio.get_running_loop().call_later(seconds, self.wake_group, group, topic)
 
     def forget(self, line: _Line) -> None:

@@ -15,11 +15,11 @@ back as if it had never come: offsets, entries and the bytes that did get writte
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate, count
 from typing import Protocol
 
+from mq.client.machine import clock
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -369,7 +369,7 @@ class Appender:
                 _not_told("what was to be done with a refused message failed")
 
     def _open(self, batch: Batch) -> None:
-        batch.timestamp = time.time_ns() // 1_000_000
+        batch.timestamp = clock.milliseconds()
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.commit)

@@ -4,13 +4,12 @@ Nothing is cut or deleted before its copy, with its name, is on the disk, and no
 place of another: the same offset may be cut again by a later start.
 """
 
-import filecmp
 import itertools
 import os
 from pathlib import Path
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.commit_log import sync_folder
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
 from mq.protocol.record import BLANK, MAGIC_BLANK
@@ -68,10 +67,10 @@ def keep_part(folder: Path, descriptor: int, position: int, end: int, offset: in
             _copy(descriptor, position, end, part)
             kept, is_there = _find_name(part, folder, layout.file_name(offset))
             if not is_there:
-                os.rename(part, kept)
+                files.rename(part, kept)
         finally:
-            part.unlink(missing_ok=True)
-        sync_folder(folder)
+            files.remove(part)
+        files.sync_folder(folder)
     except OSError as error:
         raise _cannot_keep(folder, offset, end - position, error) from error
     return kept
@@ -85,19 +84,19 @@ def keep_file(folder: Path, path: Path, descriptor: int, offset: int, end: int) 
     """
     try:
         _make(folder)
-        os.fsync(descriptor)
+        files.fsync(descriptor)
         kept, is_there = _find_name(path, folder, path.name)
         if not is_there:
-            os.link(path, kept)
-        sync_folder(folder)
+            files.link(path, kept)
+        files.sync_folder(folder)
     except OSError:
         return keep_part(folder, descriptor, 0, end, offset)
     return kept
 
 
 def _make(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+    files.make_folders(folder)
+    files.sync_folder(folder.parent)
 
 
 def _find_name(path: Path, folder: Path, name: str) -> tuple[Path, bool]:
@@ -107,35 +106,19 @@ def _find_name(path: Path, folder: Path, name: str) -> tuple[Path, bool]:
     """
     for number in itertools.count():
         kept = folder / (f"{name}.{number}" if number else name)
-        if not kept.exists():
+        if not files.exists(kept):
             return kept, False
-        if filecmp.cmp(path, kept, shallow=False):
+        if files.are_equal(path, kept):
             return kept, True
     raise AssertionError
 
 
 def _copy(descriptor: int, position: int, end: int, target: Path) -> None:
     """Copy and fsync; holes stay holes."""
-    with open(target, "wb") as copy:
-        os.ftruncate(copy.fileno(), end - position)
-        at = position
-        while at < end:
-            at = min(_seek(descriptor, at, os.SEEK_DATA, end), end)
-            stop = min(_seek(descriptor, at, os.SEEK_HOLE, end), end)
-            os.lseek(copy.fileno(), at - position, os.SEEK_SET)
-            while at < stop:
-                sent = os.sendfile(copy.fileno(), descriptor, at, stop - at)
-                if sent == 0:
-                    raise OSError(f"{target}: the file ended while it was copied")
-                at += sent
-        os.fsync(copy.fileno())
-
-
-def _seek(descriptor: int, position: int, whence: int, end: int) -> int:
-    try:
-        return os.lseek(descriptor, position, whence)
-    except OSError:  # ENXIO: only a hole is left
-        return end
+    with files.opened(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as copy:
+        files.ftruncate(copy, end - position)
+        files.copy_data(descriptor, position, end, copy, 0)
+        files.fsync(copy)
 
 
 def _cannot_keep(folder: Path, offset: int, size: int, error: OSError) -> StoreLoadError:

@@ -4,8 +4,8 @@ import os
 import zlib
 from pathlib import Path
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.commit_log import sync_folder
 
 # Java takes this much off, because its timestamps are taken around a flush, not at it.
 SAFETY_MARGIN_MS = 3000
@@ -45,7 +45,7 @@ class Checkpoint:
     def load(self) -> None:
         """Read the file. One that is missing or too short counts as zeros: all is read again."""
         try:
-            data = self._path.read_bytes()
+            data = files.read_bytes(self._path)
         except FileNotFoundError:
             return
         if len(data) < layout.CHECKPOINT.size:
@@ -81,12 +81,9 @@ class Checkpoint:
         page[end - 4 : end] = zlib.crc32(page[start : end - 4]).to_bytes(4, "big")
         # In place and not by rename: Java maps this very file, and a page is written whole or,
         # torn by a power cut, fails its checksum and counts as zeros.
-        is_new = not self._path.exists()
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            os.pwrite(descriptor, page, 0)
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+        is_new = not files.exists(self._path)
+        with files.opened(self._path, os.O_RDWR | os.O_CREAT) as descriptor:
+            files.write_all(descriptor, page)
+            files.fdatasync(descriptor)
         if is_new:
-            sync_folder(self._path.parent)
+            files.sync_folder(self._path.parent)

@@ -11,15 +11,16 @@ from the log what the last one does not vouch for.
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+from mq.client.machine import clock, files
+from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.flush import DiskThread, Flusher
+from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index, IndexFile
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Checkpointer:
         self._unsynced: set[Path] = set()
         self._synced_index: IndexFile | None = None  # the newest that was fsynced
         self._halt: OSError | None = None  # set for good by the first fsync that fails
-        self._last = time.monotonic()
+        self._last = clock.monotonic()
         self._turn = asyncio.Lock()  # one round or checkpoint at a time
 
     @property
@@ -88,7 +89,7 @@ class Checkpointer:
 
     async def _round(self) -> None:
         behind = self._log.written - self._checkpoint.safe_offset
-        due = time.monotonic() - self._last >= CHECKPOINT_SECONDS or behind >= CHECKPOINT_BYTES
+        due = clock.monotonic() - self._last >= CHECKPOINT_SECONDS or behind >= CHECKPOINT_BYTES
         if due and behind and self._halt is None:
             await self.checkpoint()
         elif self.dirty:
@@ -155,28 +156,28 @@ class Checkpointer:
         if index_files:
             self._synced_index = index_files[-1]
         self._checkpoint = checkpoint
-        self._last = time.monotonic()
+        self._last = clock.monotonic()
 
     def _unsynced_index_files(self) -> list[IndexFile]:
         """The last two, as Java, and all that were begun since the last checkpoint."""
         if self._index is None:
             return []
         self._index.save_headers()
-        files = self._index.files
-        known = files.index(self._synced_index) if self._synced_index in files else 0
-        return files[max(0, min(known, len(files) - 2)) :]
+        all_files = self._index.files
+        known = all_files.index(self._synced_index) if self._synced_index in all_files else 0
+        return all_files[max(0, min(known, len(all_files) - 2)) :]
 
     def _sync_files(self, paths: Iterable[Path]) -> None:
         """For the thread. Raises OSError."""
         for path in paths:
             try:
-                descriptor = os.open(path, os.O_RDONLY)
+                descriptor = files.open(path, os.O_RDONLY)
             except FileNotFoundError:  # its topic was deleted meanwhile
                 continue
             try:
-                self._sync(partial(os.fdatasync, descriptor))
+                self._sync(partial(files.fdatasync, descriptor))
             finally:
-                os.close(descriptor)
+                files.close(descriptor)
 
     def _sync(self, sync: Callable[[], None]) -> None:
         if self._halt is not None:

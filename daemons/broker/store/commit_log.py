@@ -12,10 +12,10 @@ Only `append.py` moves position and written, only `flush.py` moves flushed.
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
@@ -53,17 +53,17 @@ class CommitLog:
         """
         found: list[tuple[int, Path]] = []
         for folder in self.paths:
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in folder.iterdir():
+            files.make_folders(folder)
+            for path in files.children(folder):
                 start = layout.file_offset(path.name)
-                if start is not None and path.is_file():
+                if start is not None and files.is_file(path):
                     found.append((start, path))
         found.sort()
-        while found and found[-1][1].stat().st_size == 0:
+        while found and files.size(found[-1][1]) == 0:
             # A crash between the creation of a file and the setting of its length.
-            found.pop()[1].unlink()
+            files.unlink(found.pop()[1])
         for number, (start, path) in enumerate(found):
-            size = path.stat().st_size
+            size = files.size(path)
             if size != self.file_size:
                 raise StoreLoadError(
                     f"{path} has {size} bytes, mappedFileSizeCommitLog is {self.file_size}: "
@@ -94,13 +94,13 @@ class CommitLog:
         while self.files and self.files[-1].start >= offset and self.files[-1].start > self.minimum:
             file = self.files.pop()
             file.delete()
-            sync_folder(file.path.parent)
+            files.sync_folder(file.path.parent)
         if self.files and offset < self.files[-1].end:
             last = self.files[-1]
             position = max(offset, last.start) - last.start
             if data_end(last.descriptor, position) > position:
                 last.clear_after(position)
-                os.fsync(last.descriptor)  # fdatasync need not care for what was cut off
+                files.fsync(last.descriptor)  # fdatasync need not care for what was cut off
         self.set_end(offset)
 
     def file_at(self, offset: int) -> MappedFile | None:
@@ -116,7 +116,7 @@ class CommitLog:
         folder = self.paths[start // self.file_size % len(self.paths)]
         file = MappedFile(folder / layout.file_name(start), start, self.file_size)
         try:
-            sync_folder(folder)
+            files.sync_folder(folder)
         except OSError:
             file.close()
             raise
@@ -180,12 +180,3 @@ def record_store_timestamp(record: bytes | memoryview) -> int:
     at = AT["store_timestamp"] + shift("store_timestamp", sys_flag)
     timestamp: int = layout.LONG.unpack_from(record, at)[0]
     return timestamp
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a new name in a folder survive the death of the machine. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,14 +11,12 @@ Entry n (layout.ENTRY) is the message with queue offset n. New entries are kept 
 readable ≤ written ≤ appended; readable lags behind written while a sync flush is awaited.
 """
 
-import contextlib
 import logging
-import os
-import shutil
 from bisect import bisect_right
 from pathlib import Path
 from typing import Protocol
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache, data_end
@@ -126,7 +124,7 @@ class ConsumeQueue:
         """
         self._files = sorted(
             offset
-            for name in os.listdir(self._base)
+            for name in files.listdir(self._base)
             if (offset := layout.file_offset(name)) is not None and offset % _ENTRY_SIZE == 0
         )
         for start in self._files:
@@ -138,7 +136,7 @@ class ConsumeQueue:
     def _check_size(self, start: int) -> None:
         # A shorter file is damage, or grows: what it holds is where it is looked for.
         path = self._path(start)
-        size = os.stat(path).st_size
+        size = files.size(path)
         if size > self._file_size or start % self._file_size:
             raise StoreLoadError(
                 f"{path} of {size} bytes does not fit mappedFileSizeConsumeQueue, which is "
@@ -303,7 +301,7 @@ class ConsumeQueue:
             descriptor = self._descriptors.open(self._path(start))
         except FileNotFoundError:
             return b""
-        data = os.pread(descriptor, size, within)
+        data = files.pread(descriptor, size, within)
         return data if len(data) == size else data[: len(data) - len(data) % _ENTRY_SIZE]
 
     # writing --------------------------------------------------------------------------------
@@ -372,7 +370,7 @@ class ConsumeQueue:
         position = index * _ENTRY_SIZE
         start = self._files[bisect_right(self._files, position) - 1]
         descriptor = self._descriptors.open(self._path(start))
-        os.pwrite(descriptor, entry, position - start)
+        files.pwrite(descriptor, entry, position - start)
 
     @property
     def persisted(self) -> int:
@@ -395,13 +393,13 @@ class ConsumeQueue:
             room = (start + self._file_size - position) // _ENTRY_SIZE
             count = min(room, self.written - self._persisted)
             if not self._files or self._files[-1] != start:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                files.make_folders(self.folder)
                 self._files.append(start)
                 self.renamed = True
             path = self._path(start)
             descriptor = self._descriptors.open(path, self._file_size)
             data = bytes(self._tail[: count * _ENTRY_SIZE])
-            written = os.pwrite(descriptor, data, position - start) // _ENTRY_SIZE
+            written = files.pwrite(descriptor, data, position - start) // _ENTRY_SIZE
             if written == 0:
                 raise OSError(f"{path}: no room for an entry")
             del self._tail[: written * _ENTRY_SIZE]
@@ -465,8 +463,8 @@ class ConsumeQueue:
     def _clear_file_behind_end(self) -> None:
         if self._files:
             descriptor = self._descriptors.open(self._path(self._files[-1]))
-            os.ftruncate(descriptor, self._persisted * _ENTRY_SIZE - self._files[-1])
-            os.ftruncate(descriptor, self._file_size)
+            files.ftruncate(descriptor, self._persisted * _ENTRY_SIZE - self._files[-1])
+            files.ftruncate(descriptor, self._file_size)
 
     def _entries_from(self, index: int) -> bytes:
         parts = []
@@ -499,8 +497,7 @@ class ConsumeQueue:
     def _remove_file(self, start: int) -> None:
         path = self._path(start)
         self._descriptors.forget(path)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        files.remove(path)
         self._files.remove(start)
         self.renamed = True
 
@@ -508,7 +505,7 @@ class ConsumeQueue:
         """Take the queue's files off the disk: it is empty now."""
         for start in list(self._files):
             self._remove_file(start)
-        shutil.rmtree(self._base, ignore_errors=True)
+        files.remove_tree(self.folder)
         if self.extension is not None:
             self.extension.clear()
         self.minimum = 0

@@ -10,14 +10,13 @@ not a SIGBUS.
 """
 
 import logging
-import mmap
 import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.commit_log import sync_folder
 from mq.protocol.tags import java_hash
 
 log = logging.getLogger(__name__)
@@ -78,14 +77,14 @@ class IndexFile:
         self._capacity = capacity
         self._items_at = _HEADER.size + _SLOT.size * slots
         size = self._items_at + _ITEM.size * capacity
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            if os.fstat(self._descriptor).st_size != size:
-                os.ftruncate(self._descriptor, size)
-            os.posix_fallocate(self._descriptor, 0, self._items_at + _ITEM.size)
-            self._map = mmap.mmap(self._descriptor, size)
+            if files.fstat(self._descriptor).st_size != size:
+                files.ftruncate(self._descriptor, size)
+            files.posix_fallocate(self._descriptor, 0, self._items_at + _ITEM.size)
+            self._map = files.map_to_write(self._descriptor, size)
         except OSError:
-            os.close(self._descriptor)
+            files.close(self._descriptor)
             raise
         self._size = size
         self._allocated = self._items_at + _ITEM.size
@@ -127,7 +126,7 @@ class IndexFile:
         missing = position + _ITEM.size * len(items) - self._allocated
         if missing > 0:
             size = min(max(missing, _ALLOCATE), self._size - self._allocated)
-            os.posix_fallocate(self._descriptor, self._allocated, size)
+            files.posix_fallocate(self._descriptor, self._allocated, size)
             self._allocated += size
         seconds = 0
         if self.begin_timestamp > 0:
@@ -219,18 +218,18 @@ class IndexFile:
 
     def sync(self) -> None:
         """Wait until the file is on the disk. Raises OSError. For a thread: it lets the GIL go."""
-        os.fdatasync(self._descriptor)
+        files.fdatasync(self._descriptor)
 
     def close(self) -> None:
         if self._descriptor >= 0:
             self.save_header()
             self._map.close()
-            os.close(self._descriptor)
+            files.close(self._descriptor)
             self._descriptor = -1
 
     def delete(self) -> None:
         self.close()
-        self.path.unlink(missing_ok=True)
+        files.remove(self.path)
 
 
 class Index:
@@ -244,12 +243,12 @@ class Index:
 
     def load(self) -> None:
         """Open the files there are; one of another size is left alone and said so."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        files.make_folders(self._folder)
         size = _HEADER.size + _SLOT.size * self._slots + _ITEM.size * self._capacity
-        for path in sorted(self._folder.iterdir()):
+        for path in files.children(self._folder):
             if not (path.name.isdigit() and len(path.name) == 17):
                 continue
-            if path.stat().st_size != size:
+            if files.size(path) != size:
                 log.warning("%s is not an index file of %d bytes: left out", path, size)
                 continue
             self.files.append(IndexFile(path, self._slots, self._capacity))
@@ -286,7 +285,7 @@ class Index:
         if self.files and not self.files[-1].full:
             return self.files[-1]
         file = IndexFile(self._folder / self._next_name(), self._slots, self._capacity)
-        sync_folder(self._folder)
+        files.sync_folder(self._folder)
         if self.files:
             self.files[-1].save_header()
             file.continue_from(self.files[-1])
@@ -296,7 +295,7 @@ class Index:
     def _next_name(self) -> str:
         """The time as Java writes it. A clock that was set back must not change the files' order,
         which is that of their names."""
-        now = time.time()
+        now = clock.time()
         milliseconds = int(now * 1000) % 1000
         name = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{milliseconds:03d}"
         if self.files and name <= self.files[-1].path.name:

@@ -10,6 +10,8 @@ import mmap
 import os
 from pathlib import Path
 
+from mq.client.machine import files
+
 _CREATED_MODE = 0o644
 _READ_AT_ONCE = 1024 * 1024  # bytes; in smaller pieces a disk is asked more often
 
@@ -22,8 +24,8 @@ def extent_end(descriptor: int, position: int = 0) -> int:
     end = position
     try:
         while True:
-            data = os.lseek(descriptor, end, os.SEEK_DATA)
-            end = os.lseek(descriptor, data, os.SEEK_HOLE)
+            data = files.lseek(descriptor, end, os.SEEK_DATA)
+            end = files.lseek(descriptor, data, os.SEEK_HOLE)
     except OSError:  # ENXIO: only a hole is left
         return end
 
@@ -38,15 +40,15 @@ def data_end(descriptor: int, position: int = 0) -> int:
     at = position
     try:
         while True:
-            start = os.lseek(descriptor, at, os.SEEK_DATA)
-            at = os.lseek(descriptor, start, os.SEEK_HOLE)
+            start = files.lseek(descriptor, at, os.SEEK_DATA)
+            at = files.lseek(descriptor, start, os.SEEK_HOLE)
             extents.append((start, at))
     except OSError:  # ENXIO: only a hole is left
         pass
     for start, stop in reversed(extents):
         while stop > start:
             begin = max(start, stop - _READ_AT_ONCE)
-            piece = os.pread(descriptor, stop - begin, begin).rstrip(b"\0")
+            piece = files.pread(descriptor, stop - begin, begin).rstrip(b"\0")
             if piece:
                 return begin + len(piece)
             stop = begin
@@ -71,17 +73,13 @@ class MappedFile:
     def view(self) -> memoryview:
         """The whole file as memory. Slices of it stay valid when the file is closed or deleted."""
         if self._view is None:
-            self._map = mmap.mmap(self.descriptor, self.size, prot=mmap.PROT_READ)
+            self._map = files.map_to_read(self.descriptor, self.size)
             self._view = memoryview(self._map)
         return self._view
 
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of data at a position in the file. Raises OSError, having written a part."""
-        written = os.pwrite(self.descriptor, data, position)
-        while written < len(data):
-            data = memoryview(data)[written:]
-            position += written
-            written = os.pwrite(self.descriptor, data, position)
+        files.write_all(self.descriptor, data, position)
 
     def read(self, position: int, size: int) -> bytes:
         """Read with a system call, which lets other threads run while the disk is waited for.
@@ -89,7 +87,7 @@ class MappedFile:
         Raises OSError, also when the file is closed meanwhile: its descriptor may then already be
         that of another file.
         """
-        data = os.pread(self.descriptor, size, position)
+        data = files.pread(self.descriptor, size, position)
         if self.descriptor < 0:
             raise OSError(errno.EBADF, "closed while it was read", str(self.path))
         return data
@@ -100,7 +98,7 @@ class MappedFile:
         Also true where the file system cannot tell, and for a file that has been closed.
         """
         try:
-            os.preadv(self.descriptor, (bytearray(1),), position, os.RWF_NOWAIT)
+            files.preadv(self.descriptor, (bytearray(1),), position, os.RWF_NOWAIT)
         except BlockingIOError:
             return False
         except OSError:
@@ -115,21 +113,21 @@ class MappedFile:
         end = min(position + size, self.size)
         for start in range(position, end, _READ_AT_ONCE):
             length = min(_READ_AT_ONCE, end - start)
-            os.posix_fadvise(self.descriptor, start, length, os.POSIX_FADV_WILLNEED)
-        os.pread(self.descriptor, 1, position)
+            files.posix_fadvise(self.descriptor, start, length, os.POSIX_FADV_WILLNEED)
+        files.pread(self.descriptor, 1, position)
 
     def clear_after(self, position: int) -> None:
         """Make everything from a position on a hole again; needs no space on the disk."""
-        os.ftruncate(self.descriptor, position)
-        os.ftruncate(self.descriptor, self.size)
+        files.ftruncate(self.descriptor, position)
+        files.ftruncate(self.descriptor, self.size)
 
     def sync(self) -> None:
         """Wait until what was written is on the disk. Raises OSError if it is not."""
-        os.fdatasync(self.descriptor)
+        files.fdatasync(self.descriptor)
 
     def modified_at(self) -> float:
         """Seconds since 1970 of the last write."""
-        return os.fstat(self.descriptor).st_mtime
+        return files.fstat(self.descriptor).st_mtime
 
     def close(self) -> None:
         """Close the file. Idempotent. The memory goes when the last slice of it goes."""
@@ -137,11 +135,11 @@ class MappedFile:
         self._map = None
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            files.close(descriptor)
 
     def delete(self) -> None:
         """Take the file off the disk and close it. Raises OSError; the file then is still open."""
-        self.path.unlink(missing_ok=True)
+        files.remove(self.path)
         self.close()
 
 
@@ -177,11 +175,11 @@ class DescriptorCache:
         descriptor = self._open.pop(path, None)
         if descriptor is None:
             if size is None:
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                descriptor = files.open(path, os.O_RDWR | os.O_CLOEXEC)
             else:
                 descriptor = _open_sized(path, size)
             if len(self._open) >= self._capacity:
-                os.close(self._open.pop(next(iter(self._open))))
+                files.close(self._open.pop(next(iter(self._open))))
         self._open[path] = descriptor
         return descriptor
 
@@ -189,21 +187,21 @@ class DescriptorCache:
         """Close a file that is about to be deleted."""
         descriptor = self._open.pop(os.fspath(path), None)
         if descriptor is not None:
-            os.close(descriptor)
+            files.close(descriptor)
 
     def close(self) -> None:
         for descriptor in self._open.values():
-            os.close(descriptor)
+            files.close(descriptor)
         self._open.clear()
 
 
 def _open_sized(path: str | Path, size: int) -> int:
     """Open a file, made if there is none, that has a size. Raises OSError with nothing open."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
+    descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _CREATED_MODE)
     try:
-        if os.fstat(descriptor).st_size != size:
-            os.ftruncate(descriptor, size)
+        if files.fstat(descriptor).st_size != size:
+            files.ftruncate(descriptor, size)
     except OSError:
-        os.close(descriptor)
+        files.close(descriptor)
         raise
     return descriptor

@@ -6,19 +6,18 @@ reverse, and answers questions about what is stored. Messages come in through `a
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender, Batch
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
-from mq.daemons.broker.store.commit_log import CommitLog, sync_folder
+from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
@@ -78,7 +77,7 @@ class MessageStore:
             )
         self.report = Report()
         self.put_times = PutTimes()
-        self.boot_timestamp = time.time_ns() // 1_000_000
+        self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
         self._deletions = Deletions(self.root)
@@ -114,16 +113,16 @@ class MessageStore:
             raise
 
     def _take_lock(self) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
+        files.make_folders(self.root)
         path = self.root / layout.LOCK_FILE
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            files.lock(self._lock)
         except OSError:
             raise StoreLocked(
                 f"{self.root} is in use by another broker: stop it, or set storePathRootDir"
             ) from None
-        os.pwrite(self._lock, b"lock", 0)
+        files.pwrite(self._lock, b"lock", 0)
 
     def _recover(self) -> None:
         self.log.load()
@@ -186,16 +185,13 @@ class MessageStore:
         It is on the disk before a message is taken, as are the names of the folders: a power cut
         before the first checkpoint must not leave a store that looks closed, or none.
         """
-        with open(self.root / layout.ABORT_FILE, "wb") as file:
-            file.write(boot_id())
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self.root)
+        files.write_new(self.root / layout.ABORT_FILE, boot_id())
+        files.sync_folder(self.root)
         for folder in {self.root.parent, *(path.parent for path in self.log.paths)} - {self.root}:
             # One that we may pass through and not list is an administrator's, who made what is in
             # it long before this start.
             with contextlib.suppress(PermissionError):
-                sync_folder(folder)
+                files.sync_folder(folder)
 
     def stop_taking(self) -> None:
         """Write what was appended, and refuse messages from now on: the store is being stopped."""
@@ -233,14 +229,14 @@ class MessageStore:
         self.log.close()
         if self._lock >= 0:
             if clean:
-                (self.root / layout.ABORT_FILE).unlink(missing_ok=True)
-            os.close(self._lock)
+                files.remove(self.root / layout.ABORT_FILE)
+            files.close(self._lock)
             self._lock = -1
 
     # what happens after an append -------------------------------------------------------------
 
     def _published(self, batch: Batch) -> None:
-        self.put_times.add(time.time_ns() // 1_000_000 - batch.timestamp, batch.messages)
+        self.put_times.add(clock.milliseconds() - batch.timestamp, batch.messages)
         self.checkpointer.dirty.update(batch.touched)
         if batch.keyed and self.key_index is not None:
             self._unindexed.append((batch.keyed, batch.timestamp))

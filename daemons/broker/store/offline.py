@@ -4,7 +4,6 @@ The log is read from its first file to its last. Where something is not a record
 the next one that says it lies where it lies, so that one damaged place does not hide the others.
 """
 
-import fcntl
 import mmap
 import os
 import struct
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.records import BadRecord, EndOfLog, Record, read_file
@@ -32,11 +32,11 @@ class ReadOnlyFile:
         """Raises OSError."""
         self.path = path
         self.start = start
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self.descriptor).st_size
+        self.descriptor = files.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = files.fstat(self.descriptor).st_size
         self._map: mmap.mmap | bytes = b""
         if self.size:
-            self._map = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)
+            self._map = files.map_to_read(self.descriptor, self.size)
         self.view = memoryview(self._map)
 
     @property
@@ -69,7 +69,7 @@ class ReadOnlyFile:
         self.view.release()
         if isinstance(self._map, mmap.mmap):
             self._map.close()
-        os.close(self.descriptor)
+        files.close(self.descriptor)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class OfflineLog:
         found = {
             offset: path
             for folder in folders
-            for path in folder.iterdir()
+            for path in files.children(folder)
             if (offset := layout.file_offset(path.name)) is not None
         }
         self.files = [ReadOnlyFile(found[start], start) for start in sorted(found)]
@@ -211,14 +211,14 @@ def is_in_use(root: Path) -> bool:
     Java locks a part of the file with fcntl (BrokerController's FileChannel.tryLock).
     """
     try:
-        descriptor = os.open(root / layout.LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = files.open(root / layout.LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, 0)
+        files.lock(descriptor)
+        files.unlock(descriptor)
     except OSError:
         return True
     finally:
-        os.close(descriptor)
+        files.close(descriptor)
     return False

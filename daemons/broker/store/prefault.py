@@ -7,10 +7,10 @@ takes neither disk space nor a write.
 """
 
 import contextlib
-import os
 
+from mq.client.machine import files
+from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.flush import DiskThread
 
 STEP = 4 * 1024 * 1024  # bytes made ready at a time: some 30 ms of the highest rate
 _AT_ONCE = 1024 * 1024
@@ -37,7 +37,7 @@ class Prefault:
         def read() -> None:
             with contextlib.suppress(OSError):  # the file was closed meanwhile
                 for at in range(begin - start, end - start, _AT_ONCE):
-                    os.preadv(descriptor, [self._buffer], at)
+                    files.preadv(descriptor, [self._buffer], at)
 
         self._thread.submit(read, lambda result, error: None)
         return end if end == file.end else end - STEP

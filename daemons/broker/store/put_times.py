@@ -4,10 +4,11 @@ Counted batch by batch, in whole milliseconds, over windows of a minute: what is
 whole minute, or what there is of the first one (StoreStatsService.printTps).
 """
 
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+
+from mq.client.machine import clock
 
 WINDOW_SECONDS = 60.0
 
@@ -26,7 +27,7 @@ _COARSE_FROM, _COARSE = 1000, 100
 class PutTimes:
     """Milliseconds by the number of messages that took them."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
         self._clock = clock
         self._window: Counter[int] = Counter()
         self._last: Counter[int] | None = None  # None in the first minute

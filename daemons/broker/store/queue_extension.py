@@ -11,12 +11,11 @@ Source: ConsumeQueueExt of Java 4.9.8.
 """
 
 import logging
-import os
-import shutil
 from bisect import bisect_right
 from pathlib import Path
 from typing import NamedTuple
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import DescriptorCache
@@ -67,19 +66,19 @@ class QueueExtension:
         """
         self._files = sorted(
             offset
-            for name in os.listdir(self._folder)
+            for name in files.listdir(self._folder)
             if (offset := layout.file_offset(name)) is not None
         )
         for start in self._files:
             path = self._folder / layout.file_name(start)
-            if start % self._file_size or path.stat().st_size > self._file_size:
+            if start % self._file_size or files.size(path) > self._file_size:
                 raise StoreLoadError(
                     f"{path} does not fit mappedFileSizeConsumeQueueExt, which is "
                     f"{self._file_size}: start with the size that the store was made with"
                 )
         if self._files:
             last = self._files[-1]
-            content = (self._folder / layout.file_name(last)).read_bytes()
+            content = files.read_bytes(self._folder / layout.file_name(last))
             self._persisted = self._end = last + _end_of_units(content)
 
     # reading --------------------------------------------------------------------------------
@@ -113,7 +112,7 @@ class QueueExtension:
         except FileNotFoundError:
             return b""
         end = min(start + self._file_size, self._persisted)
-        return os.pread(descriptor, max(0, min(size, end - offset)), offset - start)
+        return files.pread(descriptor, max(0, min(size, end - offset)), offset - start)
 
     def resolve(self, entries: bytes, unknown: int) -> bytes:
         """Entries with the tags codes proper where they have addresses.
@@ -179,10 +178,10 @@ class QueueExtension:
             count = min(start + self._file_size - self._persisted, len(self._tail))
             path = self._folder / layout.file_name(start)
             if not self._files or self._files[-1] != start:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                files.make_folders(self._folder)
                 self._files.append(start)
             descriptor = self._descriptors.open(path, self._file_size)
-            written = os.pwrite(descriptor, self._tail[:count], self._persisted - start)
+            written = files.pwrite(descriptor, self._tail[:count], self._persisted - start)
             if written == 0:
                 raise OSError(f"{path}: no room for a unit")
             del self._tail[:written]
@@ -207,14 +206,14 @@ class QueueExtension:
     def _remove_file(self, start: int) -> None:
         path = self._folder / layout.file_name(start)
         self._descriptors.forget(path)
-        path.unlink(missing_ok=True)
+        files.remove(path)
         self._files.remove(start)
 
     def clear(self) -> None:
         """Take the files off the disk: the queue was emptied."""
         for start in list(self._files):
             self._remove_file(start)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        files.remove_tree(self._folder)
         self._tail.clear()
         self._cut = (0, b"")
         self._persisted = self._end = 0

@@ -1,12 +1,11 @@
 """All consume queues of a store, by topic and queue id."""
 
 import logging
-import os
 import resource
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from mq.client.machine import files
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import DescriptorCache
 from mq.daemons.broker.store.queue_extension import QueueExtension
@@ -49,23 +48,19 @@ class Queues:
 
         Raises StoreLoadError if one has files of another size than configured.
         """
-        self._root.mkdir(parents=True, exist_ok=True)
-        with os.scandir(self._root) as entries:
-            folders = [entry for entry in entries if entry.is_dir()]
-        for folder in folders:
-            if not _is_topic(folder):
+        files.make_folders(self._root)
+        for topic in files.folders(self._root):
+            if not _is_topic(self._root, topic):
                 continue
-            with os.scandir(folder) as entries:
-                children = [entry for entry in entries if entry.is_dir()]
-            for child in children:
-                if child.name.isascii() and child.name.isdigit():
-                    queue = self.get_or_make(folder.name, int(child.name))
+            for name in files.folders(self._root / topic):
+                if name.isascii() and name.isdigit():
+                    queue = self.get_or_make(topic, int(name))
                     queue.load()
                     self._load_extension(queue)
 
     def _load_extension(self, queue: ConsumeQueue) -> None:
         """Whatever the settings are now: entries may point there."""
-        is_there = (self._extension_root / queue.topic / str(queue.queue_id)).is_dir()
+        is_there = files.is_folder(self._extension_root / queue.topic / str(queue.queue_id))
         if is_there:
             self.extension(queue).load()
         last = queue.last_address(most=LOOKED_BACK if is_there else 1)
@@ -115,18 +110,18 @@ class Queues:
             return
         for queue in queues.values():
             queue.delete()
-        shutil.rmtree(self._root / topic, ignore_errors=True)
-        shutil.rmtree(self._extension_root / topic, ignore_errors=True)
+        files.remove_tree(self._root / topic)
+        files.remove_tree(self._extension_root / topic)
 
     def close(self) -> None:
         self.descriptors.close()
 
 
-def _is_topic(folder: os.DirEntry[str]) -> bool:
+def _is_topic(root: Path, name: str) -> bool:
     try:
-        check_folder_name(folder.name)
+        check_folder_name(name)
     except IllegalName as error:
-        log.warning("%s is not the folder of a topic and is left alone: %s", folder.path, error)
+        log.warning("%s is not the folder of a topic and is left alone: %s", root / name, error)
         return False
     return True
 

@@ -24,10 +24,10 @@ can neither be lost nor appear twice whatever the queue files said.
 """
 
 import logging
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.store import aside, layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.commit_log import CommitLog
@@ -113,13 +113,13 @@ class Recovery:
         Raises OSError if the disk cannot be read or fsynced, StoreLoadError if what has to be cut
         cannot be kept.
         """
-        began = time.monotonic()
+        began = clock.monotonic()
         report = self.report
         abort = self._root / layout.ABORT_FILE
-        report.crashed = abort.exists()
+        report.crashed = files.exists(abort)
         # Without a boot id, or with none in the file of a Java broker, the worse case is assumed.
         boot = boot_id()
-        report.machine_crashed = report.crashed and not (boot and abort.read_bytes() == boot)
+        report.machine_crashed = report.crashed and not (boot and files.read_bytes(abort) == boot)
         if not self._log.files:
             self._forget_everything()
         else:
@@ -134,7 +134,7 @@ class Recovery:
             self._replay(report.start)
             self._report_missing(known_end)
         report.end = self._log.position
-        report.seconds = time.monotonic() - began
+        report.seconds = clock.monotonic() - began
         return report
 
     def _forget_everything(self) -> None:
@@ -359,6 +359,6 @@ def _implausible(record: Record) -> str:
 def boot_id() -> bytes:
     """What tells one boot of this machine from the next: b"" where the kernel does not say."""
     try:
-        return BOOT_ID.read_bytes().strip()
+        return files.read_bytes(BOOT_ID).strip()
     except OSError:
         return b""

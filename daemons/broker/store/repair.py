@@ -10,12 +10,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from mq.client.machine import files
 from mq.daemons.broker.store import aside, layout
-from mq.daemons.broker.store.commit_log import sync_folder
 from mq.daemons.broker.store.deletions import Deletions
-from mq.daemons.broker.store.mapped_file import extent_end
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.offline import Hole, OfflineLog
 from mq.daemons.broker.store.records import Record
@@ -28,7 +28,6 @@ from mq.protocol.record import BLANK, CRC_MASK, MAGIC_BLANK, MAGIC_V1, RECORD_HE
 DAMAGED_TOPIC = b"MQ_DAMAGED"
 _OVERHEAD = RECORD_HEAD.size + 1 + len(DAMAGED_TOPIC) + layout.SHORT.size
 _LARGEST_BODY = 1 << 20
-_COPIED_AT_ONCE = 1 << 24
 _NO_HOST = bytes(8)
 
 
@@ -49,7 +48,7 @@ def plan(root: Path, log: OfflineLog, verified: Verified) -> list[Repair]:
     parts = {problem.part for problem in verified.problems} | set(verified.untold)
     if "index" in parts:
         repairs += [
-            Repair(path, -1, 0, "made again from the log", path.unlink)
+            Repair(path, -1, 0, "made again from the log", partial(files.unlink, path))
             for path in index_files(root)
         ]
     if verified.deleted_topics and parts & {"log", "queue", "index", "checkpoint"}:
@@ -74,8 +73,8 @@ async def recover(root: Path, config: MessageStoreConfig) -> None:
     Raises StoreLocked, StoreLoadError, OSError.
     """
     # Without a checkpoint, and as after a crash, a recovery begins with the first byte.
-    (root / layout.CHECKPOINT_FILE).unlink(missing_ok=True)
-    (root / layout.ABORT_FILE).touch()
+    files.remove(root / layout.CHECKPOINT_FILE)
+    files.append(root / layout.ABORT_FILE, b"")
     fitted = fit(root, config)
     logging.disable(logging.ERROR)  # what it says of damage has been said, and repaired
     try:
@@ -89,13 +88,13 @@ async def recover(root: Path, config: MessageStoreConfig) -> None:
 def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
     """The settings with the sizes that the files of a store have."""
     config = config.replace(store_path_root_dir=str(root))
-    log_files = _sizes(layout.commit_log_path(root), "*")
+    log_files = _sizes(layout.commit_log_path(root), 0)
     if log_files:
         config = config.replace(mapped_file_size_commit_log=max(log_files))
-    if queue_files := _sizes(layout.consume_queue_path(root), "*/*/*"):
+    if queue_files := _sizes(layout.consume_queue_path(root), 2):
         config = config.replace(mapped_file_size_consume_queue=queue_files[0])
     for path in index_files(root)[:1]:
-        size = path.stat().st_size
+        size = files.size(path)
         if (items_at := index_items_at(size)) is not None:
             config = config.replace(
                 max_hash_slot_num=(items_at - layout.INDEX_HEADER.size) // layout.INDEX_SLOT.size,
@@ -106,39 +105,33 @@ def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
 
 def copy_store(root: Path, target: Path, step: Callable[[int], None]) -> None:
     """Copy a store, holes staying holes. Raises OSError; FileExistsError if the target is there."""
-    target.mkdir(parents=True)
-    for folder, _, names in os.walk(root):
-        to = target / Path(folder).relative_to(root)
-        to.mkdir(exist_ok=True)
-        for name in names:
-            if Path(folder, name) != root / layout.LOCK_FILE:
-                _copy_file(Path(folder, name), to / name, step)
+    files.make_folders(target.parent)
+    files.mkdir(target)
+    for path in files.children(root):
+        to = target / path.name
+        if files.is_folder(path):
+            copy_store(path, to, step)
+        elif path.name != layout.LOCK_FILE:
+            _copy_file(path, to, step)
 
 
 def _copy_file(source: Path, target: Path, step: Callable[[int], None]) -> None:
-    with open(source, "rb") as old, open(target, "xb") as new:
-        size = os.fstat(old.fileno()).st_size
-        os.ftruncate(new.fileno(), size)
-        end = extent_end(old.fileno())
-        position = 0
-        while position < end:
-            position = os.lseek(old.fileno(), position, os.SEEK_DATA)
-            stop = os.lseek(old.fileno(), position, os.SEEK_HOLE)
-            os.lseek(new.fileno(), position, os.SEEK_SET)
-            while position < stop:
-                most = min(stop - position, _COPIED_AT_ONCE)
-                sent = os.sendfile(new.fileno(), old.fileno(), position, most)
-                position += sent
-                step(sent)
-        os.fsync(new.fileno())
+    create = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with files.opened(source, os.O_RDONLY) as old, files.opened(target, create) as new:
+        size = files.fstat(old).st_size
+        files.ftruncate(new, size)
+        files.copy_data(old, 0, size, new, 0, step)
+        files.fsync(new)
 
 
-def _sizes(folder: Path, pattern: str) -> list[int]:
-    return [
-        path.stat().st_size
-        for path in sorted(folder.glob(pattern))
-        if layout.file_offset(path.name) is not None
-    ]
+def _sizes(folder: Path, depth: int) -> list[int]:
+    """Of the files of a log so many folders below this one."""
+    if not files.is_folder(folder):
+        return []
+    below = files.children(folder)
+    if depth:
+        return [size for path in below for size in _sizes(path, depth - 1)]
+    return [files.size(path) for path in below if layout.file_offset(path.name) is not None]
 
 
 def _nothing() -> None:
@@ -275,14 +268,11 @@ class _Write:
 
     def __call__(self) -> None:
         folder = self.path.parent.parent / aside.DAMAGED_FOLDER
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        try:
+        with files.opened(self.path, os.O_RDWR) as descriptor:
             aside.keep_part(folder, descriptor, self.position, self.end, self.offset)
             for position, data in self.pieces:
-                os.pwrite(descriptor, data, position)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+                files.write_all(descriptor, data, position)
+            files.fsync(descriptor)
 
 
 @dataclass(frozen=True)
@@ -294,11 +284,12 @@ class _Extend:
     ending: bytes
 
     def __call__(self) -> None:
-        with open(self.path, "ab") as file:
-            if len(self.ending) <= self.size - file.tell():
-                file.write(self.ending)
-            file.truncate(self.size)
-            os.fsync(file.fileno())
+        with files.opened(self.path, os.O_WRONLY) as descriptor:
+            end = files.fstat(descriptor).st_size
+            if len(self.ending) <= self.size - end:
+                files.write_all(descriptor, self.ending, end)
+            files.ftruncate(descriptor, self.size)
+            files.fsync(descriptor)
 
 
 @dataclass(frozen=True)
@@ -311,8 +302,9 @@ class _Fill:
 
     def __call__(self) -> None:
         for start in self.starts:
-            with open(self.folder / layout.file_name(start), "xb") as file:
-                file.write(BLANK.pack(self.size, MAGIC_BLANK))
-                file.truncate(self.size)
-                os.fsync(file.fileno())
-        sync_folder(self.folder)
+            path = self.folder / layout.file_name(start)
+            with files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+                files.write_all(descriptor, BLANK.pack(self.size, MAGIC_BLANK))
+                files.ftruncate(descriptor, self.size)
+                files.fsync(descriptor)
+        files.sync_folder(self.folder)

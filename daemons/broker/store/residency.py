@@ -7,9 +7,9 @@ thread has them read, with what lies behind them: whoever catches up wants that 
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Sequence
 
+from mq.client.machine import clock
 from mq.daemons.broker.store.commit_log import CommitLog
 
 _RECENT = 16 * 1024 * 1024  # bytes at the end of the log that were written a moment ago
@@ -36,7 +36,7 @@ class Residency:
 
     def require(self, *offsets: int) -> None:
         """Raise NotInMemory unless what lies at physical offsets can be read at once."""
-        now = time.monotonic()
+        now = clock.monotonic()
         if now > self._until:
             self._present.clear()
             self._until = now + _TRUSTED_SECONDS

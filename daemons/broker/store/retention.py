@@ -9,14 +9,14 @@ DefaultMessageStore. CleanCommitLogService and CleanConsumeQueueService.)
 import asyncio
 import logging
 import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
-from mq.daemons.broker.store.commit_log import CommitLog, sync_folder
+from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.queues import Queues
@@ -46,7 +46,7 @@ class Retention:
         index: Index | None,
         appender: Appender,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = clock.time,
         ratio: Callable[[Path], int] | None = None,
     ) -> None:
         self.deleted_files = 0
@@ -63,11 +63,11 @@ class Retention:
 
     async def run(self) -> None:
         """Work until cancelled. A disk that fails is reported and looked at again."""
-        started = time.monotonic()
+        started = clock.monotonic()
         while True:
             try:
                 self.check_disk()
-                if time.monotonic() - started >= FIRST_AFTER:
+                if clock.monotonic() - started >= FIRST_AFTER:
                     await self.clean()
             except OSError as error:
                 log.error("old files cannot be deleted now: %s", error)
@@ -134,7 +134,7 @@ class Retention:
             log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
             folder = self._log.remove_first().path.parent
             deleted += 1
-            await asyncio.to_thread(sync_folder, folder)
+            await asyncio.to_thread(files.sync_folder, folder)
             await asyncio.sleep(config.delete_commit_log_files_interval / 1000)
         return deleted
 
@@ -151,6 +151,6 @@ class Retention:
 
 def used_ratio(path: Path) -> int:
     """How full a disk is for this user, in percent, rounded up (UtilAll.getDiskPartition…)."""
-    status = os.statvfs(path)
+    status = files.statvfs(path)
     used = status.f_blocks - status.f_bfree
     return math.ceil(used * 100 / max(used + status.f_bavail, 1))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.index import key_hash
@@ -239,7 +240,7 @@ class Verification:
     def _check_checkpoint(self, known_end: int) -> None:
         path = self._root / layout.CHECKPOINT_FILE
         try:
-            raw = path.read_bytes()
+            raw = files.read_bytes(path)
         except FileNotFoundError:
             if self.result.records:
                 why = "missing: the next start reads the whole log"
@@ -253,26 +254,26 @@ class Verification:
 def read_queues(root: Path) -> Iterator[Queue]:
     """The queues there are. Raises OSError."""
     base = layout.consume_queue_path(root)
-    if not base.is_dir():
+    if not files.is_folder(base):
         return
-    for topic in sorted(base.iterdir()):
-        children = topic.iterdir() if topic.is_dir() else ()
+    for topic in files.children(base):
+        children = files.children(topic) if files.is_folder(topic) else ()
         for folder in sorted(children, key=lambda child: (len(child.name), child.name)):
-            if folder.name.isascii() and folder.name.isdigit() and folder.is_dir():
-                starts = {layout.file_offset(path.name): path for path in folder.iterdir()}
-                files = [
+            if folder.name.isascii() and folder.name.isdigit() and files.is_folder(folder):
+                starts = {layout.file_offset(path.name): path for path in files.children(folder)}
+                kept = [
                     ReadOnlyFile(starts[start], start)
                     for start in sorted(start for start in starts if start is not None)
                 ]
-                yield Queue(topic.name, int(folder.name), folder, files)
+                yield Queue(topic.name, int(folder.name), folder, kept)
 
 
 def index_files(root: Path) -> list[Path]:
     """The files of the index, the oldest first."""
     folder = layout.index_path(root)
-    if not folder.is_dir():
+    if not files.is_folder(folder):
         return []
-    return sorted(path for path in folder.iterdir() if path.name.isdigit() and len(path.name) == 17)
+    return [path for path in files.children(folder) if path.name.isdigit() and len(path.name) == 17]
 
 
 def index_items_at(size: int) -> int | None:
@@ -292,7 +293,7 @@ def _has_key(record: Record, hashed: int) -> bool:
 def _topics(root: Path, result: Verified) -> set[str]:
     path = layout.config_path(root) / "topics.json"
     try:
-        return set(fastjson.loads(path.read_bytes())["topicConfigTable"])
+        return set(fastjson.loads(files.read_bytes(path))["topicConfigTable"])
     except FileNotFoundError:
         return set()
     except (ValueError, KeyError, TypeError):
@@ -301,10 +302,12 @@ def _topics(root: Path, result: Verified) -> set[str]:
 
 def _check_config(root: Path, result: Verified) -> None:
     folder = layout.config_path(root)
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+    for path in files.children(folder) if files.is_folder(folder) else ():
+        if path.suffix != ".json":
+            continue
         try:
-            fastjson.loads(path.read_bytes())
+            fastjson.loads(files.read_bytes(path))
         except ValueError as error:
             backup = path.with_name(path.name + ".bak")
-            use = "its .bak is used" if backup.exists() else "it counts as empty"
+            use = "its .bak is used" if files.exists(backup) else "it counts as empty"
             result.found(Problem("config", path, -1, 0, f"{error}; at a start {use}"))

@@ -5,9 +5,9 @@ of rmq_sys_wheel_timer, the same of the master, and a data version (state, times
 """
 
 import struct
-import time
 from pathlib import Path
 
+from mq.client.machine import clock, files
 from mq.daemons.state_file import write_atomically
 
 _LAYOUT = struct.Struct(">7q")
@@ -27,7 +27,7 @@ class TimerCheckpoint:
         self.queue_offset = 0
         self._counter = 0
         try:
-            raw = path.read_bytes()
+            raw = files.read_bytes(path)
         except FileNotFoundError:
             return
         if len(raw) >= _LAYOUT.size:
@@ -38,7 +38,7 @@ class TimerCheckpoint:
     def save(self, read_time: int, log_position: int, queue_offset: int) -> None:
         """Write it. Raises OSError."""
         self._counter += 1
-        now = time.time_ns() // 1_000_000
+        now = clock.milliseconds()
         raw = _LAYOUT.pack(
             read_time, log_position, queue_offset, queue_offset, 0, now, self._counter
         )

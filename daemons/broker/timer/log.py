@@ -10,13 +10,12 @@ What is left at the end of a file is a blank: its length i32, 0 i64, a magic of 
 """
 
 import logging
-import os
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.mapped_file import MappedFile
 
@@ -54,8 +53,8 @@ class TimerLog:
         self._file_size = file_size
         self._files: dict[int, MappedFile] = {}  # by first position, in order
         self._dirty: set[int] = set()
-        folder.mkdir(parents=True, exist_ok=True)
-        starts = (layout.file_offset(path.name) for path in folder.iterdir())
+        files.make_folders(folder)
+        starts = (layout.file_offset(name) for name in files.listdir(folder))
         for start in sorted(start for start in starts if start is not None):
             self._open(start)
         self.end = 0
@@ -149,7 +148,7 @@ class TimerLog:
 
     def remove_older(self, seconds: float) -> None:
         """Delete files, but not the last, in which nothing was written for so long."""
-        oldest = time.time() - seconds
+        oldest = clock.time() - seconds
         for start in list(self._files)[:-1]:
             if self._files[start].modified_at() >= oldest:
                 break
@@ -175,4 +174,4 @@ class TimerLog:
         file = self._file_at(position)
         if file is not None:
             file.clear_after(position - file.start)
-            os.fsync(file.descriptor)
+            files.fsync(file.descriptor)

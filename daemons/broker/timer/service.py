@@ -13,10 +13,10 @@ those of RocketMQ 5 (TimerMessageStore), so that either broker goes on where the
 import asyncio
 import heapq
 import logging
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mq.client.machine import clock, files
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
@@ -85,7 +85,7 @@ class Timer:
     @staticmethod
     def is_used(root: Path) -> bool:
         """Whether a store has the timer's files; one that has not pays nothing for it."""
-        return (root / _TIMER_WHEEL).exists()
+        return files.exists(root / _TIMER_WHEEL)
 
     def works(self) -> Iterator[tuple[Work, str]]:
         """What is to be done until the broker stops, and its name."""
@@ -344,4 +344,4 @@ def _is_withdrawn(message: StoredMessage, withdrawn: set[str]) -> bool:
 
 
 def _now() -> int:
-    return time.time_ns() // 1_000_000
+    return clock.milliseconds()

@@ -14,6 +14,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from mq.client.machine import files
 from mq.daemons.service import CannotStart
 
 SLOTS = 2 * 7 * 24 * 3600
@@ -41,12 +42,12 @@ class TimerWheel:
 
     def __init__(self, path: Path, precision: int) -> None:
         self.precision = precision
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        size = os.fstat(self._descriptor).st_size
+        self._descriptor = files.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        size = files.fstat(self._descriptor).st_size
         if size not in (0, SLOTS * _SLOT.size):
-            os.close(self._descriptor)
+            files.close(self._descriptor)
             raise ValueError(f"{path} has {size} bytes, a timer wheel {SLOTS * _SLOT.size}")
-        os.ftruncate(self._descriptor, SLOTS * _SLOT.size)
+        files.ftruncate(self._descriptor, SLOTS * _SLOT.size)
 
     def check_precision(self, read_time: int) -> None:
         """Refuse a wheel that was written with another precision: every time in it would be wrong.
@@ -66,7 +67,7 @@ class TimerWheel:
         newest = 0
         empty = bytes(_CHUNK)
         for position in range(0, SLOTS * _SLOT.size, _CHUNK):
-            chunk = os.pread(self._descriptor, _CHUNK, position)
+            chunk = files.pread(self._descriptor, _CHUNK, position)
             if chunk != empty[: len(chunk)]:  # most of the file is a hole
                 newest = max(newest, *(step for step, *_ in _SLOT.iter_unpack(chunk)))
         return newest
@@ -74,7 +75,7 @@ class TimerWheel:
     def slot(self, time: int) -> Slot:
         """The slot of a time in ms."""
         step = time // self.precision
-        raw = os.pread(self._descriptor, _SLOT.size, step % SLOTS * _SLOT.size)
+        raw = files.pread(self._descriptor, _SLOT.size, step % SLOTS * _SLOT.size)
         found, first, last, units, _ = _SLOT.unpack(raw)
         return Slot(first, last, units) if found == step else EMPTY
 
@@ -82,10 +83,10 @@ class TimerWheel:
         """Set the slot of a time. Raises OSError."""
         step = time // self.precision
         raw = _SLOT.pack(step, slot.first, slot.last, slot.units, 0)
-        os.pwrite(self._descriptor, raw, step % SLOTS * _SLOT.size)
+        files.pwrite(self._descriptor, raw, step % SLOTS * _SLOT.size)
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor)
+        files.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        files.close(self._descriptor)

@@ -11,11 +11,11 @@ and what passes while CHECK_IMMUNITY_TIME_IN_SECONDS protects it does not count 
 import asyncio
 import contextlib
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
 
+from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.registry import Producers
@@ -280,4 +280,4 @@ class TransactionChecks:
 
 
 def _now() -> int:
-    return time.time_ns() // 1_000_000
+    return clock.milliseconds()

@@ -9,8 +9,8 @@ half twice: by its first offset and by the one that a check has given it.)
 
 import logging
 import struct
-import time
 
+from mq.client.machine import clock
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -128,7 +128,7 @@ class Transactions:
         self._put_operation(offset, on_stored)
 
     def _put_operation(self, offset: int, on_stored: OnStored) -> None:
-        message = operation(offset, self.host, time.time_ns() // 1_000_000)
+        message = operation(offset, self.host, clock.milliseconds())
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout, residency
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY
@@ -328,7 +329,7 @@ def test_a_cold_read_does_not_hold_up_the_loop(
                 assert gate.wait(30)
             return real(descriptor, size, position)
 
-        monkeypatch.setattr(os, "pread", slow)
+        monkeypatch.setattr(files, "pread", slow)
         try:
             start_pull(peer, request(0, opaque=1))
             assert outcome(await pull(peer, request(0, opaque=2, queue_id=1))) == (NOT_FOUND, 0)
@@ -362,7 +363,7 @@ def test_a_file_deleted_during_a_cold_read_is_no_message(
                 assert gate.wait(30)
             return real(descriptor, size, position)
 
-        monkeypatch.setattr(os, "pread", slow)
+        monkeypatch.setattr(files, "pread", slow)
         start_pull(peer, request(0))
         try:
             await asyncio.wait_for(reading.wait(), 10)
@@ -388,11 +389,11 @@ def test_a_cold_read_that_fails_unexpectedly_is_answered(
                 raise MemoryError("no memory for it")
             return real(descriptor, size, position)
 
-        monkeypatch.setattr(os, "pread", failing)
+        monkeypatch.setattr(files, "pread", failing)
         start_pull(peer, request(0))
         reply = await peer.receive()
         assert (reply.code, reply.remark) == (1, "MemoryError: no memory for it")
-        monkeypatch.setattr(os, "pread", real)
+        monkeypatch.setattr(files, "pread", real)
         start_pull(peer, request(0))
         assert (await peer.receive()).code == 0
 
@@ -453,7 +454,7 @@ def test_an_entry_that_cannot_be_mended_on_disk_is_delivered_all_the_same(
             raise OSError(30, "Read-only file system")
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "pwrite", fail)
+            patch.setattr(files, "pwrite", fail)
             assert bodies(await pull(peer, request(0))) == numbered(3)
 
     serve(tmp_path, script)

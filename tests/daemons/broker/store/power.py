@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store import recovery
 
 Inode = tuple[int, int]
@@ -41,7 +42,7 @@ class Machine:
             real(descriptor)
             self._synced(descriptor)
 
-        self.monkeypatch.setattr(os, name, synced)
+        self.monkeypatch.setattr(files, name, synced)
 
     def boot(self) -> None:
         """Start the machine again: the kernel has another boot id now."""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.mapped_file import MappedFile
@@ -169,7 +170,7 @@ def hold_fsyncs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         assert gate.wait(30)
         real(descriptor)
 
-    monkeypatch.setattr(os, "fdatasync", wait_and_sync)
+    monkeypatch.setattr(files, "fdatasync", wait_and_sync)
     return gate
 
 
@@ -182,7 +183,7 @@ def note_fsyncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real(descriptor)
 
-    monkeypatch.setattr(os, "fdatasync", note)
+    monkeypatch.setattr(files, "fdatasync", note)
     return synced
 
 
@@ -192,7 +193,7 @@ def fail_fsyncs(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(files, "fdatasync", fail)
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int = 0) -> None:
@@ -208,7 +209,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, room: int = 0) -> None:
         left -= written
         return written
 
-    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(files, "pwrite", write)
 
 
 def evict(log: CommitLog) -> None:

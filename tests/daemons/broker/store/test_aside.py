@@ -1,11 +1,11 @@
 """What recovery takes out of the log is kept first, or nothing is taken."""
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.message_store import MessageStore
@@ -46,7 +46,7 @@ def test_later_files_are_kept_on_any_file_system(
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     if not has_links:
-        monkeypatch.setattr(os, "link", other_file_system)
+        monkeypatch.setattr(files, "link", other_file_system)
     with_store(crashed, nothing)
     later = {name: data for name, data in before.items() if int(name) > starts[3]}
     assert later and not later.keys() & log_of(crashed).keys()
@@ -91,7 +91,7 @@ def test_a_disk_that_fills_up_while_a_copy_is_made_leaves_no_half_of_it(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "sendfile", full)
+        patch.setattr(files, "sendfile", full)
         with pytest.raises(StoreLoadError, match=r"No space left.* make room for \d+ bytes there"):
             with_store(crashed, nothing)
     assert log_of(crashed) == before

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
@@ -245,7 +246,7 @@ def test_the_disk_that_was_full_is_tried_again_by_the_next_round(
             written.set()
             return real(descriptor, data, position)
 
-        monkeypatch.setattr(os, "pwrite", fail_twice)
+        monkeypatch.setattr(files, "pwrite", fail_twice)
         rounds = asyncio.ensure_future(store.checkpointer.run())
         async with asyncio.timeout(10):
             await written.wait()
@@ -312,7 +313,7 @@ def test_files_are_synced_by_the_next_checkpoint_if_one_did_not_come_to_it(
         queue.persist()  # so that the event loop itself opens nothing
         store.checkpointer.dirty.add(queue)
         with monkeypatch.context() as patch:
-            patch.setattr(os, "open", no_descriptors)
+            patch.setattr(files, "open", no_descriptors)
             task = asyncio.ensure_future(store.checkpointer.checkpoint())
             await asyncio.sleep(0)
             if how == "cancelled":
@@ -427,7 +428,7 @@ def test_a_checkpoint_waits_for_what_the_index_had_no_room_for(
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "posix_fallocate", full)
+            patch.setattr(files, "posix_fallocate", full)
             for number in range(2, 12):
                 try:
                     await put(

@@ -1,11 +1,11 @@
 """Topics deleted while messages are on their way to them."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.power import Machine
@@ -140,7 +140,7 @@ def test_a_topic_whose_deletion_cannot_be_noted_is_not_deleted(
     async def work(store: MessageStore) -> None:
         await put(store, "gone", 0, b"old")
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", full)
+            patch.setattr(files, "fsync", full)
             with pytest.raises(OSError, match="No space left"):
                 store.delete_topic("gone")
         assert bodies(store, "gone", 0) == [b"old"]

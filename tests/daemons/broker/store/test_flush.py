@@ -1,7 +1,6 @@
 """What a sender is told while the disk is slow, and when it fails."""
 
 import asyncio
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.codes import ResponseCode
@@ -135,7 +135,7 @@ def test_after_a_failed_fsync_nobody_is_left_without_an_answer(
             def fail(descriptor: int) -> None:
                 raise OSError(5, "Input/output error")
 
-            patch.setattr(os, "fdatasync", fail)
+            patch.setattr(files, "fdatasync", fail)
             async with asyncio.timeout(10):
                 # In every turn, so that a batch is open in the one in which the news comes.
                 while store.appender.refusal is None:

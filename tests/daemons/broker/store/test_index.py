@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mq.client.machine import files
 from mq.daemons.broker.store.index import Index, key_hash
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.tags import java_hash
@@ -350,13 +351,13 @@ def test_a_full_disk_is_an_error_and_the_message_can_be_put_again(
     index = index_at(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     with monkeypatch.context() as patch:
-        patch.setattr(os, "posix_fallocate", no_space)
+        patch.setattr(files, "posix_fallocate", no_space)
         with pytest.raises(OSError, match="No space left"):
             put_keys(index, "T", ("a",), 1, NOW)
     assert (index.files, len(os.listdir("/proc/self/fd"))) == ([], before)
     put_keys(index, "T", ("a",), 1, NOW)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "posix_fallocate", no_space)
+        patch.setattr(files, "posix_fallocate", no_space)
         with pytest.raises(OSError, match="No space left"):
             for number in range(2, 9):
                 put_keys(index, "T", ("a",), number, NOW)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import DescriptorCache, MappedFile
 
@@ -55,7 +56,7 @@ def test_a_write_that_stores_a_part_is_carried_on(
     file = MappedFile(tmp_path / "f", 0, 100)
     real = os.pwrite
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
+        patch.setattr(files, "pwrite", lambda fd, data, at: real(fd, data[:3], at))
         file.write(b"0123456789", 50)
     assert file.read(50, 10) == b"0123456789"
     file.close()
@@ -85,7 +86,7 @@ def test_a_file_closed_while_it_is_read_gives_no_bytes_of_another(
             os.close(other)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "pread", read_late)
+        patch.setattr(files, "pread", read_late)
         with pytest.raises(OSError, match="closed while it was read"):
             file.read(0, 6)
 
@@ -101,7 +102,7 @@ def test_no_descriptor_is_lost_where_a_file_cannot_be_made(
     before = open_files()
     for name in ("ftruncate", "fsync"):
         with monkeypatch.context() as patch:
-            patch.setattr(os, name, fail)
+            patch.setattr(files, name, fail)
             if name == "ftruncate":
                 with pytest.raises(OSError, match="No space"):
                     cache.open(tmp_path / "queue", 100)

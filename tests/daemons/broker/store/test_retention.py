@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store import retention
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
@@ -263,7 +264,7 @@ def test_derived_files_whose_deletion_failed_are_deleted_by_the_next_round(
             raise OSError(errno.EIO, "Input/output error")
 
         with monkeypatch.context() as patch:
-            patch.setattr(os, "unlink", fail)
+            patch.setattr(files, "unlink", fail)
             with pytest.raises(OSError, match="Input/output error"):
                 await disk.retention.clean(manual=True)
         assert store.min_offset("orders", 0) == 0
@@ -307,7 +308,7 @@ def test_a_disk_that_fails_does_not_end_the_cleaner(
         monkeypatch.setattr(retention, "FIRST_AFTER", 0)
         looked = 0
         deleted = asyncio.Event()
-        real = Path.unlink
+        real = files.unlink
 
         def ratio(path: Path) -> int:
             nonlocal looked
@@ -316,15 +317,15 @@ def test_a_disk_that_fails_does_not_end_the_cleaner(
                 raise OSError(5, "Input/output error")
             return 10
 
-        def unlink(path: Path, missing_ok: bool = False) -> None:
+        def unlink(path: Path) -> None:
             if looked < 6:
                 raise OSError(30, "Read-only file system")
-            real(path, missing_ok)
+            real(path)
             deleted.set()
 
         disk = Disk(store, clean_resource_interval=1, delete_when="05")
         disk.retention._ratio = ratio
-        monkeypatch.setattr(Path, "unlink", unlink)
+        monkeypatch.setattr(files, "unlink", unlink)
         cleaning_up = asyncio.ensure_future(disk.retention.run())
         async with asyncio.timeout(10):
             await deleted.wait()

@@ -1,0 +1,271 @@
+"""Files: what the store, the files of state and their tools ask of a disk.
+
+The first part are names for system calls, with their signatures; a simulated disk replaces these,
+and these only. The second part is made of them. Paths may be `Path` or text.
+
+Raises OSError throughout, as the system calls do.
+"""
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+AnyPath = str | os.PathLike[str]
+
+# system calls -----------------------------------------------------------------------------------
+
+open = os.open
+close = os.close
+pread = os.pread
+preadv = os.preadv
+pwrite = os.pwrite
+lseek = os.lseek
+ftruncate = os.ftruncate
+fsync = os.fsync
+fdatasync = os.fdatasync
+fstat = os.fstat
+fchmod = os.fchmod
+fchown = os.fchown
+posix_fallocate = os.posix_fallocate
+posix_fadvise = os.posix_fadvise
+sendfile = os.sendfile
+stat = os.stat
+listdir = os.listdir
+scandir = os.scandir
+mkdir = os.mkdir
+rmdir = os.rmdir
+link = os.link
+unlink = os.unlink
+rename = os.rename
+replace = os.replace
+statvfs = os.statvfs
+
+
+def map_to_read(descriptor: int, size: int) -> mmap.mmap:
+    """The first ``size`` bytes of a file as memory that cannot be written."""
+    return mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
+
+
+def map_to_write(descriptor: int, size: int) -> mmap.mmap:
+    """The first ``size`` bytes of a file as memory; what is written there goes to the file."""
+    return mmap.mmap(descriptor, size)
+
+
+def lock(descriptor: int) -> None:
+    """Lock the first byte against other processes, as FileChannel.tryLock of Java does.
+
+    The lock goes with any descriptor of the file that this process closes. Raises BlockingIOError
+    or PermissionError where another process has it.
+    """
+    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+
+
+def unlock(descriptor: int) -> None:
+    fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, 0)
+
+
+# what is made of them ---------------------------------------------------------------------------
+
+_CREATED_MODE = 0o666  # what the umask leaves of it
+_READ_AT_ONCE = 1 << 20
+_COPIED_AT_ONCE = 1 << 24
+
+
+@contextmanager
+def opened(path: AnyPath, flags: int, mode: int = _CREATED_MODE) -> Iterator[int]:
+    """A descriptor that is closed at the end."""
+    descriptor = open(path, flags | os.O_CLOEXEC, mode)
+    try:
+        yield descriptor
+    finally:
+        close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int = 0) -> None:
+    """Write all of data at a position. When it raises, a part may have been written."""
+    written = pwrite(descriptor, data, position)
+    while written < len(data):
+        data = memoryview(data)[written:]
+        position += written
+        written = pwrite(descriptor, data, position)
+
+
+def read_bytes(path: AnyPath, most: int | None = None) -> bytes:
+    """The content of a file, or its first ``most`` bytes."""
+    with opened(path, os.O_RDONLY) as descriptor:
+        pieces: list[bytes] = []
+        position = 0
+        while most is None or position < most:
+            count = _READ_AT_ONCE if most is None else min(_READ_AT_ONCE, most - position)
+            piece = pread(descriptor, count, position)
+            if not piece:
+                break
+            pieces.append(piece)
+            position += len(piece)
+        return b"".join(pieces)
+
+
+def write_new(path: AnyPath, data: bytes, size: int | None = None) -> None:
+    """Make a file, or one anew, with a content, as long as ``size`` if that is more, and fsync it.
+
+    Its name is not fsynced.
+    """
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+        write_all(descriptor, data)
+        if size is not None:
+            ftruncate(descriptor, size)
+        fsync(descriptor)
+
+
+def append(path: AnyPath, data: bytes) -> None:
+    """Write behind the end of a file, made if there is none, and fsync it."""
+    with opened(path, os.O_WRONLY | os.O_CREAT) as descriptor:
+        write_all(descriptor, data, fstat(descriptor).st_size)
+        fsync(descriptor)
+
+
+def sync_folder(path: AnyPath) -> None:
+    """Make new names in a folder, and their absence, survive the death of the machine."""
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        fsync(descriptor)
+
+
+def exists(path: AnyPath) -> bool:
+    return _mode(path) is not None
+
+
+def is_file(path: AnyPath) -> bool:
+    mode = _mode(path)
+    return mode is not None and mode & _KIND == _REGULAR
+
+
+def is_folder(path: AnyPath) -> bool:
+    mode = _mode(path)
+    return mode is not None and mode & _KIND == _FOLDER
+
+
+_KIND, _REGULAR, _FOLDER = 0o170000, 0o100000, 0o040000
+
+
+def _mode(path: AnyPath) -> int | None:
+    try:
+        return stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def size(path: AnyPath) -> int:
+    """The length of a file in bytes."""
+    return stat(path).st_size
+
+
+def children(folder: Path) -> list[Path]:
+    """What is in a folder, by name."""
+    return [folder / name for name in sorted(listdir(folder))]
+
+
+def below(folder: Path) -> list[Path]:
+    """All that is in a folder and in those in it, by path; nothing if it is not there."""
+    try:
+        inside = children(folder)
+    except OSError:
+        return []
+    return sorted(path for child in inside for path in (child, *below(child)))
+
+
+def folders(folder: Path) -> list[str]:
+    """The names of the folders in a folder."""
+    with scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir())
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder, and those above it, unless they are there."""
+    try:
+        mkdir(path)
+    except FileNotFoundError:
+        make_folders(path.parent)
+        make_folders(path)
+    except FileExistsError:
+        if not is_folder(path):
+            raise
+
+
+def remove(path: AnyPath) -> None:
+    """Take a file away, if it is there."""
+    try:
+        unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def remove_tree(folder: Path) -> None:
+    """Take a folder away with what is in it, as far as that can be done: nothing is raised."""
+    try:
+        for child in children(folder):
+            if is_folder(child):
+                remove_tree(child)
+            else:
+                unlink(child)
+        rmdir(folder)
+    except OSError:
+        pass
+
+
+def are_equal(one: AnyPath, other: AnyPath) -> bool:
+    """Whether two files have the same content."""
+    with opened(one, os.O_RDONLY) as first, opened(other, os.O_RDONLY) as second:
+        length = fstat(first).st_size
+        return length == fstat(second).st_size and all(
+            pread(first, _READ_AT_ONCE, at) == pread(second, _READ_AT_ONCE, at)
+            for at in range(0, length, _READ_AT_ONCE)
+        )
+
+
+def copy_data(
+    source: int,
+    position: int,
+    end: int,
+    target: int,
+    at: int,
+    step: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Copy a part of an open file to another, which has holes where the source has.
+
+    ``step`` is told how many bytes were copied, as they are.
+    """
+    shift = at - position
+    while position < end:
+        position = min(_seek(source, position, os.SEEK_DATA, end), end)
+        stop = min(_seek(source, position, os.SEEK_HOLE, end), end)
+        lseek(target, position + shift, os.SEEK_SET)
+        while position < stop:
+            sent = sendfile(target, source, position, min(stop - position, _COPIED_AT_ONCE))
+            if sent == 0:
+                raise OSError("the file ended while it was copied")
+            position += sent
+            step(sent)
+
+
+def _seek(descriptor: int, position: int, whence: int, end: int) -> int:
+    try:
+        return lseek(descriptor, position, whence)
+    except OSError:  # ENXIO: only a hole is left
+        return end
+
+
+class Space(NamedTuple):
+    """Bytes of a file system: all, and those that we may still take."""
+
+    total: int
+    free: int
+
+
+def space(path: AnyPath) -> Space:
+    """How much room there is where a path is."""
+    status = statvfs(path)
+    return Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)

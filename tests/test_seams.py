@@ -1,0 +1,98 @@
+"""What the product takes from its machine comes through client/machine (docs/decisions/0046)."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("protocol", "client", "daemons")
+# Modules that are about this very machine or process.
+EXEMPT = {
+    "client/machine": "the seams",
+    "protocol/document.py": "makes the documentation",
+    "daemons/standalone.py": "takes a temporary folder of this machine",
+    "client/load": "mq bench measures this machine",
+    "client/log_sender.py": "a loop of its own in a thread of its own, for programs that have none",
+    "client/log_handler.py": "its other half",
+    "client/blocking.py": "blocks on a socket, in commands",
+    "daemons/service.py": "signals, the watchdog and the end of this process",
+    "daemons/self_signed.py": "certificates are read by the ssl module, which opens files itself",
+    "daemons/tls.py": "likewise",
+    "daemons/tls_config.py": "likewise",
+}
+CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
+# What is no access to a file: of os, texts and the process; of Path, texts.
+OS_ALLOWED = {
+    *("environ", "getpid", "geteuid", "getegid", "cpu_count", "sysconf", "fspath", "strerror"),
+    *("PathLike", "linesep", "sched_getaffinity", "stat_result"),
+}
+FILE_METHODS = {
+    *("read_bytes", "read_text", "write_bytes", "write_text", "unlink", "mkdir", "rmdir", "touch"),
+    *("iterdir", "glob", "rglob", "is_file", "is_dir", "exists", "rename", "stat", "chmod"),
+}
+# `importlib.resources` has these names, too, for what is part of the package.
+RESOURCES = {"daemons/broker/filter/sql92.py"}
+WHOLE = {"random", "uuid", "secrets", "shutil", "mmap", "fcntl", "tempfile", "filecmp"}
+THREADS = {"Thread", "Lock", "RLock", "Condition", "Event", "Timer"}
+
+
+def past_the_seams(tree: ast.Module, *, resources: bool = False) -> Iterator[tuple[int, str]]:
+    """Line and text of what takes something from the machine directly."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            text = ast.unparse(node)
+            base, name = ast.unparse(node.value), node.attr
+            if (
+                (base == "time" and name in CLOCKS)
+                or (base == "os" and name not in OS_ALLOWED and not name.isupper())
+                or (base in WHOLE and text != "mmap.mmap")
+                or (base == "threading" and name in THREADS)
+                or (name in ("now", "utcnow", "today") and base.startswith(("date", "datetime")))
+            ):
+                yield node.lineno, text
+            elif name in FILE_METHODS and base not in ("files", "self._routes") and not resources:
+                yield node.lineno, text
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "open":
+                yield node.lineno, "open()"
+        elif isinstance(node, ast.ImportFrom) and node.module in ("time", "os", "random"):
+            yield node.lineno, f"from {node.module} import"
+
+
+def sources() -> list[Path]:
+    found = [path for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
+    assert len(found) > 200
+    return [
+        path for path in found if not any(path.is_relative_to(ROOT / exempt) for exempt in EXEMPT)
+    ]
+
+
+def test_nothing_goes_past_the_seams() -> None:
+    wrong = []
+    for path in sources():
+        name = str(path.relative_to(ROOT))
+        tree = ast.parse(path.read_text("utf-8"))
+        for line, text in past_the_seams(tree, resources=name in RESOURCES):
+            wrong.append(f"{name}:{line}: {text}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("exempt", EXEMPT)
+def test_what_is_exempt_is_there(exempt: str) -> None:
+    assert (ROOT / exempt).exists()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("time.time()", "clock or time.monotonic", "os.open(path, 0)", "open(path)"),
+        *("path.read_bytes()", "self.path.exists()", "random.random()", "uuid.uuid4()"),
+        *("threading.Lock()", "datetime.datetime.now()", "shutil.rmtree(x)", "mmap.mmap(1, 2).x"),
+        *("from time import time", "os.urandom(8)"),
+    ],
+)
+def test_what_goes_past_them_is_seen(code: str) -> None:
+    seen = list(past_the_seams(ast.parse(code)))
+    assert len(seen) == (code != "mmap.mmap(1, 2).x")
