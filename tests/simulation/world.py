@@ -1,0 +1,288 @@
+"""World: the time of a simulation, the order of all that happens in it, and its processes.
+
+All processes of all machines run in one thread. Each has an event loop of its own (loop.py) in a
+greenlet of its own, and one more for each thread that it starts: what blocks switches to the world,
+which goes on with whatever is due next. Time passes only between two such steps.
+
+What happens is told to a trace: a checksum of everything, so that two runs can be compared, and the
+lines that a reader wants.
+"""
+
+import asyncio
+import asyncio.events
+import heapq
+import random
+import zlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from greenlet import getcurrent, greenlet
+
+if TYPE_CHECKING:
+    from tests.simulation.disk import Disk
+    from tests.simulation.loop import SimulatedLoop
+
+# The time of day when a simulation begins: 2026-01-01T00:00:00Z.
+EPOCH = 1_767_225_600.0
+# What monotonic clocks show then; times in traces count from it.
+START = 1000.0
+# Between two steps of one process pass so many seconds, more or less.
+_STEP = (0.000_005, 0.000_060)
+
+Work = Callable[[], None]
+
+
+class Stuck(Exception):
+    """Nothing is left to do, or too much was done, before the end of a scenario."""
+
+
+class State(Enum):
+    """Of a process."""
+
+    running = "running"
+    stopped = "stopped"  # by SIGSTOP
+    ended = "ended"
+
+
+@dataclass(order=True)
+class _Event:
+    when: float
+    number: int
+    work: Work = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+
+class Trace:
+    """What happened. `checksum` covers all; `lines` are for readers."""
+
+    def __init__(self) -> None:
+        self.checksum = 0
+        self.count = 0
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Something that is not worth a line."""
+        self.count += 1
+        self.checksum = zlib.crc32(text.encode(), self.checksum)
+
+    def tell(self, now: float, who: str, text: str) -> None:
+        line = f"{now - START:12.6f} {who:<14} {text}"
+        self.note(line)
+        self.lines.append(line)
+
+
+class Machine:
+    """A host: one address, one disk, one clock, some processes."""
+
+    def __init__(self, world: "World", name: str, address: str, disk: "Disk") -> None:
+        self.world = world
+        self.name = name
+        self.address = address
+        self.disk = disk
+        self.wall_offset = 0.0  # seconds that its clock is ahead
+        self.boots = 1
+        self.has_power = True
+        self.processes: list[Process] = []
+
+    def start(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> "Process":
+        """Start a process that runs a coroutine."""
+        process = Process(self, name)
+        self.processes.append(process)
+        process.loop.start(main)
+        return process
+
+    def lose_power(self) -> None:
+        """All processes end at once; the disk keeps what it keeps. Peers are not told."""
+        self.has_power = False
+        self.world.tell(self.name, "loses power")
+        for process in self.processes:
+            process.end(tells_peers=False)
+        self.disk.lose_power()
+
+    def boot(self) -> None:
+        """Have power again, with nothing running. What others had open with it is reset."""
+        self.has_power = True
+        self.boots += 1
+        self.world.network.reset_all_of(self)
+        self.world.tell(self.name, "boots")
+
+
+class Process:
+    """A process of a machine, with its loop and its threads."""
+
+    def __init__(self, machine: Machine, name: str) -> None:
+        from tests.simulation.loop import SimulatedLoop
+
+        self.world = world = machine.world
+        self.machine = machine
+        self.name = name
+        self.number = next(world.numbers)
+        self.state = State.running
+        self.random = random.Random(f"{world.seed}/{self.number}")
+        self.started = world.now
+        self.exit: BaseException | None = None
+        # Die in the so-manieth operation on a file from now on; 0: not.
+        self.operations_left = 0
+        self.on_last_operation: Work = self.kill
+        self._late: list[Work] = []  # what came while it was stopped
+        self.loop: SimulatedLoop = SimulatedLoop(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.name} {self.state.value}>"
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state is not State.ended
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.is_alive:
+            self.world.tell(self.name, "is killed")
+            self.end()
+
+    def end(self, *, tells_peers: bool = True) -> None:
+        """It is no more; the kernel closes what it had open."""
+        if not self.is_alive:
+            return
+        self.state = State.ended
+        # Coroutines that go would run their `finally`, which the dead do not.
+        self.world.graveyard.append((self.loop, asyncio.all_tasks(self.loop)))
+        self.machine.processes.remove(self)
+        self.machine.disk.close_all_of(self)
+        self.world.network.end_all_of(self, tells_peers=tells_peers)
+        self._late.clear()
+        if self.world.current is self:  # in the middle of what it did
+            self.world.leave()
+
+    def stop(self) -> None:
+        """SIGSTOP: nothing of it runs until `go_on`."""
+        if self.state is State.running:
+            self.state = State.stopped
+            self.world.tell(self.name, "is stopped")
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        if self.state is State.stopped:
+            self.state = State.running
+            self.world.tell(self.name, "goes on")
+            late, self._late = self._late, []
+            for work in late:
+                self.world.soon(work)
+
+    def enter(self, thread: greenlet) -> None:
+        """Run one of its greenlets until that switches back. Called by the world only."""
+        if self.state is State.ended:
+            return
+        if self.state is State.stopped:
+            self._late.append(lambda: self.enter(thread))
+            return
+        self.world.enter(self, thread)
+
+    def block(self, seconds: float) -> None:
+        """Have the greenlet that calls wait; others of the process run."""
+        thread = getcurrent()
+        self.world.at(self.world.now + seconds, lambda: self.enter(thread))
+        self.world.leave()
+
+    def wait_for(self, waiters: list[greenlet]) -> None:
+        """Have the greenlet that calls wait in a list until somebody takes it out and wakes it."""
+        waiters.append(getcurrent())
+        self.world.leave()
+
+    def wake(self, thread: greenlet) -> None:
+        self.world.soon(lambda: self.enter(thread))
+
+    def run_in_thread(self, work: Work, delay: float) -> None:
+        """Start a thread."""
+        thread = greenlet(lambda: self._run_thread(work))
+        self.world.keep.append(thread)
+        self.world.at(self.world.now + delay, lambda: self.enter(thread))
+
+    def _run_thread(self, work: Work) -> None:
+        work()
+        self.world.leave_for_good()
+
+
+class World:
+    """Everything, from one seed."""
+
+    def __init__(self, seed: int | str) -> None:
+        from tests.simulation.network import Network
+
+        self.seed = seed
+        self.random = random.Random(f"{seed}/world")
+        self.now = START
+        self.trace = Trace()
+        self.numbers = count(1)
+        self.current: Process | None = None
+        self.machines: list[Machine] = []
+        self.network = Network(self)
+        self.steps = 0
+        self.faults: dict[str, int] = {}
+        #: Greenlets that may never run again; collected amid a run they would run their `finally`.
+        self.keep: list[greenlet] = []
+        self.graveyard: list[object] = []
+        self._events: list[_Event] = []
+        self._order = count()
+        self._hub: greenlet | None = None
+
+    def tell(self, who: str, text: str) -> None:
+        self.trace.tell(self.now, who, text)
+
+    def injected(self, fault: str) -> None:
+        """Count a fault for the report."""
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+
+    def at(self, when: float, work: Work) -> _Event:
+        """Do something at a time. What is due at one time is done in the order of asking."""
+        event = _Event(max(when, self.now), next(self._order), work)
+        heapq.heappush(self._events, event)
+        return event
+
+    def soon(self, work: Work) -> None:
+        """Do something at once, but not within the step that asks for it."""
+        self.at(self.now + self.random.uniform(*_STEP), work)
+
+    def run(self, until: float, is_done: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass up to a moment, or until something is so.
+
+        Raises Stuck when nothing is left that could happen.
+        """
+        self._hub = getcurrent()
+        events = self._events
+        while not is_done():
+            if not events:
+                raise Stuck("nothing is left that could happen")
+            if events[0].when > until:
+                self.now = until
+                return
+            event = heapq.heappop(events)
+            if event.cancelled:
+                continue
+            self.now = event.when
+            self.steps += 1
+            event.work()
+
+    def enter(self, process: Process, thread: greenlet) -> None:
+        """Switch to a greenlet of a process. It comes back by `leave`."""
+        before, self.current = self.current, process
+        self.trace.checksum = zlib.crc32(b"%d@%.9f" % (process.number, self.now), self.trace.checksum)
+        thread.switch()
+        asyncio.events._set_running_loop(None)
+        self.current = before
+
+    def leave(self) -> None:
+        """Switch to the world, from within a greenlet of a process."""
+        assert self._hub is not None
+        process, loop = self.current, asyncio.events._get_running_loop()
+        self._hub.switch()
+        assert self.current is process, "another process was entered"
+        asyncio.events._set_running_loop(loop)
+
+    def leave_for_good(self) -> None:
+        assert self._hub is not None
+        self._hub.switch()
+        raise AssertionError("a thread that had ended went on")
