@@ -1,7 +1,7 @@
 """A disk that forgets: what was not synced survives a power cut or not, as chance has it.
 
-A file is an inode. It has the bytes that everybody reads, and behind them what is on the platter: the
-content of the last fsync, and since then a list of changes, each of which may have got there,
+A file is an inode. It has the bytes that everybody reads, and behind them what is on the platter:
+the content of the last fsync, and since then a list of changes, each of which may have got there,
 sector by sector, in any order. Names are likewise: each new name, removal and renaming survives by
 itself until the folder was fsynced, or, on a disk that keeps a journal, in the order of events.
 
@@ -9,11 +9,10 @@ Only paths below ROOT are simulated: /sim/MACHINE/...; others go to the system.
 """
 
 import errno
-import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,8 @@ ROOT = "/sim/"
 SECTOR = 512  # bytes that a disk writes as a whole
 _CAPACITY = 1 << 30
 _BLOCK = 4096
+
+Keeps = Callable[[object], bool]  # whether a change survives a power cut
 
 
 def error(number: int, path: object = None) -> OSError:
@@ -184,7 +185,7 @@ class Disk:
     # a power cut ------------------------------------------------------------------------------
 
     def unsynced(self) -> list[Change | Renaming | Inode]:
-        """What a power cut would have to decide about, in order; an inode stands for its mapping."""
+        """What a power cut has to decide about, in order; an inode stands for its mapping."""
         found: list[Change | Renaming | Inode] = list(self._names)
         for inode in self._ever():
             found += inode.changes
@@ -205,7 +206,7 @@ class Disk:
             left += self._durable.get(inode, {}).values()
         return [inode for inode in seen if not inode.is_folder]
 
-    def lose_power(self, keeps: Callable[[object], bool] | None = None) -> None:
+    def lose_power(self, keeps: Keeps | None = None) -> None:
         """What was not synced is there or not: by chance, or as ``keeps`` says of each.
 
         Chance decides of each sector of a write by itself.
@@ -221,7 +222,10 @@ class Disk:
         self.close_all_of(None)
 
     def _settle(
-        self, inode: Inode, keeps: Callable[[object], bool] | None, by_chance: Callable[[object], bool]
+        self,
+        inode: Inode,
+        keeps: Callable[[object], bool] | None,
+        by_chance: Callable[[object], bool],
     ) -> None:
         if inode.is_clean():
             return
@@ -257,16 +261,17 @@ class Disk:
         inode.platter = content
         inode.changes.clear()
 
-    def _settle_names(
-        self, keeps: Callable[[object], bool] | None, by_chance: Callable[[object], bool]
-    ) -> None:
+    def _settle_names(self, keeps: Keeps | None, by_chance: Keeps) -> None:
         names = {folder: dict(inside) for folder, inside in self._durable.items()}
         in_order = keeps is None and self.has_journal
         upto = self.random.randint(0, len(self._names)) if in_order else 0
         for number, change in enumerate(self._names):
             if number >= upto if in_order else not (keeps or by_chance)(change):
                 continue
-            if change.folder is not None and names.get(change.folder, {}).get(change.name) is change.inode:
+            if (
+                change.folder is not None
+                and names.get(change.folder, {}).get(change.name) is change.inode
+            ):
                 del names[change.folder][change.name]
             if change.to is not None:
                 names.setdefault(change.to, {})[change.new_name] = change.inode
@@ -404,7 +409,11 @@ class Disk:
         if self.faults.is_full and position + len(raw) > file.inode.length:
             self.world.injected("full disk")
             raise error(errno.ENOSPC, file.path)
-        if len(raw) > 1 and self.faults.writes_short and self.random.random() < self.faults.writes_short:
+        if (
+            len(raw) > 1
+            and self.faults.writes_short
+            and self.random.random() < self.faults.writes_short
+        ):
             raw = raw[: self.random.randint(1, len(raw) - 1)]
             self.world.injected("short write")
         file.inode.write(position, raw)

@@ -88,6 +88,8 @@ class Injector:
 
 def _back(daemon: Daemon) -> Callable[[], None]:
     def back() -> None:
+        if daemon.process is not None:
+            daemon.process.operations_left = 0
         if not daemon.machine.has_power:
             daemon.machine.boot()
         daemon.start()

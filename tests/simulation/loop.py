@@ -1,15 +1,18 @@
-"""The event loop of a simulated process: asyncio's own, but for its clock, its selector, its threads.
+"""The event loop of a simulated process: asyncio's own, but for clock, selector and threads.
 
 Each turn of it is a step of the world. Work of threads runs in greenlets.
 """
 
+# The inside of asyncio's loop has no types, and its signatures are many times what is used here.
+# mypy: disable-error-code="override, attr-defined, misc, has-type, no-any-return"
+
 import asyncio
 import asyncio.events
-import collections
+import heapq
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from greenlet import getcurrent, greenlet
+from greenlet import greenlet
 
 if TYPE_CHECKING:
     from tests.simulation.world import Process
@@ -62,7 +65,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         end = self.time() + self._clock_resolution
         scheduled, ready = self._scheduled, self._ready
         while scheduled and (scheduled[0]._cancelled or scheduled[0]._when < end):
-            handle = asyncio.base_events.heapq.heappop(scheduled)
+            handle = heapq.heappop(scheduled)
             handle._scheduled = False
             if handle._cancelled:
                 self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
@@ -164,10 +167,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             text = f"{context.get('message')}: {context.get('exception')!r}"
             self._world.tell(self._process.name, f"loop: {text}")
 
-    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+    async def create_server(
+        self, factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
         return self._world.network.listen(self._process, factory, host, port, **options)
 
-    async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+    async def create_connection(
+        self, factory: Any, host: Any = None, port: Any = None, **_: Any
+    ) -> Any:
         return await self._world.network.connect(self._process, factory, host, port)
 
     async def create_datagram_endpoint(

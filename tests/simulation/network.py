@@ -43,7 +43,9 @@ class FakeSocket:
 class Server:
     """A port on which a process listens."""
 
-    def __init__(self, network: "Network", process: "Process", factory: Any, address: Address) -> None:
+    def __init__(
+        self, network: "Network", process: "Process", factory: Any, address: Address
+    ) -> None:
         self.process = process
         self.factory = factory
         self.address = address
@@ -223,7 +225,9 @@ class End(asyncio.Transport):
 class Datagrams(asyncio.DatagramTransport):
     """A socket of datagrams."""
 
-    def __init__(self, network: "Network", process: "Process", own: Address, peer: Address | None) -> None:
+    def __init__(
+        self, network: "Network", process: "Process", own: Address, peer: Address | None
+    ) -> None:
         super().__init__()
         self.network = network
         self.process = process
@@ -346,7 +350,10 @@ class Network:
                 return
             server = self.servers.get((host, port))
             if server is None or not server.process.is_alive:
-                world.at(world.now + self._some_delay(), lambda: loop.call_soon(fail, error(errno.ECONNREFUSED)))
+                world.at(
+                    world.now + self._some_delay(),
+                    lambda: loop.call_soon(fail, error(errno.ECONNREFUSED)),
+                )
                 return
             near = End(self, process, own, (host, port))
             far = End(self, server.process, (host, port), own)

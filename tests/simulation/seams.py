@@ -1,8 +1,11 @@
-"""Puts a simulation in the place of the machine. Has to be imported before anything of mq is used.
+"""Puts a simulation in the place of the machine. `install` comes before all else of mq is imported.
 
-The functions here find their machine by the path, the descriptor or the running process; what is not
-simulated goes on to the system.
+The functions here find their machine by the path, the descriptor or the running process; what is
+not simulated goes on to the system.
 """
+
+# Functions are put in the place of others whose every parameter nobody here uses.
+# mypy: disable-error-code="arg-type, assignment"
 
 import os
 import uuid
@@ -311,14 +314,14 @@ def install() -> None:
         setattr(chance, name, _by_process(name))
     chance.random_bytes = _random_bytes
     chance.uuid4 = _uuid4
-    threads.Lock = SimulatedLock  # type: ignore[assignment, misc]
-    threads.DiskThread = SimulatedDiskThread  # type: ignore[assignment, misc]
+    threads.Lock = SimulatedLock
+    threads.DiskThread = SimulatedDiskThread
     for name, method in {
         "listdir": Disk.listdir, "mkdir": Disk.mkdir, "rmdir": Disk.rmdir, "stat": Disk.stat,
         "unlink": Disk.unlink, "scandir": _Entries, "statvfs": lambda disk, _: disk.room(),
     }.items():  # fmt: skip
         setattr(files, name, _on_path(name, method))
-    files.open = _open  # type: ignore[assignment]
+    files.open = _open
     for name in ("link", "rename", "replace"):
         setattr(files, name, _on_paths(name, Disk.link if name == "link" else Disk.replace))
     for name, method in {
@@ -333,4 +336,4 @@ def install() -> None:
     }.items():  # fmt: skip
         setattr(files, name, _on_descriptor(name, method))
     files.close = _close
-    files.sendfile = _sendfile  # type: ignore[assignment]
+    files.sendfile = _sendfile

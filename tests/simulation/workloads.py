@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from mq.client import ClientOptions, Consumer, ConsumeOptions, Producer, ProducerOptions
+from mq.client import ClientOptions, ConsumeOptions, Consumer, Producer, ProducerOptions
 from mq.client.errors import MQError
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message
@@ -54,7 +54,9 @@ def produce(topic: str, pause: float) -> Workload:
 
     async def run(context: Context) -> None:
         options = ProducerOptions(retries=2)
-        async with Producer(context.name_servers, f"to-{topic}", options, client=CLIENT) as producer:
+        async with Producer(
+            context.name_servers, f"to-{topic}", options, client=CLIENT
+        ) as producer:
             while context.now < context.until:
                 number = next(context.numbers)
                 sent = context.model.sent[number] = Sent(number, topic, context.now)

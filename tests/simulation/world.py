@@ -23,7 +23,6 @@ from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:
     from tests.simulation.disk import Disk
-    from tests.simulation.loop import SimulatedLoop
 
 # The time of day when a simulation begins: 2026-01-01T00:00:00Z.
 EPOCH = 1_767_225_600.0
@@ -32,7 +31,7 @@ START = 1000.0
 # Between two steps of one process pass so many seconds, more or less.
 _STEP = (0.000_005, 0.000_060)
 
-Work = Callable[[], None]
+Work = Callable[[], object]
 
 
 class Stuck(Exception):
@@ -269,7 +268,9 @@ class World:
     def enter(self, process: Process, thread: greenlet) -> None:
         """Switch to a greenlet of a process. It comes back by `leave`."""
         before, self.current = self.current, process
-        self.trace.checksum = zlib.crc32(b"%d@%.9f" % (process.number, self.now), self.trace.checksum)
+        self.trace.checksum = zlib.crc32(
+            b"%d@%.9f" % (process.number, self.now), self.trace.checksum
+        )
         thread.switch()
         asyncio.events._set_running_loop(None)
         self.current = before
