@@ -134,6 +134,15 @@ class BlockingSession(Caller):
         self._wires: dict[str, _Wire] = {}
         self._opaques = count(1)
 
+    @classmethod
+    def beside(cls, session: Caller) -> Self:
+        """One to the same cluster, with the options of `session`, for another thread."""
+        return cls(session.name_servers or session.address_server or (), session.options)
+
+    def blocking(self) -> "BlockingSession":
+        """A session to the same cluster for another thread, without an event loop."""
+        return BlockingSession.beside(self)
+
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
         seconds = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds

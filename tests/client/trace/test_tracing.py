@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from mq.client.errors import MQError
-from mq.client.producer import Producer
+from mq.client.producer import Producer, trace_dispatcher
 from mq.client.pull_consumer import PullConsumer
 from mq.client.push.listener import RetryLater
 from mq.client.session import Session
 from mq.client.trace import dispatcher as dispatcher_module
-from mq.client.trace.dispatcher import TraceDispatcher
 from mq.client.trace.records import (
     EndTransaction,
     MessageType,
@@ -165,7 +164,7 @@ def pub(number: int) -> Pub:
 def test_when_too_many_entries_wait_more_are_dropped_and_counted() -> None:
     async def scenario() -> None:
         async with Session("127.0.0.1:9") as session:
-            dispatcher = TraceDispatcher(session, "g", "PRODUCE")
+            dispatcher = trace_dispatcher(session, "g", "PRODUCE")
             taken = [dispatcher.append(pub(n)) for n in range(dispatcher_module.QUEUE_SIZE + 3)]
         assert taken.count(True) == dispatcher_module.QUEUE_SIZE
         assert dispatcher.dropped == 3
@@ -176,7 +175,7 @@ def test_when_too_many_entries_wait_more_are_dropped_and_counted() -> None:
 def test_a_thousand_entries_travel_in_few_messages_and_none_is_lost() -> None:
     async def scenario() -> None:
         async with cluster() as there:
-            dispatcher = TraceDispatcher(there.session, "g", "PRODUCE")
+            dispatcher = trace_dispatcher(there.session, "g", "PRODUCE")
             await dispatcher.open()
             for number in range(1000):
                 assert dispatcher.append(pub(number))
