@@ -363,6 +363,7 @@ def _decode(
     decompress_body: bool,
     check_crc: bool,
 ) -> StoredMessage:
+    # Longer than a screen: for each record that is read, a call more costs 3 % (1.21 to 1.25 µs).
     message = StoredMessage.__new__(StoredMessage)
     try:
         sys_flag: int = _SYS_FLAG(view, position)[0]
