@@ -1,4 +1,4 @@
-"""What every session can do, whichever way it does its I/O.
+"""Sessions: what each can do, whichever way it does its I/O.
 
 `Session` waits on an event loop. `BlockingSession` blocks on a socket inside its coroutines, so
 that a short command needs no event loop at all (importing asyncio takes longer than the command).

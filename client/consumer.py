@@ -1,4 +1,4 @@
-"""Consuming as a member of a group: hands out what `Reader` has read, and takes back failures."""
+"""Consumers as members of a group: what `Reader` has read goes out, failures come back."""
 
 import asyncio
 import logging
@@ -26,8 +26,8 @@ from mq.client.push.workers import Workers
 from mq.client.reader_settings import ReaderSettings
 from mq.client.send_back import send_back, send_dead_letter
 from mq.client.session import Session
+from mq.client.trace.entries import ConsumeOutcome
 from mq.client.trace.hooks import ConsumeTrace
-from mq.client.trace.records import ConsumeOutcome
 from mq.protocol.bodies import ConsumeType
 from mq.protocol.message import StoredMessage
 
@@ -141,7 +141,7 @@ class Consumer(Member):
         if options.ordered:
             return OrderedConsumption(
                 self.group,
-                self.reader.figures,
+                self.reader.counts,
                 self._give_up,
                 locks=not options.broadcasting,
                 batch=options.batch,
@@ -151,7 +151,7 @@ class Consumer(Member):
             )
         return ConcurrentConsumption(
             self.group,
-            self.reader.figures,
+            self.reader.counts,
             None if options.broadcasting else self._send_back,
             batch=options.batch,
             timeout=options.consume_timeout,
@@ -251,7 +251,7 @@ class Consumer(Member):
                 if held.holds(message):
                     outcome = ConsumeOutcome.SUCCESS
                     held.finish(message)
-                    self.reader.figures[held.queue.topic].consumed += 1
+                    self.reader.counts[held.queue.topic].consumed += 1
             finally:
                 self._in_hand.pop(id(message), None)
                 if self._hooks is not None and began is not None:
@@ -275,7 +275,7 @@ class Consumer(Member):
             raise ClientError("nothing can be sent back with broadcasting")
         await self._send_back(held, message, delay_level)
         held.finish(message)
-        self.reader.figures[held.queue.topic].failed += 1
+        self.reader.counts[held.queue.topic].failed += 1
 
     def pause(self) -> None:
         """Pull nothing any more; what has been pulled is still consumed."""

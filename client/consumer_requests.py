@@ -1,4 +1,4 @@
-"""What brokers ask of a consumer, and its answers."""
+"""Requests of brokers to a consumer, and its answers."""
 
 import time
 from collections.abc import Awaitable
@@ -92,7 +92,7 @@ class MemberRequests:
             consume_type=member.consume_type,
             subscriptions=member.subscriptions.data.values(),
             held=member.reader.held,
-            figures=member.reader.figures,
+            counts=member.reader.counts,
             stacks=header.jstack_enable,
         )
         return request.reply(0, None, info.encode())

@@ -23,7 +23,7 @@ from mq.client.reader_settings import ReaderSettings
 from mq.client.routes import read_queues
 from mq.client.session import Session
 from mq.client.topic_watch import TopicListener, TopicWatch
-from mq.client.trace.records import ConsumeOutcome
+from mq.client.trace.entries import ConsumeOutcome
 from mq.protocol.bodies import ConsumeType, MessageQueue
 from mq.protocol.message import StoredMessage
 
@@ -171,7 +171,7 @@ class LitePullConsumer(Member):
             self._returned = held, messages
             if self._hooks is not None:
                 self._began = self._hooks.begin(held.queue, messages)
-            self.reader.figures[held.queue.topic].consumed += len(messages)
+            self.reader.counts[held.queue.topic].consumed += len(messages)
             return messages
         return []
 
@@ -199,7 +199,7 @@ class LitePullConsumer(Member):
         wanted = set(queues)
         for topic in {queue.topic for queue in wanted}:
             await self.session.route(topic)
-        await self._heartbeats.greet_new()
+        await self._heartbeats.beat_new()
         await self.reader.assign(wanted)
 
     async def queues(self, topic: str) -> list[MessageQueue]:

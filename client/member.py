@@ -91,7 +91,7 @@ class Member(ABC):
             offsets,
             StartingOffset(self.session, options.consume_from, options.begin),
             settings,
-            greet=self._heartbeats.greet,
+            heartbeat=self._heartbeats.beat_at,
             on_ready=self._hand_out,
             on_failure=self._fail,
             on_assigned=options.on_assigned,

@@ -96,7 +96,7 @@ class Producer:
             namespace,
             options.faults,
             vip=options.vip_channel,
-            greet=self._heartbeats.greet_new,
+            beat_new=self._heartbeats.beat_new,
         )
         self._sender = Sender(self.session, self.group, namespace, options, self._aims)
         self._set_hooks()
@@ -225,7 +225,7 @@ class Producer:
         for cluster in {broker.cluster for broker in route.broker_datas if broker.cluster}:
             with contextlib.suppress(RouteNotFound):
                 await self.session.route(reply_topic(cluster))
-        await self._heartbeats.greet_new()
+        await self._heartbeats.beat_new()
 
     async def reply(
         self,

@@ -34,7 +34,7 @@ from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks, is_locked
 from mq.client.reader_settings import AssignmentListener, ReaderSettings
-from mq.client.running_info import Figures
+from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
 from mq.client.shares import Shares
 from mq.client.starting_offset import StartingOffset
@@ -64,13 +64,13 @@ class Reader:
         start: StartingOffset,
         settings: ReaderSettings,
         *,
-        greet: Callable[[str], Awaitable[None]],
+        heartbeat: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_failure: Callable[[BaseException], None],
         on_assigned: AssignmentListener | None = None,
         hooks: ConsumeHooks | None = None,
     ) -> None:
-        """`greet` sends a heartbeat to a broker; `on_ready` gets what is pulled.
+        """`heartbeat` sends one to a broker; `on_ready` gets what is pulled.
 
         `on_failure` gets what ends the whole program, raised in a task. `on_assigned` hears when a
         rebalance has given us other queues of a topic than before. `hooks` may sort out.
@@ -84,11 +84,15 @@ class Reader:
         self._on_assigned = on_assigned
         self._announced: dict[str, set[MessageQueue]] = {}  # by `on_assigned`, by topic
         self.held: dict[MessageQueue, ProcessQueue] = {}
-        self.figures: dict[str, Figures] = defaultdict(Figures)
+        self.counts: dict[str, ConsumeCounts] = defaultdict(ConsumeCounts)
         self.offsets = offsets
         self._locks = QueueLocks(session, group)
         self._shares = Shares(
-            session, group, settings.strategy, broadcasting=settings.broadcasting, greet=greet
+            session,
+            group,
+            settings.strategy,
+            broadcasting=settings.broadcasting,
+            heartbeat=heartbeat,
         )
         pulls = settings.pulls._replace(locked=settings.locks)
         self._pulling = Pulling(
@@ -96,7 +100,7 @@ class Reader:
             group,
             subscriptions,
             pulls,
-            greet=greet,
+            heartbeat=heartbeat,
             on_ready=on_ready,
             on_moved=self._moved,
             hooks=hooks,
@@ -104,7 +108,7 @@ class Reader:
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._leaving = LeavingQueues(group, settings, offsets, self._locks, self._keep)
         self._background: list[asyncio.Task[None]] = []
-        self._counts: dict[str, int] = {}  # how many queues of a topic are to be ours
+        self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
@@ -262,7 +266,7 @@ class Reader:
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         counts = Counter(queue.topic for queue in mine)
-        self._counts.update(counts)
+        self._queue_counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])
         for queue, held in self.held.items():
             if queue.topic in counts:
@@ -286,7 +290,7 @@ class Reader:
 
     def _limits(self, queue: MessageQueue) -> FlowLimits:
         """The queue's part of its topic's limits (RebalancePushImpl.messageQueueChanged)."""
-        return self._settings.limits.of_queue(self._counts[queue.topic])
+        return self._settings.limits.of_queue(self._queue_counts[queue.topic])
 
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
@@ -307,7 +311,7 @@ class Reader:
 
     def _read(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         held = self.held[queue] = ProcessQueue(queue, offset, self._limits(queue))
-        self._pulls[queue] = self._keep(self._pulling.run(held, self.figures[queue.topic]))
+        self._pulls[queue] = self._keep(self._pulling.run(held, self.counts[queue.topic]))
         return held
 
     async def _drop(self, queue: MessageQueue, commit_offset: int | None = None) -> None:

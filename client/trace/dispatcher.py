@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from mq.client.errors import MQError
 from mq.client.session import Session
-from mq.client.trace.records import Record, encode
+from mq.client.trace.entries import TraceEntry, encode
 from mq.protocol.message import Message
 from mq.protocol.names import TRACE_TOPIC
 
@@ -57,7 +57,7 @@ class TraceDispatcher:
         self.dropped = 0
         self._session = session
         self._producer = producer
-        self._waiting: deque[Record] = deque()
+        self._waiting: deque[TraceEntry] = deque()
         self._full = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -81,12 +81,12 @@ class TraceDispatcher:
             log.warning("%d trace entries are lost", len(self._waiting))
         await self._producer.close()
 
-    def append(self, record: Record) -> bool:
+    def append(self, entry: TraceEntry) -> bool:
         """Take an entry; False when it is dropped because too many wait."""
         if len(self._waiting) >= QUEUE_SIZE:
             self.dropped += 1
             return False
-        self._waiting.append(record)
+        self._waiting.append(entry)
         if len(self._waiting) >= _BATCH:
             self._full.set()
         return True
@@ -116,11 +116,11 @@ class TraceDispatcher:
         texts: list[str] = []
         size = key_size = 0
         while self._waiting and len(texts) < _BATCH and size < _MAX_BODY and key_size < _MAX_KEYS:
-            record = self._waiting.popleft()
-            text = encode(record)
+            entry = self._waiting.popleft()
+            text = encode(entry)
             texts.append(text)
             size += len(text)
-            for key in (*record.message_id.split(","), *record.keys.split()):
+            for key in (*entry.message_id.split(","), *entry.keys.split()):
                 key_size += len(key) + 1 if key not in keys else 0
                 keys[key] = None
         return Message(self.topic, "".join(texts).encode(), keys=keys), len(texts)

@@ -6,7 +6,7 @@ import time
 from mq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
 from mq.client.namespace import without_namespace
 from mq.client.trace.dispatcher import TraceDispatcher
-from mq.client.trace.records import (
+from mq.client.trace.entries import (
     DEFAULT_REGION,
     ConsumeOutcome,
     EndTransaction,

@@ -99,7 +99,7 @@ def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyP
             await there.send(b"1")
             broker = there.pair.broker.address
             async with there.consumer(listener=lambda message: None) as consumer:
-                await until(lambda: consumer.reader.figures[TOPIC].consumed == 1)
+                await until(lambda: consumer.reader.counts[TOPIC].consumed == 1)
                 await consumer.commit()
                 await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 0)
                 async with asyncio.timeout(5):

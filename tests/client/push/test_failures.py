@@ -65,7 +65,7 @@ def test_whatever_a_threaded_listener_raises_fails_its_message_only(
                 if ordered:
                     assert tries[b"bad"] == 2
                 else:
-                    assert consumer.reader.figures[TOPIC].failed == 1
+                    assert consumer.reader.counts[TOPIC].failed == 1
             assert await there.lag() == 0
 
     asyncio.run(scenario())
@@ -92,7 +92,7 @@ def test_whatever_an_async_listener_raises_fails_its_message_only(
             async with there.consumer(listener=listen, **options) as consumer:
                 await until(lambda: tries[b"good"] == 1)
                 if not ordered:
-                    assert consumer.reader.figures[TOPIC].failed == 1
+                    assert consumer.reader.counts[TOPIC].failed == 1
             assert await there.lag() == 0
 
     asyncio.run(scenario())

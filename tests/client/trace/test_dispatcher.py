@@ -7,7 +7,7 @@ import pytest
 from mq.client.producer import Producer, trace_dispatcher
 from mq.client.session import Session
 from mq.client.trace import dispatcher as dispatcher_module
-from mq.client.trace.records import (
+from mq.client.trace.entries import (
     Pub,
 )
 from mq.protocol.message import Message

@@ -9,13 +9,13 @@ from mq.client.producer import Producer
 from mq.client.pull_consumer import PullConsumer
 from mq.client.push.listener import RetryLater
 from mq.client.session import Session
-from mq.client.trace.records import (
+from mq.client.trace.entries import (
     EndTransaction,
     MessageType,
     Pub,
-    Record,
     SubAfter,
     SubBefore,
+    TraceEntry,
 )
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.message import Message, StoredMessage
@@ -107,7 +107,7 @@ def test_the_ends_of_transactions_are_traced_those_by_checks_too(tmp_path: Path)
     async def execute(message: Message) -> TransactionState:
         return TransactionState.UNKNOWN if message.body == b"later" else TransactionState.ROLLBACK
 
-    def ends(records: list[Record]) -> list[tuple[str, str, bool]]:
+    def ends(records: list[TraceEntry]) -> list[tuple[str, str, bool]]:
         return sorted(
             (record.state, record.message_id, record.from_check)
             for record in records

@@ -7,19 +7,19 @@ from collections.abc import Callable
 from mq.client.errors import MQError
 from mq.client.pull_consumer import PullConsumer
 from mq.client.session import Session
-from mq.client.trace.records import (
-    Record,
+from mq.client.trace.entries import (
+    TraceEntry,
     decode,
 )
 from mq.protocol.names import TRACE_TOPIC
 
 
-async def traced(session: Session, enough: Callable[[list[Record]], bool]) -> list[Record]:
+async def traced(session: Session, enough: Callable[[list[TraceEntry]], bool]) -> list[TraceEntry]:
     """What is in the trace topic, once it is enough."""
     puller = PullConsumer(session)
     async with asyncio.timeout(20):
         while True:
-            found: list[Record] = []
+            found: list[TraceEntry] = []
             with contextlib.suppress(MQError):  # the topic is made by the first trace
                 for queue in await puller.queues(TRACE_TOPIC):
                     async for message in puller.read(queue):
