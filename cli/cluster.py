@@ -157,11 +157,11 @@ def _in_threads(
     import threading
 
     from mq.client.admin import Admin
-    from mq.client.blocking import run
+    from mq.client.blocking import BlockingSession, run
 
     def work(address: str) -> None:
         try:
-            with admin.session.blocking() as own:
+            with BlockingSession.beside(admin.session) as own:
                 outcomes[address] = run(act(Admin(own), address))
         except BaseException as error:  # raised again below, where there is somebody to see it
             outcomes[address] = error

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mq.client.session import Session as Session
     from mq.client.subscription import Sql92 as Sql92
     from mq.client.tls import client_context as client_context
-    from mq.client.trace.records import ConsumeOutcome as ConsumeOutcome
+    from mq.client.trace.entries import ConsumeOutcome as ConsumeOutcome
     from mq.client.transactions import TransactionCheck as TransactionCheck
     from mq.client.transactions import TransactionProducer as TransactionProducer
     from mq.client.transactions import TransactionResult as TransactionResult
@@ -55,7 +55,7 @@ _MODULE_OF = {
     "ConsumeContext": "hooks",
     "ConsumeHook": "hooks",
     "ConsumeOptions": "consume_options",
-    "ConsumeOutcome": "trace.records",
+    "ConsumeOutcome": "trace.entries",
     "Consumer": "consumer",
     "FaultTolerance": "latency",
     "FlowLimits": "process_queue",

@@ -1,4 +1,4 @@
-"""Where a producer's messages go: the targets of its topics, kept up with their routes."""
+"""Targets of a producer: where its messages go by topic, kept up with the routes."""
 
 import asyncio
 import contextlib
@@ -25,16 +25,16 @@ class Aims:
         faults: FaultTolerance | None,
         *,
         vip: bool,
-        greet: Callable[[], Awaitable[None]],
+        beat_new: Callable[[], Awaitable[None]],
     ) -> None:
-        """`greet` tells brokers of us that were not among the targets before.
+        """`beat_new` sends heartbeats to brokers that were not among the targets before.
 
         With `vip` messages go to the port that brokers keep for senders.
         """
         self._session = session
         self._namespace = namespace
         self._vip = vip
-        self._greet = greet
+        self._beat_new = beat_new
         self._targets: dict[str, Target] = {}
         self.faults = None if faults is None else BrokerFaults(faults)
 
@@ -76,11 +76,11 @@ class Aims:
     def _aim(self, topic: str, route: TopicRouteData, queues: list[MessageQueue]) -> Target:
         until = asyncio.get_running_loop().time() + 1.0
         target = self._targets[topic] = Target(topic, route, queues, until, vip=self._vip)
-        self._session.keep_task(self._greet_new())
+        self._session.keep_task(self._introduce())
         return target
 
-    async def _greet_new(self) -> None:
-        await self._greet()
+    async def _introduce(self) -> None:
+        await self._beat_new()
 
     def _renewed(self, topic: str, target: Target) -> Target:
         """The target of the newest route there is; a newer one is asked for if that is old."""

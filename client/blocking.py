@@ -14,7 +14,7 @@ from mq.client.errors import BadAnswer, ClientError, ConnectError, RequestTimeou
 from mq.client.machine import clock
 from mq.client.options import ClientKeywords, ClientOptions
 from mq.protocol.command import ONE_WAY, Command
-from mq.protocol.connection import Connection
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import encode
 
@@ -46,7 +46,7 @@ class _Wire:
 
     def __init__(self, address: str, deadline: float, tls: "ssl.SSLContext | None") -> None:
         self.address = address
-        self._connection = Connection()
+        self._reader = CommandReader()
         endpoint = parse_address(address)
         try:
             self._socket = socket.create_connection(endpoint, _left(deadline))
@@ -87,7 +87,7 @@ class _Wire:
             if not data:
                 raise ConnectError(self.address, "the peer closed the connection")
             try:
-                for command in self._connection.receive(data):
+                for command in self._reader.receive(data):
                     if command.is_response and command.opaque == opaque:
                         return command
             except RemoteProtocolError as error:
@@ -133,6 +133,15 @@ class BlockingSession(Caller):
         super().__init__(namesrv, options, **keywords)
         self._wires: dict[str, _Wire] = {}
         self._opaques = count(1)
+
+    @classmethod
+    def beside(cls, session: Caller) -> Self:
+        """One to the same cluster, with the options of `session`, for another thread."""
+        return cls(session.name_servers or session.address_server or (), session.options)
+
+    def blocking(self) -> "BlockingSession":
+        """A session to the same cluster for another thread, without an event loop."""
+        return BlockingSession.beside(self)
 
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
         seconds = self.timeout if timeout is None else timeout

@@ -1,4 +1,4 @@
-"""What every session can do, whichever way it does its I/O.
+"""Sessions: what each can do, whichever way it does its I/O.
 
 `Session` waits on an event loop. `BlockingSession` blocks on a socket inside its coroutines, so
 that a short command needs no event loop at all (importing asyncio takes longer than the command).
@@ -30,7 +30,6 @@ from mq.protocol.command import Command
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
-    from mq.client.blocking import BlockingSession
     from mq.client.credentials import AccessKey
     from mq.protocol.bodies import TopicRouteData
 
@@ -195,12 +194,6 @@ class Caller(ABC):
 
         Raises the first error of any of them.
         """
-
-    def blocking(self) -> "BlockingSession":
-        """A session to the same cluster for another thread, without an event loop."""
-        from mq.client.blocking import BlockingSession
-
-        return BlockingSession(self.name_servers or self.address_server or (), self.options)
 
     def _seal(self, address: str, command: Command) -> None:
         """The last that is done to a request before it goes to `address`, if `_seals`.

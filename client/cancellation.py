@@ -1,4 +1,4 @@
-"""Telling a cancellation of our own task from one that a user's code has run into."""
+"""Cancellation: one of our own task, apart from one that a user's code has run into."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What consumers can be told besides what every client can."""
+"""Options of consumers, besides those of every client."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ _START_SECONDS = 1800  # DefaultMQPushConsumer.consumeTimestamp: half an hour ag
 
 @dataclass(frozen=True, kw_only=True)
 class MemberOptions:
-    """What every member of a group can be told.
+    """Options of every member of a group.
 
     Attributes:
         strategy: how queues are shared out; all members must have the same.
@@ -53,7 +53,7 @@ class MemberOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumeOptions(MemberOptions):
-    """What a `Consumer` can be told.
+    """Options of a `Consumer`.
 
     Attributes:
         listener: gets each message: `async def`, or a plain function, which is then called in a
@@ -69,7 +69,7 @@ class ConsumeOptions(MemberOptions):
             no limit with `ordered`.
         consume_timeout: what a listener has had for so many seconds is sent back.
         pull_batch: messages per pull.
-        trace: what is consumed is also told to the trace topic, or to that of the name given.
+        trace: what is consumed is traced, in the trace topic or in that of the name given.
     """
 
     listener: Listener | None = None
@@ -100,7 +100,7 @@ class ConsumeOptions(MemberOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PollOptions(MemberOptions):
-    """What a `LitePullConsumer` can be told.
+    """Options of a `LitePullConsumer`.
 
     Attributes:
         auto_commit: whether what was polled is committed again and again, and at the end; else by

@@ -1,48 +1,42 @@
-"""Consuming as a member of a group: hands out what `Reader` has read, and takes back failures."""
+"""Consumers as members of a group: what `Reader` has read goes out, failures come back."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import Any, Unpack, cast
 
-from mq.client.closing import Closing
 from mq.client.consume_options import ConsumeKeywords, ConsumeOptions
 from mq.client.consumer_requests import ConsumerRequests
 from mq.client.errors import ClientError, ConnectError, RequestTimeout, RouteNotFound
-from mq.client.heartbeat import Heartbeats, describe_member
 from mq.client.hook_calls import consume_hooks
-from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.local_offsets import LocalOffsetStore
 from mq.client.machine import clock
-from mq.client.namespace import with_namespace
+from mq.client.member import Member
 from mq.client.offsets import Offsets, OffsetStore
-from mq.client.options import ClientOptions, refuse, take
+from mq.client.options import ClientOptions, take
 from mq.client.process_queue import ProcessQueue
+from mq.client.producer import trace_dispatcher
 from mq.client.pulling import PullSettings
 from mq.client.push.concurrent import ConcurrentConsumption
 from mq.client.push.listener import make_call
 from mq.client.push.ordered import OrderedConsumption
 from mq.client.push.workers import Workers
-from mq.client.reader import Reader
 from mq.client.reader_settings import ReaderSettings
 from mq.client.send_back import send_back, send_dead_letter
-from mq.client.session import Session, session_for
-from mq.client.starting_offset import StartingOffset
-from mq.client.subscription import Subscriptions
-from mq.client.trace.hooks import make_trace
-from mq.client.trace.records import ConsumeOutcome
-from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue
+from mq.client.session import Session
+from mq.client.trace.entries import ConsumeOutcome
+from mq.client.trace.hooks import ConsumeTrace
+from mq.protocol.bodies import ConsumeType
 from mq.protocol.message import StoredMessage
-from mq.protocol.names import check_group
 
 log = logging.getLogger(__name__)
 
 _BROADCASTING_INSTANCE = "DEFAULT"  # must be the same after a restart, as Java's is
 
 
-class Consumer:
+class Consumer(Member):
     """A member of a consumer group. An async context manager.
 
     The members of a group share the queues of a topic: Java's consumers and this one alike. What is
@@ -59,6 +53,8 @@ class Consumer:
     With `broadcasting` every member gets every message. It keeps its offsets in a file, and what
     its listener fails on does not come again.
     """
+
+    consume_type = ConsumeType.CONSUME_PASSIVELY
 
     def __init__(
         self,
@@ -91,71 +87,52 @@ class Consumer:
         if options.broadcasting and not isinstance(session, Session):
             client = take(client or ClientOptions(), given)
             client = replace(client, instance=client.instance or _BROADCASTING_INSTANCE)
-        self.session, client = session_for(session, client, given)
-        refuse(self, given)
-        self._owns_session = self.session is not session
-        self.namespace = namespace = client.namespace
-        self.group = check_group(with_namespace(namespace, check_group(group)))
         self.concurrency = options.concurrency
         self.ordered = options.ordered
         self.broadcasting = options.broadcasting
-        self.subscriptions = Subscriptions(
-            self.group,
+        super().__init__(
+            session,
+            group,
             subscriptions,
-            options.expression_type,
-            namespace=namespace,
+            options,
+            client,
+            given,
             retries=not options.broadcasting,
         )
-        self.started = 0.0  # seconds since 1970
-        self.consume_type = ConsumeType.CONSUME_PASSIVELY
-        self._requests = ConsumerRequests(self)
-        self._consume_from = options.consume_from
+        self._requests = ConsumerRequests(self, self.call)
         self._max_reconsume_times = options.tries
-        self._heartbeats = Heartbeats(
-            self.session, self._describe, replicas=True, interval=client.intervals.heartbeats
-        )
-        self.trace = (
-            make_trace(self.session, self.group, options.trace, namespace)
-            if options.trace
-            else None
-        )
+        self.trace = self._make_trace(options.trace) if options.trace else None
         traces = [] if self.trace is None else [self.trace]
-        self._hooks = consume_hooks([*client.hooks, *traces], self.group)
-        self.reader = self._make_reader(options, client)
+        self._hooks = consume_hooks([*self._client.hooks, *traces], self.group)
+        self.reader = self._make_reader(
+            options,
+            options.offsets or self._own_offsets(options.offset_directory),
+            self._reader_settings(options),
+            self._hooks,
+        )
         self._consumption = self._make_consumption(options)
         self._in_hand: dict[int, ProcessQueue] = {}  # by id() of a message that is handed out
         self._workers = Workers(self.session, self.group, self._work, self._fail)
-        self._background: list[asyncio.Task[None]] = []
-        self._failure: BaseException | None = None
         self._closing = False
         self._closed = asyncio.Event()
-        self._close_once = Closing()
 
-    def _make_reader(self, options: ConsumeOptions, client: ClientOptions) -> Reader:
-        intervals = client.intervals
-        return Reader(
-            self.session,
-            self.group,
-            self.subscriptions,
-            options.offsets or self._own_offsets(options.offset_directory),
-            StartingOffset(self.session, options.consume_from, options.begin),
-            ReaderSettings(
-                ordered=options.ordered,
-                broadcasting=options.broadcasting,
-                strategy=options.strategy,
-                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
-                limits=options.flow_limits,
-                pulls=PullSettings(
-                    batch=options.pull_batch,
-                    commits=not options.broadcasting,
-                    namespace=client.namespace,
-                ),
+    def _make_trace(self, topic: bool | str) -> ConsumeTrace:
+        dispatcher = trace_dispatcher(self.session, self.group, "CONSUME", topic)
+        host = self.session.client_id.partition("@")[0]
+        return ConsumeTrace(dispatcher, self.group, host, self.namespace)
+
+    def _reader_settings(self, options: ConsumeOptions) -> ReaderSettings:
+        return ReaderSettings(
+            ordered=options.ordered,
+            broadcasting=options.broadcasting,
+            strategy=options.strategy,
+            commit_interval=self._commit_interval,
+            limits=options.flow_limits,
+            pulls=PullSettings(
+                batch=options.pull_batch,
+                commits=not options.broadcasting,
+                namespace=self.namespace,
             ),
-            greet=self._heartbeats.greet,
-            on_ready=self._hand_out,
-            on_failure=self._fail,
-            on_assigned=options.on_assigned,
-            hooks=self._hooks,
         )
 
     def _make_consumption(
@@ -164,7 +141,7 @@ class Consumer:
         if options.ordered:
             return OrderedConsumption(
                 self.group,
-                self.reader.figures,
+                self.reader.counts,
                 self._give_up,
                 locks=not options.broadcasting,
                 batch=options.batch,
@@ -174,7 +151,7 @@ class Consumer:
             )
         return ConcurrentConsumption(
             self.group,
-            self.reader.figures,
+            self.reader.counts,
             None if options.broadcasting else self._send_back,
             batch=options.batch,
             timeout=options.consume_timeout,
@@ -256,14 +233,6 @@ class Consumer:
         if self._failure is not None:
             raise self._failure
 
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
@@ -282,7 +251,7 @@ class Consumer:
                 if held.holds(message):
                     outcome = ConsumeOutcome.SUCCESS
                     held.finish(message)
-                    self.reader.figures[held.queue.topic].consumed += 1
+                    self.reader.counts[held.queue.topic].consumed += 1
             finally:
                 self._in_hand.pop(id(message), None)
                 if self._hooks is not None and began is not None:
@@ -306,7 +275,7 @@ class Consumer:
             raise ClientError("nothing can be sent back with broadcasting")
         await self._send_back(held, message, delay_level)
         held.finish(message)
-        self.reader.figures[held.queue.topic].failed += 1
+        self.reader.counts[held.queue.topic].failed += 1
 
     def pause(self) -> None:
         """Pull nothing any more; what has been pulled is still consumed."""
@@ -315,11 +284,6 @@ class Consumer:
     def resume(self) -> None:
         """Pull again after `pause`."""
         self.reader.pause(False)
-
-    @property
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that are this member's now, the group's retry queue among them."""
-        return sorted(self.reader.held)
 
     async def commit(self) -> None:
         """Commit now how far each queue is finished. Raises the first error of any broker."""
@@ -346,11 +310,6 @@ class Consumer:
         await send_dead_letter(
             self.session, self.group, message, self._max_reconsume_times, self.namespace
         )
-
-    def _describe(self) -> HeartbeatData:
-        model = MessageModel.BROADCASTING if self.broadcasting else MessageModel.CLUSTERING
-        member = (self.session, self.group, self.subscriptions)
-        return describe_member(*member, self.consume_type, model, self._consume_from)
 
     async def _work(self) -> None:
         if self.call is not None:

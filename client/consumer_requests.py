@@ -1,14 +1,14 @@
-"""What brokers ask of a consumer, and its answers."""
+"""Requests of brokers to a consumer, and its answers."""
 
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from mq.client.errors import ClientError
 from mq.client.machine import clock
+from mq.client.member import Member
 from mq.client.namespace import without_namespace
-from mq.client.push.listener import RetryLater, SuspendQueue
+from mq.client.push.listener import Call, RetryLater, SuspendQueue
 from mq.client.running_info import describe_consumer
 from mq.client.session import RequestHandler, Session
 from mq.protocol.bodies import (
@@ -28,16 +28,12 @@ from mq.protocol.headers.group import (
 from mq.protocol.headers.offset import ResetOffsetRequestHeader
 from mq.protocol.message import StoredMessage, decode_record
 
-if TYPE_CHECKING:
-    from mq.client.consumer import Consumer
-    from mq.client.lite_pull_consumer import LitePullConsumer
-
 
 class MemberRequests:
     """Answers for one member of a group (ClientRemotingProcessor)."""
 
-    def __init__(self, consumer: "Consumer | LitePullConsumer") -> None:
-        self._consumer = consumer
+    def __init__(self, member: Member) -> None:
+        self._member = member
         self.handlers: dict[int, RequestHandler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._members_changed,
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._reset_offset,
@@ -50,27 +46,27 @@ class MemberRequests:
 
         Raises ClientError if another member of the group is open on the same session.
         """
-        members = _members_of(self._consumer.session)
-        group = self._consumer.group
+        members = _members_of(self._member.session)
+        group = self._member.group
         if members.setdefault(group, self) is not self:
             raise ClientError(f"the session has a consumer of {group} already")
 
     def leave(self) -> None:
         """The consumer is closed. Safe to call again."""
-        members = _members_of(self._consumer.session)
-        if members.get(self._consumer.group) is self:
-            del members[self._consumer.group]
+        members = _members_of(self._member.session)
+        if members.get(self._member.group) is self:
+            del members[self._member.group]
 
     def _members_changed(self, request: Command, address: str) -> None:
         header = NotifyConsumerIdsChangedRequestHeader.decode(request.fields)
-        if header.consumer_group == self._consumer.group:
-            self._consumer.reader.wake()
+        if header.consumer_group == self._member.group:
+            self._member.reader.wake()
 
     async def _reset_offset(self, request: Command, address: str) -> None:
         header = ResetOffsetRequestHeader.decode(request.fields)
-        if header.group == self._consumer.group:
+        if header.group == self._member.group:
             offsets = ResetOffsetBody.decode(request.body).offset_table
-            await self._consumer.reader.reset(
+            await self._member.reader.reset(
                 {queue: to for queue, to in offsets.items() if queue.topic == header.topic}
             )
 
@@ -78,25 +74,25 @@ class MemberRequests:
         header = GetConsumerStatusRequestHeader.decode(request.fields)
         table = {
             queue: held.commit_offset
-            for queue, held in self._consumer.reader.held.items()
-            if queue.topic == header.topic and header.group == self._consumer.group
+            for queue, held in self._member.reader.held.items()
+            if queue.topic == header.topic and header.group == self._member.group
         }
         return request.reply(0, None, GetConsumerStatusBody(message_queue_table=table).encode())
 
     def _running_info(self, request: Command, address: str) -> Command:
         header = GetConsumerRunningInfoRequestHeader.decode(request.fields)
-        consumer = self._consumer
-        if header.consumer_group != consumer.group:
+        member = self._member
+        if header.consumer_group != member.group:
             return _not_here(request, header.consumer_group)
         info = describe_consumer(
-            name_servers=consumer.session.name_servers,
-            started=consumer.started,
-            ordered=consumer.ordered,
-            concurrency=consumer.concurrency,
-            consume_type=consumer.consume_type,
-            subscriptions=consumer.subscriptions.data.values(),
-            held=consumer.reader.held,
-            figures=consumer.reader.figures,
+            name_servers=member.session.name_servers,
+            started=member.started,
+            ordered=member.ordered,
+            concurrency=member.concurrency,
+            consume_type=member.consume_type,
+            subscriptions=member.subscriptions.data.values(),
+            held=member.reader.held,
+            counts=member.reader.counts,
             stacks=header.jstack_enable,
         )
         return request.reply(0, None, info.encode())
@@ -105,20 +101,21 @@ class MemberRequests:
 class ConsumerRequests(MemberRequests):
     """Answers for one consumer that may have a listener."""
 
-    def __init__(self, consumer: "Consumer") -> None:
-        super().__init__(consumer)
-        self._listening = consumer
+    def __init__(self, member: Member, call: Call | None) -> None:
+        """`call` gives messages to the listener, if there is one."""
+        super().__init__(member)
+        self._call = call
         self.handlers[RequestCode.CONSUME_MESSAGE_DIRECTLY] = self._consume_directly
 
     async def _consume_directly(self, request: Command, address: str) -> Command:
         header = ConsumeMessageDirectlyResultRequestHeader.decode(request.fields)
-        if header.consumer_group != self._consumer.group:
+        if header.consumer_group != self._member.group:
             return _not_here(request, header.consumer_group)
         message = decode_record(request.body)
         started = clock.monotonic()
         outcome, remark = await self._consume(message)
         result = ConsumeMessageDirectlyResult(
-            order=self._consumer.ordered,
+            order=self._member.ordered,
             auto_commit=True,
             consume_result=outcome,
             remark=remark,
@@ -128,10 +125,10 @@ class ConsumerRequests(MemberRequests):
 
     async def _consume(self, message: StoredMessage) -> tuple[CMResult, str | None]:
         """Give a message to the listener at an operator's wish; returns how that went."""
-        call = self._listening.call
+        call = self._call
         if call is None:
             return CMResult.CR_THROW_EXCEPTION, "this consumer has no listener"
-        message.topic = without_namespace(self._consumer.namespace, message.topic)
+        message.topic = without_namespace(self._member.namespace, message.topic)
         try:
             await call([message])
         except (RetryLater, SuspendQueue) as error:

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its peers.
+"""Errors between a client and its peers.
 
 MQError
 ├── ConnectError          nobody answers at the address, or the connection broke

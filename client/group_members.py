@@ -1,4 +1,4 @@
-"""Who belongs to a group, as its brokers say."""
+"""Members of a group, as its brokers know them."""
 
 from collections.abc import Callable
 from typing import NamedTuple

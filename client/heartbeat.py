@@ -20,8 +20,8 @@ from mq.protocol.command import Command
 from mq.protocol.headers.group import UnregisterClientRequestHeader
 
 HEARTBEAT_SECONDS = DEFAULT_INTERVALS.heartbeats
-# A broker that was restarted knows nobody: it is told this soon, so that consumers may pull from it
-# and transactions of producers be checked.
+# A broker that was restarted knows nobody: it gets one this soon, so that consumers may pull from
+# it and transactions of producers be checked.
 LOOK_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
@@ -71,42 +71,42 @@ class Heartbeats:
         self._session = session
         self._describe = describe
         self._replicas = replicas
-        # On which connection each broker was told; none if it did not answer.
-        self._greeted: dict[str, object | None] = {}
-        self._greeting: set[str] = set()
+        # On which connection each broker got one; None if it did not answer.
+        self._reached: dict[str, object | None] = {}
+        self._under_way: set[str] = set()
 
     async def beat(self) -> None:
         """Send one heartbeat to each broker; one that fails is logged and tried the next time."""
         addresses = self._session.known_brokers(replicas=self._replicas)
-        await asyncio.gather(*(self.greet(address) for address in addresses))
+        await asyncio.gather(*(self.beat_at(address) for address in addresses))
 
-    async def greet_new(self) -> None:
+    async def beat_new(self) -> None:
         """Send a heartbeat to the brokers that have not had one yet."""
-        addresses = self._session.known_brokers(replicas=self._replicas) - self._greeted.keys()
-        await asyncio.gather(*(self.greet(address) for address in addresses))
+        addresses = self._session.known_brokers(replicas=self._replicas) - self._reached.keys()
+        await asyncio.gather(*(self.beat_at(address) for address in addresses))
 
-    async def greet(self, address: str) -> None:
+    async def beat_at(self, address: str) -> None:
         """Send a heartbeat to one broker, unless one is on its way there."""
-        if address in self._greeting:
+        if address in self._under_way:
             return
-        self._greeting.add(address)
+        self._under_way.add(address)
         try:
-            await self._greet(address)
+            await self._send(address)
         finally:
-            self._greeting.discard(address)
+            self._under_way.discard(address)
 
-    async def _greet(self, address: str) -> None:
+    async def _send(self, address: str) -> None:
         command = Command(RequestCode.HEART_BEAT, None, self._describe().encode())
         # Before it answers: it may have heard us even if it never does.
-        failed_before = self._greeted.get(address, address) is None
-        self._greeted[address] = None
+        failed_before = self._reached.get(address, address) is None
+        self._reached[address] = None
         try:
             await self._session.call(address, command)
         except MQError as error:
             if not failed_before:
                 log.warning("heartbeat failed: %s", error)
         else:
-            self._greeted[address] = self._session.connection(address)
+            self._reached[address] = self._session.connection(address)
 
     async def run(self) -> None:
         """Beat again and again, and at once on a connection that is new, until cancelled."""
@@ -119,37 +119,37 @@ class Heartbeats:
                     last = clock()
                     await self.beat()
                 else:
-                    await self._greet_again()
+                    await self._beat_again()
             except Exception:
                 log.exception("heartbeats failed")
 
-    async def _greet_again(self) -> None:
-        """Tell the brokers that are new, and those whose connection has gone since."""
+    async def _beat_again(self) -> None:
+        """Send one to the brokers that are new, and to those whose connection has gone since."""
         lost = [
             address
             for address in self._session.known_brokers(replicas=self._replicas)
-            if (connection := self._greeted.get(address)) is None
+            if (connection := self._reached.get(address)) is None
             or self._session.connection(address) is not connection
         ]
-        await asyncio.gather(*(self.greet(address) for address in lost))
+        await asyncio.gather(*(self.beat_at(address) for address in lost))
 
     async def unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
         """Tell the brokers that have heard of us that this group has lost this client."""
-        greeted = [
+        reached = [
             address
-            for address, connection in self._greeted.items()
+            for address, connection in self._reached.items()
             if connection is not None or self._session.is_connected(address)
         ]
-        self._greeted = {}
+        self._reached = {}
         header = UnregisterClientRequestHeader(
             client_id=self._session.client_id,
             producer_group=producer_group,
             consumer_group=consumer_group,
         )
         commands = {
-            address: Command(RequestCode.UNREGISTER_CLIENT, header.encode()) for address in greeted
+            address: Command(RequestCode.UNREGISTER_CLIENT, header.encode()) for address in reached
         }
         results = await asyncio.gather(
             *(self._session.call(address, command) for address, command in commands.items()),

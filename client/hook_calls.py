@@ -1,4 +1,4 @@
-"""Calling a user's hooks, so that none of them loses or fails a message."""
+"""Calls of a user's hooks, so that none of them loses or fails a message."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from mq.client.hooks import (
 )
 from mq.client.machine import clock
 from mq.client.send_result import SendResult
-from mq.client.trace.records import ConsumeOutcome
+from mq.client.trace.entries import ConsumeOutcome
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 

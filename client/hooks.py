@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from mq.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from mq.client.producer import SendResult
-    from mq.client.trace.records import ConsumeOutcome
+    from mq.client.send_result import SendResult
+    from mq.client.trace.entries import ConsumeOutcome
     from mq.protocol.bodies import MessageQueue
     from mq.protocol.command import Command
     from mq.protocol.message import Message, StoredMessage

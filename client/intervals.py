@@ -1,4 +1,4 @@
-"""How often a client does what it does by itself."""
+"""Intervals: how often a client does what it does by itself."""
 
 from dataclasses import dataclass
 

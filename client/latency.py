@@ -1,4 +1,4 @@
-"""Staying away from brokers that are slow (MQFaultStrategy, LatencyFaultToleranceImpl). No I/O."""
+"""Fault tolerance: avoiding slow brokers (MQFaultStrategy, LatencyFaultToleranceImpl). No I/O."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence

@@ -4,39 +4,33 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self, Unpack, cast
+from typing import Any, Unpack, cast
 
 from mq.client.admin.offsets import OffsetAdmin
-from mq.client.closing import Closing
 from mq.client.consume_options import PollKeywords, PollOptions
 from mq.client.consumer_requests import MemberRequests
 from mq.client.errors import ClientError
-from mq.client.heartbeat import Heartbeats, describe_member
 from mq.client.hook_calls import consume_hooks
 from mq.client.hooks import ConsumeContext
-from mq.client.intervals import DEFAULT_INTERVALS
 from mq.client.machine import clock
+from mq.client.member import Member
 from mq.client.namespace import with_namespace
 from mq.client.offsets import Offsets, OffsetStore
-from mq.client.options import ClientOptions, refuse, take
+from mq.client.options import ClientOptions, take
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import PullSettings
-from mq.client.reader import Reader
 from mq.client.reader_settings import ReaderSettings
 from mq.client.routes import read_queues
-from mq.client.session import Session, session_for
-from mq.client.starting_offset import StartingOffset
-from mq.client.subscription import Subscriptions
+from mq.client.session import Session
 from mq.client.topic_watch import TopicListener, TopicWatch
-from mq.client.trace.records import ConsumeOutcome
-from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue
+from mq.client.trace.entries import ConsumeOutcome
+from mq.protocol.bodies import ConsumeType, MessageQueue
 from mq.protocol.message import StoredMessage
-from mq.protocol.names import check_group
 
 log = logging.getLogger(__name__)
 
 
-class LitePullConsumer:
+class LitePullConsumer(Member):
     """Polls for messages (DefaultLitePullConsumer). An async context manager.
 
     With subscriptions it is a member of its group, which shares the queues:
@@ -49,6 +43,8 @@ class LitePullConsumer:
     when it is called again, at `commit`, and when the block is left without an error. How far one
     has come is committed every 5 seconds and at the end with `auto_commit`, else by `commit` only.
     """
+
+    consume_type = ConsumeType.CONSUME_ACTIVELY
 
     def __init__(
         self,
@@ -71,64 +67,34 @@ class LitePullConsumer:
         """
         given = cast("dict[str, Any]", keywords)
         options = take(options or PollOptions(), given)
-        self.session, client = session_for(session, client, given)
-        refuse(self, given)
-        self._owns_session = self.session is not session
-        self.namespace = namespace = client.namespace
-        self.group = check_group(with_namespace(namespace, check_group(group)))
-        self.subscriptions = Subscriptions(
-            self.group,
-            subscriptions or {},
-            options.expression_type,
-            namespace=namespace,
-            retries=False,
-        )
-        self.started = 0.0  # seconds since 1970
-        self.consume_type = ConsumeType.CONSUME_ACTIVELY
-        self.ordered = False
-        self.concurrency = 1
+        super().__init__(session, group, subscriptions or {}, options, client, given, retries=False)
         self._auto_commit = options.auto_commit
         self._assigns = not self.subscriptions.chosen
-        self._consume_from = options.consume_from
         self._requests = MemberRequests(self)
-        intervals = client.intervals
-        self._heartbeats = Heartbeats(
-            self.session, self._describe, replicas=True, interval=intervals.heartbeats
-        )
-        self._hooks = consume_hooks(client.hooks, self.group)
+        self._hooks = consume_hooks(self._client.hooks, self.group)
         self.offsets: Offsets = options.offsets or OffsetStore(self.session, self.group)
-        self.reader = Reader(
-            self.session,
-            self.group,
-            self.subscriptions,
-            self.offsets,
-            StartingOffset(self.session, options.consume_from, options.begin),
-            ReaderSettings(
-                commits=options.auto_commit,
-                strategy=options.strategy,
-                commit_interval=None if intervals is DEFAULT_INTERVALS else intervals.offsets,
-                limits=options.limits or FlowLimits(),
-                pulls=PullSettings(
-                    batch=options.pull_batch, commits=False, lite=True, namespace=namespace
-                ),
-            ),
-            greet=self._heartbeats.greet,
-            on_ready=self._hand_out,
-            on_failure=self._fail,
-            on_assigned=options.on_assigned,
-            hooks=self._hooks,
+        self.reader = self._make_reader(
+            options, self.offsets, self._reader_settings(options), self._hooks
         )
         self._admin = OffsetAdmin(self.session)
         self._ready: deque[tuple[ProcessQueue, list[StoredMessage]]] = deque()
         self._news = asyncio.Event()
         self._watch = TopicWatch(self.group, self.queues)
-        self._failure: BaseException | None = None
         self._open = False
-        self._close_once = Closing()
-        self._background: list[asyncio.Task[None]] = []
         # What `poll` has returned last: the caller works on it until it polls again.
         self._returned: tuple[ProcessQueue, list[StoredMessage]] | None = None
         self._began: tuple[ConsumeContext, float] | None = None  # of hooks around it
+
+    def _reader_settings(self, options: PollOptions) -> ReaderSettings:
+        return ReaderSettings(
+            commits=options.auto_commit,
+            strategy=options.strategy,
+            commit_interval=self._commit_interval,
+            limits=options.limits or FlowLimits(),
+            pulls=PullSettings(
+                batch=options.pull_batch, commits=False, lite=True, namespace=self.namespace
+            ),
+        )
 
     async def open(self) -> None:
         """Begin to read. Raises RouteNotFound for a topic that does not exist."""
@@ -165,14 +131,6 @@ class LitePullConsumer:
             self._requests.leave()
             if self._owns_session:
                 await self.session.close()
-
-    async def __aenter__(self) -> Self:
-        try:
-            await self.open()
-        except BaseException:
-            await self.close()
-            raise
-        return self
 
     async def __aexit__(self, kind: object, *exc: object) -> None:
         if kind is None and self._auto_commit:
@@ -213,7 +171,7 @@ class LitePullConsumer:
             self._returned = held, messages
             if self._hooks is not None:
                 self._began = self._hooks.begin(held.queue, messages)
-            self.reader.figures[held.queue.topic].consumed += len(messages)
+            self.reader.counts[held.queue.topic].consumed += len(messages)
             return messages
         return []
 
@@ -241,13 +199,8 @@ class LitePullConsumer:
         wanted = set(queues)
         for topic in {queue.topic for queue in wanted}:
             await self.session.route(topic)
-        await self._heartbeats.greet_new()
+        await self._heartbeats.beat_new()
         await self.reader.assign(wanted)
-
-    @property
-    def assigned(self) -> list[MessageQueue]:
-        """The queues that are this consumer's now."""
-        return sorted(self.reader.held)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of `topic` that can be read, in order. Raises RouteNotFound."""
@@ -322,16 +275,6 @@ class LitePullConsumer:
     def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
         self._ready.append((held, messages))
         self._news.set()
-
-    def _describe(self) -> HeartbeatData:
-        return describe_member(
-            self.session,
-            self.group,
-            self.subscriptions,
-            self.consume_type,
-            MessageModel.CLUSTERING,
-            self._consume_from,
-        )
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

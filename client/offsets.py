@@ -1,4 +1,4 @@
-"""How far a group has come: kept at the brokers, remembered here between two commits."""
+"""Offsets of a group: kept at the brokers, remembered here between two commits."""
 
 from collections.abc import Iterable
 from math import inf
@@ -94,15 +94,15 @@ class OffsetStore:
         after it: of several first ones at once a Java broker may keep one and confirm all
         (ConsumerOffsetManager.commitOffset puts a new table without a lock).
         """
-        told_before = inf if again else clock.monotonic() - REPEAT_SECONDS
+        sent_before = inf if again else clock.monotonic() - REPEAT_SECONDS
         changed = {
             queue: offset
             for queue in queues
             if (offset := self._offsets.get(queue)) is not None
             and (
-                (told := self._committed.get(queue)) is None
-                or told[0] != offset
-                or told[1] <= told_before
+                (sent := self._committed.get(queue)) is None
+                or sent[0] != offset
+                or sent[1] <= sent_before
             )
         }
         places = {(queue.topic, queue.broker_name): queue for queue in changed}

@@ -1,4 +1,4 @@
-"""What every client can be told, declared once: sessions, producers and consumers alike.
+"""Options of every client, declared once: sessions, producers and consumers alike.
 
 A client takes a `ClientOptions`, or an open session which has one, or its fields as keywords, which
 go before those of the object.
@@ -35,7 +35,7 @@ class Serialization(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientOptions:
-    """What every client can be told.
+    """Options of every client.
 
     Attributes:
         timeout: seconds for one request, connecting included, unless a call says otherwise.

@@ -1,4 +1,4 @@
-"""From a message to the request that sends it. No I/O."""
+"""Drafts: from a message to the request that sends it. No I/O."""
 
 from collections.abc import Sequence
 

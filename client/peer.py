@@ -1,4 +1,4 @@
-"""One connection of a session: requests in flight side by side, their deadlines, its end.
+"""Connections of a session: requests in flight side by side, their deadlines, its end.
 
 Nothing here makes a task or awaits per request: a request is written into the connection's batch,
 and a future stands for its answer. One write per turn of the event loop goes to the socket, one
@@ -18,7 +18,7 @@ from mq.client.buffers import SocketBuffers
 from mq.client.caller import parse_address
 from mq.client.errors import BadAnswer, ConnectError, MQError, RequestTimeout, reason_of
 from mq.protocol.command import RESPONSE, Command
-from mq.protocol.connection import Connection
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.errors import ProtocolError, RemoteProtocolError
 from mq.protocol.frame import encode
 
@@ -74,7 +74,7 @@ class Peer(asyncio.Protocol):
         self.address = address
         self._session = session
         self._loop = loop
-        self._connection = Connection()
+        self._reader = CommandReader()
         self._transport: asyncio.Transport | None = None
         self._pending: dict[int, _Pending] = {}
         self._batch: list[bytes] = []
@@ -157,7 +157,7 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
         try:
-            for command in self._connection.receive(data):
+            for command in self._reader.receive(data):
                 if command.flag & RESPONSE:
                     pending = self._pending.pop(command.opaque, None)
                     if pending is not None and not pending.future.done():

@@ -1,4 +1,4 @@
-"""What a consumer holds of one queue: the messages it has pulled and not yet finished.
+"""Process queues: the messages of one queue that are pulled and not yet finished.
 
 Messages may be finished in any order; the offset to commit is the lowest that is not finished,
 because what lies below it is all done. So a crash brings some messages twice and loses none.
@@ -56,7 +56,7 @@ class ProcessQueue:
         self.next_offset = offset  # where to pull next
         self.dropped = False  # another member of the group has it now
         self.locked = False
-        self.last_lock = 0.0  # seconds since 1970, to be told
+        self.last_lock = 0.0  # seconds since 1970, for who asks
         self.locked_at = -inf  # the same by the monotonic clock, to be trusted
         self.lock_ended: asyncio.Future[None] | None = None  # see `queue_locks`
         self.last_pull = clock.time()

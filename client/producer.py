@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 from mq.client.aims import Aims
 from mq.client.closing import Closing
@@ -30,6 +30,8 @@ from mq.client.send_result import SendResult as SendResult
 from mq.client.send_result import SendStatus as SendStatus
 from mq.client.sender import Sender
 from mq.client.session import Session, session_for
+from mq.client.trace.dispatcher import SEND_SECONDS, TraceDispatcher, trace_group
+from mq.client.trace.hooks import SendTrace
 from mq.protocol.bodies import HeartbeatData, MessageQueue, ProducerData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -38,9 +40,6 @@ from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import check_group, reply_topic
 from mq.protocol.recall import RecallHandle
-
-if TYPE_CHECKING:
-    from mq.client.trace.hooks import SendTrace
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +96,7 @@ class Producer:
             namespace,
             options.faults,
             vip=options.vip_channel,
-            greet=self._heartbeats.greet_new,
+            beat_new=self._heartbeats.beat_new,
         )
         self._sender = Sender(self.session, self.group, namespace, options, self._aims)
         self._set_hooks()
@@ -119,11 +118,9 @@ class Producer:
                 await self._open_trace(self._trace_topic)
 
     async def _open_trace(self, topic: bool | str) -> None:
-        # Here: few producers trace, and the dispatcher is a user of producers itself.
-        from mq.client.trace.hooks import make_send_trace
-
-        self.trace = make_send_trace(self.session, self.group, topic, self.namespace)
-        await self.trace.dispatcher.open()
+        dispatcher = trace_dispatcher(self.session, self.group, "PRODUCE", topic)
+        self.trace = SendTrace(dispatcher, self.group, self.namespace)
+        await dispatcher.open()
         self._set_hooks()
 
     async def close(self) -> None:
@@ -228,7 +225,7 @@ class Producer:
         for cluster in {broker.cluster for broker in route.broker_datas if broker.cluster}:
             with contextlib.suppress(RouteNotFound):
                 await self.session.route(reply_topic(cluster))
-        await self._heartbeats.greet_new()
+        await self._heartbeats.beat_new()
 
     async def reply(
         self,
@@ -307,3 +304,12 @@ class Producer:
             producer_data_set=[ProducerData(group_name=self.group)],
             consumer_data_set=[],
         )
+
+
+def trace_dispatcher(
+    session: Session, group: str, kind: str, topic: bool | str = True
+) -> TraceDispatcher:
+    """What sends the traces of `group`, by a producer of its own; `kind` PRODUCE or CONSUME."""
+    name = trace_group(group, kind)
+    producer = Producer(session, name, timeout=SEND_SECONDS, client=ClientOptions())
+    return TraceDispatcher(session, producer, topic)

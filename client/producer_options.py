@@ -1,4 +1,4 @@
-"""What producers can be told besides what every client can."""
+"""Options of producers, besides those of every client."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ COMPRESS_OVER = 4096  # bytes of body; from here on it is sent compressed, as Ja
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """What producers, plain ones and those of transactions, can be told.
+    """Options of producers, plain ones and those of transactions.
 
     Attributes:
         timeout: seconds for a `send` with all its tries.
@@ -22,7 +22,7 @@ class ProducerOptions:
         max_body: bytes of body; more are refused.
         faults: brokers that have been slow are avoided for a while (sendLatencyFaultEnable).
         vip_channel: messages go to the port that brokers keep for senders, two below their own.
-        trace: what is sent is also told to the trace topic, or to that of the name given.
+        trace: what is sent is traced, in the trace topic or in that of the name given.
     """
 
     timeout: float = 3.0

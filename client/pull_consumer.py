@@ -107,21 +107,18 @@ class Puller:
         address = broker_address(route, queue.broker_name, broker_id, exact=False)
         if address is None:
             raise RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
-        flags = self._flags
-        if wait > 0:
-            flags |= PullSysFlag.SUSPEND
-        if subscription is not None:
-            flags |= PullSysFlag.SUBSCRIPTION
         # Only a master keeps offsets (DefaultMQPushConsumerImpl and PullAPIWrapper agree).
-        if commit_offset and address == broker_address(route, queue.broker_name):
-            flags |= PullSysFlag.COMMIT_OFFSET
+        commits = commit_offset and address == broker_address(route, queue.broker_name)
         header = PullMessageRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
             max_msg_nums=max_count,
-            sys_flag=flags,
+            sys_flag=self._flags
+            | (PullSysFlag.SUSPEND if wait > 0 else 0)
+            | (PullSysFlag.SUBSCRIPTION if subscription is not None else 0)
+            | (PullSysFlag.COMMIT_OFFSET if commits else 0),
             commit_offset=commit_offset or 0,
             suspend_timeout_millis=int(wait * 1000),
             subscription=subscription,

@@ -1,4 +1,4 @@
-"""Saying once what goes wrong again and again: pulls of many queues from one broker."""
+"""Failures of pulls: logged once, though many queues of one broker fail again and again."""
 
 import logging
 
@@ -17,15 +17,15 @@ class PullFailures:
     def __init__(self, group: str) -> None:
         self._group = group
         self._kinds: dict[MessageQueue, str] = {}
-        self._told: dict[str, set[str]] = {}  # kinds by broker
+        self._logged: dict[str, set[str]] = {}  # kinds by broker
 
     def failed(self, queue: MessageQueue, error: Exception, *, unexpected: bool = False) -> None:
         """A pull has failed; with `unexpected` it is said where."""
         kind = type(error).__name__
         self._kinds[queue] = kind
-        told = self._told.setdefault(queue.broker_name, set())
-        if kind not in told:
-            told.add(kind)
+        logged = self._logged.setdefault(queue.broker_name, set())
+        if kind not in logged:
+            logged.add(kind)
             log.warning(
                 "group %s, broker %s: pulls fail, first of queue %d of %s: %s",
                 *(self._group, queue.broker_name, queue.queue_id, queue.topic, error),
@@ -47,5 +47,5 @@ class PullFailures:
         del self._kinds[queue]
         if any(other.broker_name == queue.broker_name for other in self._kinds):
             return False
-        del self._told[queue.broker_name]
+        del self._logged[queue.broker_name]
         return True

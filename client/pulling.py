@@ -1,4 +1,4 @@
-"""Pulling one queue again and again, as long as it has room."""
+"""Pull loops: one queue again and again, as long as it has room."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from mq.client.process_queue import ProcessQueue
 from mq.client.pull_consumer import Puller, PullResult, PullStatus
 from mq.client.pull_failures import PullFailures
 from mq.client.queue_locks import is_locked
-from mq.client.running_info import Figures
+from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
 from mq.client.subscription import Subscriptions
 from mq.protocol.message import StoredMessage
@@ -54,12 +54,12 @@ class Pulling:
         subscriptions: Subscriptions,
         settings: PullSettings,
         *,
-        greet: Callable[[str], Awaitable[None]],
+        heartbeat: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_moved: Callable[[ProcessQueue, int], None],
         hooks: ConsumeHooks | None = None,
     ) -> None:
-        """`greet` sends a heartbeat to a broker that has forgotten us.
+        """`heartbeat` sends one to a broker that has forgotten us.
 
         `on_moved` hears that a queue has new messages at lower offsets, from which to go on.
         """
@@ -67,21 +67,21 @@ class Pulling:
         self._group = group
         self._subscriptions = subscriptions
         self._settings = settings
-        self._greet = greet
+        self._heartbeat = heartbeat
         self._on_ready = on_ready
         self._on_moved = on_moved
         self._failures = PullFailures(group)
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
-    async def run(self, held: ProcessQueue, figures: Figures) -> None:
+    async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
         """Pull until cancelled, or until the queue turns out to have been made anew."""
         try:
-            while await self._pull_once(held, figures):
+            while await self._pull_once(held, counts):
                 pass
         finally:
             self._failures.forget(held.queue)
 
-    async def _pull_once(self, held: ProcessQueue, figures: Figures) -> bool:
+    async def _pull_once(self, held: ProcessQueue, counts: ConsumeCounts) -> bool:
         """Pull once the queue has room; False when it is to be taken anew."""
         await held.wait_for_room()
         if self._settings.locked and not is_locked(held):
@@ -90,9 +90,9 @@ class Pulling:
         started = clock.monotonic()
         try:
             result = await self._pull(held)
-            figures.pulls += 1
-            figures.pull_seconds += clock.monotonic() - started
-            figures.pulled += len(result.messages)
+            counts.pulls += 1
+            counts.pull_seconds += clock.monotonic() - started
+            counts.pulled += len(result.messages)
             self._failures.succeeded(held.queue)
             return self._accept(held, result)
         except MQError as error:
@@ -152,6 +152,6 @@ class Pulling:
             self._session.outdate_route(held.queue.topic)
         if isinstance(error, SubscriptionNotExist | SubscriptionNotLatest | ConnectError):
             await asyncio.sleep(RECONNECT_SECONDS)
-            await self._greet(error.address)  # a broker that was restarted does not know us
+            await self._heartbeat(error.address)  # a broker that was restarted does not know us
         else:
             await asyncio.sleep(PULL_RETRY_SECONDS)

@@ -13,8 +13,7 @@ Invariants:
 - an ordered queue is pulled and consumed only while a lock on it, younger than a broker keeps it,
   is ours;
 - one whose lock another member has got is taken anew from the committed offset, or not at all;
-- an ordered queue that is given up while the listener has one of its messages is `_leaving`: its
-  lock is renewed until the listener is done, so nobody else begins, and we do not begin again.
+- a queue that is still being given up (see `leaving`) is not taken again.
 """
 
 import asyncio
@@ -28,13 +27,14 @@ from mq.client.cancellation import is_meant
 from mq.client.errors import ClientError, MQError, RouteNotFound
 from mq.client.hook_calls import ConsumeHooks
 from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.leaving import LeavingQueues
 from mq.client.machine import clock
 from mq.client.offsets import Offsets as Offsets
 from mq.client.process_queue import FlowLimits, ProcessQueue
 from mq.client.pulling import Pulling
 from mq.client.queue_locks import RENEW_SECONDS, QueueLocks, is_locked
 from mq.client.reader_settings import AssignmentListener, ReaderSettings
-from mq.client.running_info import Figures
+from mq.client.running_info import ConsumeCounts
 from mq.client.session import Session
 from mq.client.shares import Shares
 from mq.client.starting_offset import StartingOffset
@@ -50,7 +50,6 @@ COMMIT_SECONDS = DEFAULT_INTERVALS.offsets
 # Between two tries of what cannot be completed: at most, so that what has come up is soon used.
 LONGEST_AGAIN_SECONDS = 5.0
 LOCK_LOOK_SECONDS = 1.0  # between two looks whether the locks still count
-HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
 
 
 class Reader:
@@ -65,13 +64,13 @@ class Reader:
         start: StartingOffset,
         settings: ReaderSettings,
         *,
-        greet: Callable[[str], Awaitable[None]],
+        heartbeat: Callable[[str], Awaitable[None]],
         on_ready: Callable[[ProcessQueue, list[StoredMessage]], None],
         on_failure: Callable[[BaseException], None],
         on_assigned: AssignmentListener | None = None,
         hooks: ConsumeHooks | None = None,
     ) -> None:
-        """`greet` sends a heartbeat to a broker; `on_ready` gets what is pulled.
+        """`heartbeat` sends one to a broker; `on_ready` gets what is pulled.
 
         `on_failure` gets what ends the whole program, raised in a task. `on_assigned` hears when a
         rebalance has given us other queues of a topic than before. `hooks` may sort out.
@@ -83,13 +82,17 @@ class Reader:
         self._settings = settings
         self._on_failure = on_failure
         self._on_assigned = on_assigned
-        self._told: dict[str, set[MessageQueue]] = {}  # what `on_assigned` was told, by topic
+        self._announced: dict[str, set[MessageQueue]] = {}  # by `on_assigned`, by topic
         self.held: dict[MessageQueue, ProcessQueue] = {}
-        self.figures: dict[str, Figures] = defaultdict(Figures)
+        self.counts: dict[str, ConsumeCounts] = defaultdict(ConsumeCounts)
         self.offsets = offsets
         self._locks = QueueLocks(session, group)
         self._shares = Shares(
-            session, group, settings.strategy, broadcasting=settings.broadcasting, greet=greet
+            session,
+            group,
+            settings.strategy,
+            broadcasting=settings.broadcasting,
+            heartbeat=heartbeat,
         )
         pulls = settings.pulls._replace(locked=settings.locks)
         self._pulling = Pulling(
@@ -97,20 +100,20 @@ class Reader:
             group,
             subscriptions,
             pulls,
-            greet=greet,
+            heartbeat=heartbeat,
             on_ready=on_ready,
             on_moved=self._moved,
             hooks=hooks,
         )
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._leaving: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
+        self._leaving = LeavingQueues(group, settings, offsets, self._locks, self._keep)
         self._background: list[asyncio.Task[None]] = []
-        self._counts: dict[str, int] = {}  # how many queues of a topic are to be ours
+        self._queue_counts: dict[str, int] = {}  # how many queues of a topic are to be ours
         self._due = asyncio.Event()
         self._changing = asyncio.Lock()  # one change of `held` at a time: rebalance, reset or stop
         self._paused = False
         self._rebalances = True
-        self._wanted: set[MessageQueue] = set()  # what is assigned by hand
+        self._assigned: set[MessageQueue] = set()  # by hand
 
     def start(self, *, rebalance: bool = True) -> None:
         """Begin to commit, and to take queues: our share, or those that are assigned by hand."""
@@ -142,9 +145,7 @@ class Reader:
         A lock stays that a listener still needs, being in a thread that nobody can stop.
         """
         async with self._changing:
-            ending = [task for held, task in self._leaving.values() if held.is_idle]
-            if ending:
-                await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
+            await self._leaving.settle()
             try:
                 for error in await self.commit() if self._settings.commits else ():
                     log.warning("group %s leaves without an offset: %s", self._group, error)
@@ -189,7 +190,7 @@ class Reader:
             queues = offsets.keys() & self.held.keys()
             await self._session.all([self._drop(queue, offsets[queue]) for queue in queues])
             if not self._rebalances:
-                await self._take_all(queues & self._wanted)
+                await self._take_all(queues & self._assigned)
         self.wake()
 
     def _moved(self, held: ProcessQueue, offset: int) -> None:
@@ -216,8 +217,8 @@ class Reader:
         One whose offset cannot be asked for is taken as soon as it can.
         """
         async with self._changing:
-            self._wanted = set(queues)
-            complete = await self._change(self._wanted, list(self.held))
+            self._assigned = set(queues)
+            complete = await self._change(self._assigned, list(self.held))
         if not complete:
             self.wake()
 
@@ -229,7 +230,7 @@ class Reader:
         complete = True
         async with self._changing:
             if not self._rebalances:
-                return await self._change(self._wanted, list(self.held))
+                return await self._change(self._assigned, list(self.held))
             for topic in list(self._subscriptions.data):
                 try:
                     complete &= await self._rebalance_topic(topic)
@@ -253,8 +254,8 @@ class Reader:
         mine = share.mine
         had = [queue for queue in self.held if queue.topic == topic]
         complete = await self._change(mine, had)
-        if self._on_assigned is not None and self._told.get(topic, set()) != mine:
-            self._told[topic] = mine
+        if self._on_assigned is not None and self._announced.get(topic, set()) != mine:
+            self._announced[topic] = mine
             try:
                 self._on_assigned(topic, list(share.queues), sorted(mine))
             except BaseException as error:  # it is the user's
@@ -265,7 +266,7 @@ class Reader:
 
     async def _change(self, mine: set[MessageQueue], had: list[MessageQueue]) -> bool:
         counts = Counter(queue.topic for queue in mine)
-        self._counts.update(counts)
+        self._queue_counts.update(counts)
         await self._session.all([self._drop(queue) for queue in had if queue not in mine])
         for queue, held in self.held.items():
             if queue.topic in counts:
@@ -289,7 +290,7 @@ class Reader:
 
     def _limits(self, queue: MessageQueue) -> FlowLimits:
         """The queue's part of its topic's limits (RebalancePushImpl.messageQueueChanged)."""
-        return self._settings.limits.of_queue(self._counts[queue.topic])
+        return self._settings.limits.of_queue(self._queue_counts[queue.topic])
 
     async def _take(self, queue: MessageQueue) -> bool:
         if queue in self._leaving:
@@ -310,14 +311,11 @@ class Reader:
 
     def _read(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         held = self.held[queue] = ProcessQueue(queue, offset, self._limits(queue))
-        self._pulls[queue] = self._keep(self._pulling.run(held, self.figures[queue.topic]))
+        self._pulls[queue] = self._keep(self._pulling.run(held, self.counts[queue.topic]))
         return held
 
     async def _drop(self, queue: MessageQueue, commit_offset: int | None = None) -> None:
-        held = self._part_with(queue)
-        letting_go = self._keep(self._let_go(held, commit_offset))
-        self._leaving[queue] = held, letting_go
-        await asyncio.wait([letting_go], timeout=HAND_OVER_SECONDS)
+        await self._leaving.give_up(self._part_with(queue), commit_offset)
 
     def _part_with(self, queue: MessageQueue) -> ProcessQueue:
         held = self.held.pop(queue)
@@ -335,40 +333,8 @@ class Reader:
                 if self.held.get(queue) is held:
                     log.warning("group %s: another member has locked %s", self._group, queue)
                     self._part_with(queue)
-                    self._leaving[queue] = held, self._keep(self._forget(held))
+                    self._leaving.forget(held)
         self.wake()
-
-    async def _forget(self, held: ProcessQueue) -> None:
-        try:
-            await held.idle()
-            self.offsets.forget(held.queue)
-        finally:
-            self._leaving.pop(held.queue, None)
-
-    async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
-        queue = held.queue
-        try:
-            if self._settings.ordered:
-                await held.idle()
-            offset = held.commit_offset if commit_offset is None else commit_offset
-            # Refused meanwhile: whoever has the lock may have come further.
-            lost = self._settings.locks and not held.locked
-            if commit_offset is not None or (self._settings.commits and not lost):
-                self.offsets.update(queue, offset)
-                for error in await self.offsets.commit([queue], again=commit_offset is not None):
-                    log.warning(
-                        "group %s gives up %s without its offset: %s", self._group, queue, error
-                    )
-            self.offsets.forget(queue)
-            if self._settings.locks:
-                await self._locks.release(queue)
-            log.info("group %s gives up %s at offset %d", self._group, queue, offset)
-        except BaseException as error:
-            if is_meant(error):
-                raise
-            log.exception("group %s: %s is given up", self._group, queue)
-        finally:
-            self._leaving.pop(queue, None)
 
     async def _rebalance_again(self) -> None:
         pause = REBALANCE_AGAIN_SECONDS
@@ -397,9 +363,7 @@ class Reader:
         renewed = clock.monotonic()
         while True:
             await asyncio.sleep(LOCK_LOOK_SECONDS)
-            # One that nobody is consuming any more is about to be unlocked.
-            busy = [held for held, _ in self._leaving.values() if not held.is_idle]
-            due = [*self.held.values(), *busy]
+            due = [*self.held.values(), *self._leaving.busy]
             if clock.monotonic() - renewed < RENEW_SECONDS:
                 due = [held for held in due if not is_locked(held)]
             else:

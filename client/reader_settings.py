@@ -1,4 +1,4 @@
-"""How a member of a group reads."""
+"""Settings of a reader: how a member of a group reads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Which queues are whose. No I/O.
+"""Allocation strategies: which queues are whose. No I/O.
 
 Every member of a group works this out by itself from the same sorted lists, so all of them must
 use the same strategy and compute it exactly as Java's classes of the same purpose do

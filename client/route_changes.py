@@ -1,4 +1,4 @@
-"""What changes in the routes that a session knows: brokers that leave them and come back.
+"""Changes of the routes that a session knows: brokers that leave them and come back.
 
 Our name servers take a broker whose beacons stay out from the routes after three seconds, and one
 that has just started, or was cut off from a broker, knows only some of them. Such a broker is soon

@@ -1,4 +1,4 @@
-"""From the route of a topic to its queues and brokers. No I/O."""
+"""Routes: from that of a topic to its queues and brokers. No I/O."""
 
 from __future__ import annotations  # bodies and headers are loaded when a call needs them
 

@@ -1,4 +1,4 @@
-"""What a consumer says about itself when an operator asks (GET_CONSUMER_RUNNING_INFO)."""
+"""Running info: what a consumer says of itself to an operator (GET_CONSUMER_RUNNING_INFO)."""
 
 import sys
 import threading
@@ -20,7 +20,7 @@ from mq.protocol.codes import CURRENT_VERSION, version_name
 _MIB = 1024 * 1024
 
 
-class Figures:
+class ConsumeCounts:
     """Counts of one topic since the consumer was started; rates are averages over that time."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Figures:
         self.consume_seconds = 0.0
 
     def status(self) -> ConsumeStatus:
-        """The figures as Java's consumers give them: times in ms, rates per second."""
+        """The counts as Java's consumers give them: times in ms, rates per second."""
         seconds = max(clock.monotonic() - self._since, 1e-3)
         calls = self.consumed + self.failed
         return ConsumeStatus(
@@ -55,7 +55,7 @@ def describe_consumer(
     consume_type: ConsumeType,
     subscriptions: Iterable[SubscriptionData],
     held: Mapping[MessageQueue, ProcessQueue],
-    figures: Mapping[str, Figures],
+    counts: Mapping[str, ConsumeCounts],
     stacks: bool,
 ) -> ConsumerRunningInfo:
     """Put together the answer. `started` is in seconds since 1970; `stacks` adds every thread's."""
@@ -70,7 +70,7 @@ def describe_consumer(
         },
         subscription_set=list(subscriptions),
         mq_table={queue: _describe_queue(held[queue]) for queue in sorted(held)},
-        status_table={topic: figures[topic].status() for topic in sorted(figures)},
+        status_table={topic: counts[topic].status() for topic in sorted(counts)},
         jstack=_stacks() if stacks else None,
     )
 

@@ -1,4 +1,4 @@
-"""What became of a message that was sent."""
+"""Results of sends: where a message is, and how safe."""
 
 from enum import StrEnum
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""How the messages of a producer go out: drafts, tries, hooks around each try."""
+"""Sends of a producer: drafts, tries, hooks around each try."""
 
 import asyncio
 import logging

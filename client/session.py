@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack, overload
 from urllib.parse import urlsplit
 
 from mq.client.address_server import is_url
+from mq.client.blocking import BlockingSession
 from mq.client.buffers import SYSTEM_BUFFERS, SocketBuffers
 from mq.client.caller import Endpoint, parse_address
 from mq.client.errors import ClientError, MQError
@@ -92,6 +93,10 @@ class Session(RoutingCaller):
             self.keep_task(self._refresh_routes())
             if self.address_server is not None:
                 self.keep_task(self._refresh_name_servers())
+
+    def blocking(self) -> BlockingSession:
+        """A session to the same cluster for another thread, without an event loop."""
+        return BlockingSession.beside(self)
 
     async def close(self) -> None:
         """Close every connection and stop what runs in the background. Safe to call again."""

@@ -1,4 +1,4 @@
-"""The routes that a session knows: served at once, refreshed behind, one fetch per topic."""
+"""Routes that a session knows: served at once, refreshed behind, one fetch per topic."""
 
 import asyncio
 import logging

@@ -27,14 +27,14 @@ class Shares:
         strategy: Strategy,
         *,
         broadcasting: bool,
-        greet: Callable[[str], Awaitable[None]],
+        heartbeat: Callable[[str], Awaitable[None]],
     ) -> None:
-        """With `broadcasting` all queues are everybody's. `greet` sends a heartbeat to a broker."""
+        """With `broadcasting` all queues are everybody's. `heartbeat` sends one to a broker."""
         self._session = session
         self._group = group
         self._strategy = strategy
         self._broadcasting = broadcasting
-        self._greet = greet
+        self._heartbeat = heartbeat
         self.members = GroupMembers(session, group)
 
     async def of(self, topic: str) -> Share | None:
@@ -53,7 +53,7 @@ class Shares:
         address, members, are_all = await self.members.ask(route)
         client_id = self._session.client_id
         if client_id not in members:
-            await self._greet(address)
+            await self._heartbeat(address)
             return None
         if not are_all:
             return None

@@ -1,4 +1,4 @@
-"""Where a group begins in a queue that it has never committed an offset of."""
+"""Starting offsets: where a group begins in a queue that it has committed no offset of."""
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.session import Session

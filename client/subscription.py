@@ -1,4 +1,4 @@
-"""What a group subscribes to: expressions by topic, in the forms that brokers and pulls want."""
+"""Subscriptions of a group: expressions by topic, in the forms that brokers and pulls want."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Where the messages of a topic go: its queues, in turn, and the brokers to stay away from."""
+"""Target of a topic: its queues, in turn, and the brokers to stay away from."""
 
 from itertools import count
 

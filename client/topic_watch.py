@@ -1,4 +1,4 @@
-"""Noticing that a topic has other queues than before."""
+"""Topic listeners: called when a topic has other queues than before."""
 
 import asyncio
 import logging

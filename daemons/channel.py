@@ -21,7 +21,7 @@ from mq.daemons.memory import PIECE_COST, MemoryBudget
 from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
-from mq.protocol.connection import FrameBuffer, check_length
+from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode, encode
 

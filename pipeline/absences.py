@@ -44,10 +44,10 @@ def complain(options: ReadOptions, absent: Iterable[Absence], *, running: bool) 
             raise Unknown("topic", f"{each.reason}; or all its brokers are down", example("topic"))
 
 
-def tell_once(absent: Iterable[Absence], told: set[str]) -> None:
-    """Log what is left out, unless it is in `told`; what is back leaves that."""
+def log_once(absent: Iterable[Absence], logged: set[str]) -> None:
+    """Log what is left out, unless it is in `logged`; what is back leaves that."""
     names = {str(each) for each in absent}
-    for name in sorted(names - told):
+    for name in sorted(names - logged):
         log.warning("%s is left out until it is there", name)
-    told &= names
-    told |= names
+    logged &= names
+    logged |= names

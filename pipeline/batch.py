@@ -1,4 +1,4 @@
-"""Topics as tables: what is in them when the query is planned."""
+"""Batch reads: topics as tables of what is in them when the query is planned."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ from mq.pipeline.decoder import Decoder
 from mq.pipeline.offsets import EARLIEST
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import ending_offsets, ranges, split, starting_offsets
-from mq.pipeline.pushdown import Wanted
+from mq.pipeline.pushdown import PushedFilters
 from mq.pipeline.reading import Partition, read
 from mq.protocol.tags import ALL_TAGS
 
@@ -45,21 +45,21 @@ class BatchReader(DataSourceReader):
         Decoder(schema)
         self._options = options
         self._schema = schema
-        self._wanted = Wanted()
+        self._filters = PushedFilters()
         if hasattr(DataSourceReader, "pushFilters"):  # since Spark 4.1
             self.pushFilters = _PushFilters(self)  # type: ignore[method-assign]
 
     def push(self, filters: "list[Filter]") -> "Iterable[Filter]":
         """Have filters narrow what is pulled. Returns all of them: Spark applies them, too."""
         for each in filters:
-            self._wanted.add(each)
-        expression = self._wanted.expression()
+            self._filters.add(each)
+        expression = self._filters.expression()
         if expression is not None and self._options.expression == ALL_TAGS:
             self._options = replace(self._options, expression=expression)
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        options, wanted = self._options, self._wanted
+        options, wanted = self._options, self._filters
         with Cluster(options) as cluster:
             topics = cluster.topics()
             bounds = cluster.bounds(wanted.topics(topics))

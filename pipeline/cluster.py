@@ -1,4 +1,4 @@
-"""What the driver asks the cluster before anything is read: topics, queues and their offsets."""
+"""Cluster of a read, as its driver asks it: topics, queues and their offsets."""
 
 import logging
 import re
@@ -25,7 +25,7 @@ from mq.client.errors import (
 )
 from mq.client.pull_consumer import DEFAULT_MAX_COUNT, Puller
 from mq.client.routes import broker_address, read_queues
-from mq.pipeline.absences import Absence, complain, tell_once
+from mq.pipeline.absences import Absence, complain, log_once
 from mq.pipeline.errors import BrokerDown, ClusterAway, KeyRefused, OptionError, Unknown
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions, example
@@ -54,11 +54,11 @@ class Cluster:
     """Asks; a context manager."""
 
     def __init__(
-        self, options: ReadOptions, *, answered: bool = False, told: set[str] | None = None
+        self, options: ReadOptions, *, answered: bool = False, logged: set[str] | None = None
     ) -> None:
         """`answered` says that name servers and topics were there before: they may be so again.
 
-        What is absent and may be is logged once, as long as it is in `told`.
+        What is absent and may be is logged once, as long as it is in `logged`.
         """
         self._options = options
         self._session = options.session()
@@ -66,7 +66,7 @@ class Cluster:
         self._puller = Puller(self._session, options.group)
         self._answered = answered
         self._running = answered
-        self._told = set() if told is None else told
+        self._logged = set() if logged is None else logged
 
     def __enter__(self) -> "Cluster":
         return self
@@ -115,7 +115,7 @@ class Cluster:
         if strict or not (found or self._running):
             complain(self._options, absent, running=self._running)
         else:
-            tell_once(absent, self._told)
+            log_once(absent, self._logged)
         return found
 
     def _find(

@@ -1,4 +1,4 @@
-"""Which micro-batches are committed: a log in a topic of its own.
+"""Decisions of exactly-once writes: which micro-batches are committed, in a topic of their own.
 
 A decision names a batch of a query, the messages that are to be made visible, and how far the
 topics they are for reached before. It is the point of commit: once it is stored the batch counts,

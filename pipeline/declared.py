@@ -1,4 +1,4 @@
-"""How options are declared, and read whatever the case of their names.
+"""Declarations of options, which are read whatever the case of their names.
 
 A field of an options class says its name, how its text is read, what it is by default and a right
 example for whoever got it wrong.

@@ -1,4 +1,4 @@
-"""From replies to Arrow record batches of the columns that a query wants."""
+"""Decoder of replies: Arrow record batches of the columns that a query wants."""
 
 from collections.abc import Iterator, Sequence
 from inspect import signature

@@ -1,4 +1,4 @@
-"""From record batches to requests that send their rows.
+"""Encoder of rows: from record batches to the requests that send them.
 
 Rows that may share a request become one batch (SEND_BATCH_MESSAGE): Arrow joins heads, bodies and
 properties of all of them to the bytes that go out, a row is no Python object. Delayed rows, rows

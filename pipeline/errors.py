@@ -1,4 +1,4 @@
-"""What a Spark query on topics can fail with, beside what mq.client raises.
+"""Errors of Spark queries on topics, beside what mq.client raises.
 
 PipelineError
 ├── OptionError        an option is missing, unknown or malformed; names it and shows a right one

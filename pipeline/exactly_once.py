@@ -196,7 +196,7 @@ class Transactions:
                         failed += line
                 if not len(window):
                     break
-                outcome = window.outcome()
+                outcome = window.next_completion()
                 line = outcome.token
                 half = line.popleft()
                 if outcome.error is not None:

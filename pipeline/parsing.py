@@ -1,4 +1,4 @@
-"""How the texts of options are read: of `format("rocketmq")` and of jobs.
+"""Parsers of options: of `format("rocketmq")` and of jobs.
 
 Each function returns the value, or raises ValueError that says what is wrong with the text.
 """

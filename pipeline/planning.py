@@ -1,4 +1,4 @@
-"""From what a query wants and what there is to the ranges that its tasks pull."""
+"""Plans of reads: from what a query wants and what there is to the ranges that tasks pull."""
 
 import logging
 from collections.abc import Mapping, Sequence

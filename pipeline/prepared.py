@@ -1,4 +1,4 @@
-"""Messages that tasks have prepared, and the form in which they are remembered.
+"""Prepared messages of tasks, and the form in which they are remembered.
 
 A prepared message ("half") is known by where its broker keeps it. A task of a million rows has a
 million of them: they stay packed, 32 bytes each.

@@ -1,4 +1,4 @@
-"""How far a streaming query is behind its topics, from what Spark tells of its progress.
+"""Progress: how far a streaming query is behind its topics, from what Spark says of it.
 
 Python data sources have no metrics of their own in Spark. What there is: each source of a progress
 says where the last batch ended (endOffset), and where its topics did (latestOffset).

@@ -1,4 +1,4 @@
-"""Pulling a range of a queue, several requests ahead, in the order of its offsets.
+"""Pulls of a range of a queue: several requests ahead, in the order of its offsets.
 
 The range is cut into slots, each asked for with one pull. A broker gives fewer messages than asked
 for as it likes (Java: 32 from memory, 8 from disk, 256 KB), and a filter lets few of them through;

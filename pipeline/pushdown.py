@@ -1,4 +1,4 @@
-"""Filters of a query that let a batch read pull less.
+"""Filter pushdown: filters of a query that let a batch read pull less.
 
 Spark hands filters to a data source where spark.sql.python.filterPushdown.enabled is on (it is off
 by default; then options do the same: topic, subExpression, startingOffsets, endingTimestamp, ...).
@@ -28,7 +28,7 @@ Values = frozenset[Any]
 
 
 @dataclass
-class Wanted:
+class PushedFilters:
     """What the filters of a query leave; None or empty bounds where they say nothing."""
 
     values: dict[str, Values] = field(default_factory=dict)  # by lower-case name of the column

@@ -1,4 +1,4 @@
-"""What a task does: pull its ranges and make record batches of them."""
+"""Read tasks: they pull their ranges and make record batches of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From log records to their fields, for many records at once.
+"""Records of a log as columns: the fields of many at once.
 
 A pull reply's body is records as the commit log has them (mq.protocol.record has the
 layout). Replies lie in one large buffer, with the headers of their frames between them. Walking the

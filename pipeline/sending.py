@@ -1,4 +1,4 @@
-"""Sending the rows of a task: several requests in flight, further tries where one fails.
+"""Sends of a task's rows: several requests in flight, further tries where one fails.
 
 Rows that say their queue keep their order there: of such a queue one request is in flight at a
 time, as brokers work on several at once. A request that failed is sent again, to the same queue if
@@ -16,7 +16,7 @@ from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFoun
 from mq.pipeline.encoding import Outgoing
 from mq.pipeline.errors import WriteFailed
 from mq.pipeline.sink_queues import QueueChoice
-from mq.pipeline.window import Outcome, RequestWindow
+from mq.pipeline.window import Completion, RequestWindow
 from mq.pipeline.write_options import WriteOptions
 from mq.protocol.bodies import MessageQueue
 
@@ -66,7 +66,7 @@ class Sender:
         """
         most = WINDOW_OF_SINGLES if outgoing.unique_id else WINDOW
         while len(self._window) >= most or outgoing.queue in self._busy:
-            self._accept(self._window.outcome())
+            self._accept(self._window.next_completion())
         if outgoing.queue is not None:
             self._busy.add(outgoing.queue)
         self._send(outgoing, 0, None)
@@ -90,7 +90,7 @@ class Sender:
             self._window.send(address, command, _Sent(outgoing, queue, tries, time.monotonic()))
             return
 
-    def _accept(self, outcome: Outcome[_Sent]) -> None:
+    def _accept(self, outcome: Completion[_Sent]) -> None:
         sent = outcome.token
         if outcome.error is not None:
             tries = self._again(sent.outgoing, sent.tries, outcome.error, sent.at)

@@ -1,4 +1,4 @@
-"""Tables and streams written to topics.
+"""Sinks: tables and streams written to topics.
 
 Rows are sent as they come: once a task has ended all its messages are stored, and messages of a
 task that failed and was repeated are there twice. With exactlyOnce they are prepared instead (see

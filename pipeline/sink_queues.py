@@ -1,4 +1,4 @@
-"""Which queue each row goes to."""
+"""Queue choice of a sink: which queue each row goes to."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What lies at a position of a commit log's file, and where the next record is."""
+"""Bytes of a commit log's file: what lies at a position, and where the next record is."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ _MAGIC_AT = AT["magic"]
 _PIECE = 1 << 20  # bytes searched in one go
 
 
-class Found(Enum):
+class ScanState(Enum):
     """What lies at a position."""
 
     RECORD = "a whole record"
@@ -66,30 +66,30 @@ class StoreBytes:
         fits = SMALLEST_RECORD <= size <= self.file.size - position
         return size if magic in (MAGIC_V1, MAGIC_V2) and fits else None
 
-    def look(self, position: int) -> tuple[Found, int, str]:
+    def look(self, position: int) -> tuple[ScanState, int, str]:
         """What is there, its size if that is known (else 0), and what is wrong with it."""
         left = self.file.size - position
         head = os.pread(self._descriptor, _HEAD.size, position)
         if len(head) < _HEAD.size:
             if self.file.is_last and not any(head):
-                return Found.END, 0, ""
-            return Found.DAMAGE, 0, "the file ends without a filler"
+                return ScanState.END, 0, ""
+            return ScanState.DAMAGE, 0, "the file ends without a filler"
         size, magic = _HEAD.unpack(head)
         if magic == MAGIC_BLANK and size == left:
-            return Found.END, 0, ""
+            return ScanState.END, 0, ""
         reason = f"magic {magic & 0xFFFFFFFF:#010x} is not that of a message"
         if magic == MAGIC_BLANK:
             reason = f"a filler of {size} bytes where {left} are left"
         elif size == magic == 0:
             if self.file.is_last and self.data_end(position) == position:
-                return Found.END, 0, ""
+                return ScanState.END, 0, ""
             reason = "zeros where a message should be"
         elif magic in (MAGIC_V1, MAGIC_V2):
             reason = f"a message of {size} bytes where {left} are left"
             if SMALLEST_RECORD <= size <= left:
                 wrong = self._what_is_wrong(position, size)
-                return (Found.DAMAGE, size, wrong) if wrong else (Found.RECORD, size, "")
-        return Found.DAMAGE, 0, reason
+                return (ScanState.DAMAGE, size, wrong) if wrong else (ScanState.RECORD, size, "")
+        return ScanState.DAMAGE, 0, reason
 
     def _what_is_wrong(self, position: int, size: int) -> str:
         buffer = bytearray(size)
@@ -116,18 +116,18 @@ class StoreBytes:
                 if at < 0:
                     break
                 candidate = start + at - _MAGIC_AT
-                if candidate >= position and self.look(candidate)[0] is Found.RECORD:
+                if candidate >= position and self.look(candidate)[0] is ScanState.RECORD:
                     return candidate
         return None
 
     def damage_at(self, position: int, size: int, reason: str) -> Damage:
         """The damage that begins at a position, up to where reading can go on."""
         following: int | None = position + size
-        found = self.look(position + size)[0] if size else Found.DAMAGE
-        if found is Found.DAMAGE:
+        found = self.look(position + size)[0] if size else ScanState.DAMAGE
+        if found is ScanState.DAMAGE:
             following = self.next_record(position + 1)
         cut = False
-        if self.file.is_last and (following is None or found is Found.END):
+        if self.file.is_last and (following is None or found is ScanState.END):
             # The end of the log. Half a record, whose rest was never written, is no damage.
             end = self.data_end(position)
             declared = self.record_size(position)

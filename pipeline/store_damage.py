@@ -1,4 +1,4 @@
-"""What is damaged in a commit log, looked for without Spark."""
+"""Damage in a commit log, looked for without Spark."""
 
 from collections.abc import Sequence
 

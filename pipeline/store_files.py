@@ -1,4 +1,4 @@
-"""The files of a commit log, and the parts of them that tasks read."""
+"""Files of a commit log, and the splits of them that tasks read."""
 
 import os
 import re
@@ -44,7 +44,7 @@ class LogFile:
 
 
 @dataclass(frozen=True)
-class Part:
+class FileSplit:
     """What begins in a file from one position up to another."""
 
     file: LogFile
@@ -90,11 +90,11 @@ def gaps(files: Sequence[LogFile]) -> list[Damage]:
     return damage
 
 
-def split(file: LogFile, most: int) -> list[Part]:
+def split(file: LogFile, most: int) -> list[FileSplit]:
     """Parts of a file that are equal, and not larger than `most` bytes."""
     count = max(1, -(-file.size // most))
     edges = [file.size * number // count for number in range(count + 1)]
-    return [Part(file, *edge) for edge in pairwise(edges)]
+    return [FileSplit(file, *edge) for edge in pairwise(edges)]
 
 
 def _has_begun(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a task does with its parts of a commit log: choose records and make record batches of them.
+"""Read tasks on a commit log: they choose records of their splits and make record batches of them.
 
 What consumers would not see is left out: the first and the withdrawn half of a transaction, and
 what brokers keep for themselves in topics of the system, unless those are asked for by name. A
@@ -21,7 +21,7 @@ from mq.pipeline.decoder import Decoder
 from mq.pipeline.errors import DamagedStore
 from mq.pipeline.property_columns import parts
 from mq.pipeline.records import Records
-from mq.pipeline.store_files import Damage, Part
+from mq.pipeline.store_files import Damage, FileSplit
 from mq.pipeline.store_options import StoreOptions
 from mq.pipeline.store_scan import PartScan
 from mq.protocol.flags import SysFlag
@@ -44,11 +44,11 @@ _DAMAGE_ARROW = pa.schema(
 class StorePartition(InputPartition):
     """What one task reads, and the damage that was found when the query was planned."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[FileSplit, ...]
     damage: tuple[Damage, ...] = ()
 
 
-class Selection:
+class RecordFilter:
     """Which of the records are wanted."""
 
     def __init__(self, options: StoreOptions) -> None:
@@ -94,7 +94,7 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a partition. Raises DamagedStore for damage if that is to fail."""
     decoder = Decoder(schema)
-    selection = Selection(options)
+    selection = RecordFilter(options)
     for part in partition.parts:
         for found in PartScan(part, verify=options.verify):
             if isinstance(found, Damage):

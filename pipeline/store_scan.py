@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from mq.pipeline.records import Integers, MalformedRecord, Records
-from mq.pipeline.store_bytes import Found, StoreBytes, bodies_are_whole, walk_from
-from mq.pipeline.store_files import Damage, Part
+from mq.pipeline.store_bytes import ScanState, StoreBytes, bodies_are_whole, walk_from
+from mq.pipeline.store_files import Damage, FileSplit
 from mq.protocol.record import SMALLEST_RECORD
 
 _CHUNK = 4 * 1024 * 1024  # bytes read in one go, and what becomes one record batch
@@ -24,7 +24,7 @@ _CHUNK = 4 * 1024 * 1024  # bytes read in one go, and what becomes one record ba
 class PartScan:
     """One part. Iterate once: over records, good until the next ones are asked for, and damage."""
 
-    def __init__(self, part: Part, *, verify: bool = True) -> None:
+    def __init__(self, part: FileSplit, *, verify: bool = True) -> None:
         """`verify` compares each body with its checksum."""
         self._part = part
         self._verify = verify
@@ -49,9 +49,9 @@ class PartScan:
                 yield records
                 position = self._next
             found, size, reason = store.look(position)
-            if found is Found.END:
+            if found is ScanState.END:
                 return
-            if found is Found.DAMAGE:
+            if found is ScanState.DAMAGE:
                 damage = store.damage_at(position, size, reason)
                 yield damage
                 position += damage.size
@@ -59,7 +59,7 @@ class PartScan:
                     return
         # The next part begins with the first whole record that is found there.
         found, size, reason = store.look(position)
-        if found is Found.DAMAGE and position < store.file.size:
+        if found is ScanState.DAMAGE and position < store.file.size:
             yield store.damage_at(position, size, reason)
 
     def _run(self, store: StoreBytes, position: int) -> Iterator[Records]:

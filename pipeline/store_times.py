@@ -1,4 +1,4 @@
-"""Which files of a log can have messages of a time."""
+"""Times of a log's files: which can have messages of a time."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Topics as a stream: which offsets each micro-batch goes from and to.
+"""Micro-batches: topics as a stream, which offsets each micro-batch goes from and to.
 
 The offsets of a query are its checkpoint. Spark writes where a batch ends before it runs it, and
 takes its beginning from the batch before; of the first batch it asks `initialOffset` again when the
@@ -44,7 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Offsets = {}
         self._committed: Offsets = {}
         self._last_batch = time.monotonic()
-        self._told: set[str] = set()  # topics that are absent, which was logged
+        self._logged: set[str] = set()  # topics that are absent, which was logged
 
     def initialOffset(self) -> Nested:
         """Where a new query begins; "latest" unless the options say otherwise."""
@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed = done
 
     def _bounds(self) -> dict[Queue, Bounds]:
-        with Cluster(self._options, answered=True, told=self._told) as cluster:
+        with Cluster(self._options, answered=True, logged=self._logged) as cluster:
             bounds = cluster.bounds(cluster.topics())
         self._latest = {queue: at.end for queue, at in bounds.items()}
         return bounds

@@ -24,7 +24,7 @@ _STORED = frozenset(
 )
 
 
-class Outcome(NamedTuple, Generic[T]):
+class Completion(NamedTuple, Generic[T]):
     """What became of a request: the fields of the reply, or what went wrong."""
 
     token: T
@@ -42,7 +42,7 @@ class RequestWindow(Generic[T]):
         self._wires: dict[str, Wire] = {}
         self._in_flight: dict[int, tuple[str, T, int]] = {}  # by opaque: address, token, code
         self._opaque = 0
-        self._lost: list[Outcome[T]] = []
+        self._lost: list[Completion[T]] = []
 
     def __len__(self) -> int:
         return len(self._in_flight) + len(self._lost)
@@ -53,7 +53,7 @@ class RequestWindow(Generic[T]):
         return self._opaque
 
     def send(self, address: str, command: Command, token: T) -> None:
-        """Send a request, whose `opaque` is of `next_opaque`. What fails is told by `outcome`."""
+        """Send a request, whose `opaque` is of `next_opaque`. `next_completion` says what fails."""
         if self._session.credentials is not None:
             self._session.credentials.sign(command)
         self._in_flight[command.opaque] = (address, token, command.code)
@@ -65,7 +65,7 @@ class RequestWindow(Generic[T]):
         except MQError as error:
             self._lose(address, error)
 
-    def outcome(self) -> Outcome[T]:
+    def next_completion(self) -> Completion[T]:
         """Wait for the outcome of a request, one of those at the broker of the oldest."""
         while True:
             if self._lost:
@@ -85,10 +85,10 @@ class RequestWindow(Generic[T]):
                 continue  # what a broker sends by itself
             return _read(address, entry[1], frame.header)
 
-    def drain(self) -> Iterable[Outcome[T]]:
+    def drain(self) -> Iterable[Completion[T]]:
         """The outcomes of all that is in flight; what is sent meanwhile is waited for, too."""
         while len(self):
-            yield self.outcome()
+            yield self.next_completion()
 
     def close(self) -> None:
         """Close the connections. Safe to call again."""
@@ -106,15 +106,15 @@ class RequestWindow(Generic[T]):
         gone = [opaque for opaque, entry in self._in_flight.items() if entry[0] == address]
         for opaque in gone:
             _, token, _ = self._in_flight.pop(opaque)
-            self._lost.append(Outcome(token, {}, error))
+            self._lost.append(Completion(token, {}, error))
 
 
-def _read(address: str, token: T, header: dict[str, object]) -> Outcome[T]:
+def _read(address: str, token: T, header: dict[str, object]) -> Completion[T]:
     code, remark, fields = header.get("code"), header.get("remark"), header.get("extFields")
     found = fields if isinstance(fields, dict) else {}
     if code in _STORED:
-        return Outcome(token, found, None)
+        return Completion(token, found, None)
     number = code if isinstance(code, int) else -1
-    return Outcome(
+    return Completion(
         token, found, for_code(number, remark if isinstance(remark, str) else None, address)
     )

@@ -1,4 +1,4 @@
-"""Numbers of the remoting protocol: what is asked, what came of it, who speaks.
+"""Codes of the remoting protocol: what is asked, what came of it, who speaks.
 
 Wire values: never renumber, never reuse. A gap in the numbers is a gap in Java too.
 Sources: org.apache.rocketmq.common.protocol.RequestCode and ResponseCode, remoting.protocol

@@ -1,4 +1,4 @@
-"""What can go wrong on the wire.
+"""Errors on the wire.
 
 ProtocolError
 ├── LocalProtocolError    a bug on this side: a command that cannot be written

@@ -133,27 +133,6 @@ KNOWN_CIRCLES = [
     },
     # Watching runs a command again and again, and the runner watches.
     {"mq.cli.runtime.runner", "mq.cli.runtime.watching"},
-    # Hooks get what a producer sends, and tracing, which is a hook, has a producer of its own.
-    {
-        "mq.client.aims",
-        "mq.client.blocking",
-        "mq.client.caller",
-        "mq.client.heartbeat",
-        "mq.client.hook_calls",
-        "mq.client.hooks",
-        "mq.client.options",
-        "mq.client.peer",
-        "mq.client.producer",
-        "mq.client.producer_options",
-        "mq.client.request_reply",
-        "mq.client.sender",
-        "mq.client.session",
-        "mq.client.session_routes",
-        "mq.client.trace.dispatcher",
-        "mq.client.trace.hooks",
-    },
-    # Requests of a consumer's peers are answered from either kind of consumer.
-    {"mq.client.consumer", "mq.client.consumer_requests", "mq.client.lite_pull_consumer"},
 ]
 
 

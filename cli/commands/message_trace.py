@@ -13,7 +13,7 @@ from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
-    from mq.client.trace.records import Pub, SubAfter
+    from mq.client.trace.entries import Pub, SubAfter
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {"message": ("queryMsgTraceById",)}

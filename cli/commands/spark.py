@@ -20,7 +20,7 @@ from mq.pipeline.jobs.declaration import Job
 
 if TYPE_CHECKING:
     from mq.cli.spark.command import Wanted
-    from mq.pipeline.jobs.outcome import Outcome
+    from mq.pipeline.jobs.job_result import JobResult
 
 COMMANDS = {
     "spark": (
@@ -322,7 +322,7 @@ def _printed(call: Call, job: Job, wanted: "Wanted", spark_home: str | None) -> 
 
 def _run(
     call: Call, job: Job, arguments: dict[str, str], wanted: "Wanted", spark_home: str | None
-) -> "Outcome":
+) -> "JobResult":
     """Have Spark do the job. Raises CommandError where it is not done."""
     from mq.cli.spark import command, installed, package, running
     from mq.cli.spark import job as passing
@@ -344,18 +344,18 @@ def _run(
         return _answered(job, wanted, ended, answer)
 
 
-def _answered(job: Job, wanted: "Wanted", ended: Any, answer: Path) -> "Outcome":
+def _answered(job: Job, wanted: "Wanted", ended: Any, answer: Path) -> "JobResult":
     from mq.cli.spark import job as passing
-    from mq.pipeline.jobs.outcome import Outcome
+    from mq.pipeline.jobs.job_result import JobResult
 
     if not wanted.cluster_mode:
         return passing.outcome(answer, ended, job)
     if ended.status != 0:
         raise passing.without_answer(ended)
-    return Outcome(notes=["The driver ran in the cluster: its log there has the tables."])
+    return JobResult(notes=["The driver ran in the cluster: its log there has the tables."])
 
 
-def _reported(call: Call, outcome: "Outcome", report: str | None) -> str | None:
+def _reported(call: Call, outcome: "JobResult", report: str | None) -> str | None:
     """Write the page; the path that it is at."""
     if report is None:
         return None
@@ -368,7 +368,7 @@ def _reported(call: Call, outcome: "Outcome", report: str | None) -> str | None:
     return report
 
 
-def _results(call: Call, job: Job, outcome: "Outcome", report: str | None) -> Iterator[Result]:
+def _results(call: Call, job: Job, outcome: "JobResult", report: str | None) -> Iterator[Result]:
     """A result for each table that has the columns asked for; the last tells what failed."""
     from mq.cli.spark.tables import columns
 

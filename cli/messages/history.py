@@ -17,7 +17,7 @@ from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.trace.records import Pub, SubAfter
+    from mq.client.trace.entries import Pub, SubAfter
     from mq.protocol.bodies import ConsumerConnection
     from mq.protocol.message import StoredMessage
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mq.client.trace.records import Pub, SubAfter
+    from mq.client.trace.entries import Pub, SubAfter
     from mq.protocol.message import StoredMessage
 
 Entry = tuple["Pub | SubAfter", "StoredMessage"]
@@ -12,7 +12,7 @@ Entry = tuple["Pub | SubAfter", "StoredMessage"]
 def entries(traces: list["StoredMessage"], message_id: str) -> tuple[list[Entry], list[str]]:
     """The entries on a message, each with the trace that it stands in, and which traces cannot be
     read. Traces hold entries on other messages, too."""
-    from mq.client.trace.records import MalformedTrace, Pub, SubAfter, decode
+    from mq.client.trace.entries import MalformedTrace, Pub, SubAfter, decode
 
     found: list[Entry] = []
     failures = []

@@ -16,7 +16,7 @@ from mq.cli.runtime.status import Status
 from mq.cli.spark.command import JOB_FILE
 from mq.cli.spark.running import Ended
 from mq.pipeline.jobs.declaration import Job
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 
 # What errors of a driver mean, by the names of their classes; any other is UNAVAILABLE.
 STATUSES = {
@@ -121,7 +121,7 @@ def write(folder: Path, description: Mapping[str, Any]) -> Path:
     return path
 
 
-def outcome(answer: Path, ended: Ended, job: Job) -> Outcome:
+def outcome(answer: Path, ended: Ended, job: Job) -> JobResult:
     """What the driver answered. Raises CommandError for an error, or where it did not answer."""
     try:
         given = json.loads(answer.read_bytes())
@@ -129,7 +129,7 @@ def outcome(answer: Path, ended: Ended, job: Job) -> Outcome:
         raise without_answer(ended) from None
     if "error" in given:
         raise failed(given["error"]["type"], given["error"]["message"])
-    return Outcome.from_json(given["outcome"], job.tables)
+    return JobResult.from_json(given["outcome"], job.tables)
 
 
 def failed(kind: str, message: str) -> CommandError:

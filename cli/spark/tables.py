@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mq.cli.show.result import Column, Kind
 from mq.pipeline.jobs.declaration import Job
-from mq.pipeline.jobs.outcome import Shape
+from mq.pipeline.jobs.job_result import Shape
 
 
 def columns(shape: Shape) -> tuple[Column, ...]:

@@ -1,4 +1,4 @@
-"""When what comes counts, and what has been counted."""
+"""Measurements: when what comes counts, and what has been counted."""
 
 import time
 

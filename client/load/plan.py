@@ -1,4 +1,4 @@
-"""What a worker is to do, and what it has measured: both travel as JSON."""
+"""Plans and results of workers: both travel as JSON."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self

@@ -10,8 +10,8 @@ from mq.client.hook_calls import ConsumeHooks
 from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.push.listener import Call, RetryLater
-from mq.client.running_info import Figures
-from mq.client.trace.records import ConsumeOutcome
+from mq.client.running_info import ConsumeCounts
+from mq.client.trace.entries import ConsumeOutcome
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class ConcurrentConsumption:
     def __init__(
         self,
         group: str,
-        figures: Mapping[str, Figures],
+        counts: Mapping[str, ConsumeCounts],
         send_back: SendBack | None,
         *,
         batch: int = 1,
@@ -42,7 +42,7 @@ class ConcurrentConsumption:
         messages, which are sent back.
         """
         self._group = group
-        self._figures = figures
+        self._counts = counts
         self._send_back = send_back
         self._batch = batch
         self._timeout = timeout
@@ -101,7 +101,7 @@ class ConcurrentConsumption:
         self, call: Call, held: ProcessQueue, messages: list[StoredMessage]
     ) -> tuple[int, int]:
         """Returns how many of the messages are consumed, and the delay level for the others."""
-        figures = self._figures[held.queue.topic]
+        counts = self._counts[held.queue.topic]
         hooks = self._hooks
         began = None if hooks is None else hooks.begin(held.queue, messages)
         started = clock.monotonic()
@@ -119,13 +119,13 @@ class ConcurrentConsumption:
             failure, consumed = error, 0
         finally:
             seconds = clock.monotonic() - started
-            figures.consume_seconds += seconds
+            counts.consume_seconds += seconds
             if outcome is ConsumeOutcome.SUCCESS and seconds >= self._timeout:
                 outcome = ConsumeOutcome.TIME_OUT
             if hooks is not None and began is not None:
                 hooks.end(began, outcome, failure)
-        figures.consumed += consumed
-        figures.failed += len(messages) - consumed
+        counts.consumed += consumed
+        counts.failed += len(messages) - consumed
         return consumed, delay_level
 
     async def _return(

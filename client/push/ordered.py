@@ -14,8 +14,8 @@ from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.push.listener import Call, SuspendQueue, suspension_of
 from mq.client.queue_locks import is_locked
-from mq.client.running_info import Figures
-from mq.client.trace.records import ConsumeOutcome
+from mq.client.running_info import ConsumeCounts
+from mq.client.trace.entries import ConsumeOutcome
 from mq.protocol.message import StoredMessage
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ class OrderedConsumption:
     def __init__(
         self,
         group: str,
-        figures: Mapping[str, Figures],
+        counts: Mapping[str, ConsumeCounts],
         give_up: GiveUp,
         *,
         locks: bool,
@@ -49,7 +49,7 @@ class OrderedConsumption:
         `suspension` is how many seconds a queue waits when its first message fails.
         """
         self._group = group
-        self._figures = figures
+        self._counts = counts
         self._give_up = give_up
         self._locks = locks
         self._batch = batch
@@ -108,7 +108,7 @@ class OrderedConsumption:
     async def _consume(
         self, call: Call, held: ProcessQueue, messages: list[StoredMessage]
     ) -> Exception | None:
-        figures = self._figures[held.queue.topic]
+        counts = self._counts[held.queue.topic]
         hooks = self._hooks
         began = None if hooks is None else hooks.begin(held.queue, messages)
         started = clock.monotonic()
@@ -124,13 +124,13 @@ class OrderedConsumption:
             failure = error
         finally:
             seconds = clock.monotonic() - started
-            figures.consume_seconds += seconds
+            counts.consume_seconds += seconds
             if hooks is not None and began is not None:
                 hooks.end(began, outcome, failure)
         if failure is None:
-            figures.consumed += len(messages)
+            counts.consumed += len(messages)
         else:
-            figures.failed += len(messages)
+            counts.failed += len(messages)
         return failure
 
     async def _give_up_old(self, messages: list[StoredMessage]) -> bool:

@@ -1,4 +1,4 @@
-"""The tasks that give messages to a listener: as many as are wanted, whatever happens to one."""
+"""Workers: the tasks that give messages to a listener, replaced whatever happens to one."""
 
 import asyncio
 import logging

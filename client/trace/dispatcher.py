@@ -4,11 +4,11 @@ import asyncio
 import logging
 from collections import deque
 from itertools import count
+from typing import Any, Protocol
 
 from mq.client.errors import MQError
-from mq.client.options import ClientOptions
 from mq.client.session import Session
-from mq.client.trace.records import Record, encode
+from mq.client.trace.entries import TraceEntry, encode
 from mq.protocol.message import Message
 from mq.protocol.names import TRACE_TOPIC
 
@@ -20,10 +20,25 @@ _BATCH = 100  # entries of one message; so many wake the sender at once
 _MAX_BODY = 118_000  # bytes of one message
 # Of one message, ids and keys together: properties have 32,767 bytes at most.
 _MAX_KEYS = 24_000
-_SEND_SECONDS = 5.0
+SEND_SECONDS = 5.0  # for one message, with all its tries
 _CLOSE_SECONDS = 5.0
 _GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 _numbers = count(1)
+
+
+def trace_group(group: str, kind: str) -> str:
+    """The group of the producer that carries the traces of `group`; `kind` PRODUCE or CONSUME."""
+    return f"{_GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"[:255]
+
+
+class TraceProducer(Protocol):
+    """What carries traces: a `Producer`, which traces nothing itself."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def send(self, message: Message) -> Any: ...
 
 
 class TraceDispatcher:
@@ -33,19 +48,16 @@ class TraceDispatcher:
     `dropped`, as are those whose message no broker takes.
     """
 
-    def __init__(self, session: Session, group: str, kind: str, topic: str = TRACE_TOPIC) -> None:
-        """`group` is whose traces these are, `kind` PRODUCE or CONSUME."""
-        # Here: producers have a dispatcher, which has a producer.
-        from mq.client.producer import Producer
+    def __init__(self, session: Session, producer: TraceProducer, topic: bool | str = True) -> None:
+        """To the trace topic, or to that of the name given. `producer` is ours to open and close.
 
-        self.topic = topic
+        See `trace_group` for its group.
+        """
+        self.topic = topic if isinstance(topic, str) else TRACE_TOPIC
         self.dropped = 0
         self._session = session
-        name = f"{_GROUP_PREFIX}-{group}-{kind}-{next(_numbers)}"
-        self._producer = Producer(
-            session, name[:255], timeout=_SEND_SECONDS, client=ClientOptions()
-        )
-        self._waiting: deque[Record] = deque()
+        self._producer = producer
+        self._waiting: deque[TraceEntry] = deque()
         self._full = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -69,12 +81,12 @@ class TraceDispatcher:
             log.warning("%d trace entries are lost", len(self._waiting))
         await self._producer.close()
 
-    def append(self, record: Record) -> bool:
+    def append(self, entry: TraceEntry) -> bool:
         """Take an entry; False when it is dropped because too many wait."""
         if len(self._waiting) >= QUEUE_SIZE:
             self.dropped += 1
             return False
-        self._waiting.append(record)
+        self._waiting.append(entry)
         if len(self._waiting) >= _BATCH:
             self._full.set()
         return True
@@ -104,11 +116,11 @@ class TraceDispatcher:
         texts: list[str] = []
         size = key_size = 0
         while self._waiting and len(texts) < _BATCH and size < _MAX_BODY and key_size < _MAX_KEYS:
-            record = self._waiting.popleft()
-            text = encode(record)
+            entry = self._waiting.popleft()
+            text = encode(entry)
             texts.append(text)
             size += len(text)
-            for key in (*record.message_id.split(","), *record.keys.split()):
+            for key in (*entry.message_id.split(","), *entry.keys.split()):
                 key_size += len(key) + 1 if key not in keys else 0
                 keys[key] = None
         return Message(self.topic, "".join(texts).encode(), keys=keys), len(texts)

@@ -5,9 +5,8 @@ import os
 from mq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
 from mq.client.machine import chance, clock
 from mq.client.namespace import without_namespace
-from mq.client.session import Session
 from mq.client.trace.dispatcher import TraceDispatcher
-from mq.client.trace.records import (
+from mq.client.trace.entries import (
     DEFAULT_REGION,
     ConsumeOutcome,
     EndTransaction,
@@ -19,7 +18,6 @@ from mq.client.trace.records import (
 from mq.protocol.headers.send import Letter
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
-from mq.protocol.names import TRACE_TOPIC
 from mq.protocol.properties import PropertyKey
 from mq.protocol.properties import decode as decode_properties
 
@@ -153,24 +151,3 @@ class ConsumeTrace(ConsumeHook):
                     group=self._group,
                 )
             )
-
-
-def make_trace(
-    session: Session, group: str, topic: bool | str, namespace: str | None
-) -> ConsumeTrace:
-    """The trace of a consumer, to the trace topic or to that of the name given."""
-    host = session.client_id.partition("@")[0]
-    dispatcher = TraceDispatcher(
-        session, group, "CONSUME", topic if isinstance(topic, str) else TRACE_TOPIC
-    )
-    return ConsumeTrace(dispatcher, group, host, namespace)
-
-
-def make_send_trace(
-    session: Session, group: str, topic: bool | str, namespace: str | None
-) -> SendTrace:
-    """The trace of a producer, to the trace topic or to that of the name given."""
-    dispatcher = TraceDispatcher(
-        session, group, "PRODUCE", topic if isinstance(topic, str) else TRACE_TOPIC
-    )
-    return SendTrace(dispatcher, group, namespace)

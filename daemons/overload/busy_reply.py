@@ -9,7 +9,7 @@ import orjson
 
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE
-from mq.protocol.connection import check_length
+from mq.protocol.command_reader import check_length
 from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX
 from mq.protocol.reply_template import ReplyTemplate
 

@@ -1,4 +1,4 @@
-"""The cluster that a job is for, and how it may be talked to."""
+"""Cluster access of a job: which cluster it is for, and how it may be talked to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -35,7 +35,7 @@ from mq.pipeline.jobs.archive_log import ArchiveLog, Manifest
 from mq.pipeline.jobs.archive_plan import Plan, absent, made_anew, plan
 from mq.pipeline.jobs.choice import MessageChoice, folder_option
 from mq.pipeline.jobs.declaration import BadArchive, BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.outcome import Outcome, Shape, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue, to_nested
 
@@ -134,7 +134,7 @@ def read(spark: "SparkSession", folder: str) -> "DataFrame":
     return spark.read.schema(SCHEMA).parquet(target.path)
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Archive what has come. Raises JobError, OptionError or MQError."""
     folder = Folder(spark, options.folder)
     if not options.alone:
@@ -164,7 +164,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
         (*queue, each.begin, each.end, each.end - each.begin)
         for queue, each in sorted(added.items())
     ]
-    return Outcome([QUEUES.of(rows)], planned.failures, notes)
+    return JobResult([QUEUES.of(rows)], planned.failures, notes)
 
 
 def add(

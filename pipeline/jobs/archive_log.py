@@ -1,4 +1,4 @@
-"""What an archive holds, and how it grows without a gap or a duplicate whenever it is killed.
+"""Log of an archive: what it holds, grown without a gap or a duplicate whenever it is killed.
 
     day=2026-01-31/topic=Orders/00000007-part-….parquet   the messages
     _archive/00000007.json                                 what batch 7 added, and the ends since

@@ -1,4 +1,4 @@
-"""What a run has to add to an archive, and what is missing or not the same any more."""
+"""Plan of a run on an archive: what to add, and what is missing or not the same any more."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple

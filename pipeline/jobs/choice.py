@@ -1,4 +1,4 @@
-"""Which messages a job reads: options that jobs share."""
+"""Message choice of a job: options that jobs share."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -22,7 +22,7 @@ from mq.pipeline.jobs import archive
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
 from mq.pipeline.jobs.declaration import JobError, option, switch
-from mq.pipeline.jobs.outcome import Outcome, Shape, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text
 from mq.pipeline.jobs.storage import Folder
 from mq.protocol.names import check_topic
 
@@ -157,7 +157,7 @@ def counts(last: "DataFrame", tag: str | None = None) -> "DataFrame":
     )
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Compact. Raises JobError."""
     folder = None if options.folder is None else Folder(spark, options.folder)
     if folder is not None:
@@ -178,7 +178,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
     if without:
         name = "keys" if options.property is None else f"property {options.property}"
         notes.append(f"{without} messages have no {name} and were left out")
-    return Outcome([table], notes=notes)
+    return JobResult([table], notes=notes)
 
 
 def _check(folder: Folder, replace: bool) -> None:

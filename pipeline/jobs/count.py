@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
-from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,8 +50,8 @@ def by_queue(messages: "DataFrame") -> "DataFrame":
     )
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Count."""
     messages = cluster.read(spark, SCHEMA, **options.source_options())
     counted = by_queue(messages).orderBy("topic", "brokerName", "queueId")
-    return Outcome([QUEUES.collect(counted)])
+    return JobResult([QUEUES.collect(counted)])

@@ -20,7 +20,7 @@ from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import expected_brokers_option, groups_option, time_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError
-from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table, number, text, time
 from mq.pipeline.jobs.page import Section, page
 from mq.protocol.names import DEAD_LETTER_PREFIX
 from mq.protocol.properties import PropertyKey
@@ -173,7 +173,7 @@ def by_age(letters: "DataFrame", now: datetime) -> "DataFrame":
     )
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Report. Raises JobError for a group that has no dead letters, or a broker that is down."""
     now = datetime.now(UTC)
     brokers = _brokers(cluster)
@@ -195,7 +195,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
             f"no group that --groups {','.join(options.groups)} names has dead letters in the time "
             "that was chosen; groups that have some: mq dlq list"
         )
-    return Outcome([found, ages], page=_page(found, ages, now))
+    return JobResult([found, ages], page=_page(found, ages, now))
 
 
 def _page(found: Table, ages: Table, now: datetime) -> str:

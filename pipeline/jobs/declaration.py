@@ -1,4 +1,4 @@
-"""How a job says what it is: its options, its columns, and where they are looked up.
+"""Declaration of a job: its options, its columns, and where they are looked up.
 
 A job is a module of this package:
 
@@ -16,7 +16,7 @@ A job is a module of this package:
     REPORTS = True                                    # it makes a page; may be left out
     EXAMPLE = "--topic Orders"                        # where required options alone will not do
 
-    def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome: ...
+    def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult: ...
 
 Nothing of this may import Spark, pyarrow or numpy before `run` is called: the command lists and
 explains jobs where there is none of them.
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from mq.client.errors import ClientError
 from mq.pipeline import parsing
 from mq.pipeline.errors import PipelineError
-from mq.pipeline.jobs.outcome import Outcome, Shape
+from mq.pipeline.jobs.job_result import JobResult, Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,9 +163,9 @@ class Job:
         except ValueError as error:  # of __post_init__: options that do not go together
             raise JobError(str(error)) from None
 
-    def run(self, spark: "SparkSession", options: Any, cluster: "ClusterAccess") -> Outcome:
+    def run(self, spark: "SparkSession", options: Any, cluster: "ClusterAccess") -> JobResult:
         """Do the job."""
-        outcome: Outcome = self._module.run(spark, options, cluster)
+        outcome: JobResult = self._module.run(spark, options, cluster)
         return outcome
 
     @property

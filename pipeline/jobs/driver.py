@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from mq.pipeline.jobs import load
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import Job, JobError
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if outcome.failures else 0
 
 
-def run(given: Mapping[str, Any]) -> Outcome:
+def run(given: Mapping[str, Any]) -> JobResult:
     """Do what a file says, in a session that ends with it."""
     job = load(given["job"])
     options = job.read(given["arguments"])
@@ -76,7 +76,7 @@ def run(given: Mapping[str, Any]) -> Outcome:
         spark.stop()
 
 
-def run_in(spark: "SparkSession", job: Job, options: Any, given: Mapping[str, Any]) -> Outcome:
+def run_in(spark: "SparkSession", job: Job, options: Any, given: Mapping[str, Any]) -> JobResult:
     """Do a job in a session, with the cluster that the file describes."""
     import mq.pipeline
 

@@ -22,7 +22,7 @@ from mq.pipeline.jobs import pictures, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import groups_option, time_option, topics_option
 from mq.pipeline.jobs.declaration import JobError, option
-from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table, number, text, time
 from mq.pipeline.jobs.page import Section, page
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def standing_still(frame: "DataFrame", window: float) -> "DataFrame":
     )
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Report. Raises JobError where there are no such snapshots."""
     frame = chosen(snapshots.read(spark, options.folder, options.layout), options).persist()
     window = parsing.seconds(options.window)
@@ -203,7 +203,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
     standing = STANDING.collect(standing_still(frame, window))
     history = _history(frame, groups)
     frame.unpersist()
-    return Outcome([groups, standing, history], page=_page(groups, standing, history))
+    return JobResult([groups, standing, history], page=_page(groups, standing, history))
 
 
 def _history(frame: "DataFrame", groups: Table) -> Table:

@@ -24,16 +24,16 @@ from mq.pipeline.jobs import snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import expected_brokers_option, groups_option, topics_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError, option
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time
 from mq.pipeline.jobs.offsets_of_groups import (
     SPREAD_FROM,
+    GroupFilter,
     Place,
-    Selection,
     as_frame,
     ask,
     ask_from_executors,
     places,
 )
-from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ class Options:
 
 
 def offsets(
-    spark: "SparkSession", options: ClusterOptions, brokers: list[Place], selection: Selection
+    spark: "SparkSession", options: ClusterOptions, brokers: list[Place], selection: GroupFilter
 ) -> "tuple[DataFrame, list[str]]":
     """How far groups are in each queue now, and a line for each broker that does not tell.
 
@@ -119,7 +119,7 @@ def by_group(frame: "DataFrame") -> "DataFrame":
     )
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Take a snapshot and write it. Raises JobError if no broker answers or nothing is chosen."""
     asked = read_declared(ClusterOptions, cluster.options())
     taken = datetime.now(UTC)
@@ -131,7 +131,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
         raise BrokersAway(f"no name server answers: {error}; is --namesrvAddr right?") from None
     if not brokers:
         raise BrokersAway("no broker is registered at the name servers")
-    selection = Selection(options.groups, options.topics)
+    selection = GroupFilter(options.groups, options.topics)
     frame, failures = offsets(spark, asked, brokers, selection)
     silent = len(failures) == len(brokers)
     absent = sorted({*options.expected_brokers} - {place.broker_name for place in brokers})
@@ -147,4 +147,4 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
         )
     path = snapshots.write(spark, frame, options.folder, options.layout)
     frame.unpersist()
-    return Outcome([groups], failures, [f"written: {path}"])
+    return JobResult([groups], failures, [f"written: {path}"])

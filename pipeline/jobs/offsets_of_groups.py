@@ -1,4 +1,4 @@
-"""What brokers say of consumer groups: how far each one is in each queue.
+"""Offsets of consumer groups, as brokers know them: how far each one is in each queue.
 
 One request per broker gives the offsets of all groups, one per topic the ends of its queues. With
 many brokers the executors ask, each of them some.
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Selection:
+class GroupFilter:
     """Which groups and topics are meant: names or glob patterns (`order-*`); empty means all."""
 
     groups: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ def places(options: ClusterOptions, cluster: str | None = None) -> list[Place]:
     return found
 
 
-def ask(options: ClusterOptions, brokers: Iterable[Place], selection: Selection) -> Asked:
+def ask(options: ClusterOptions, brokers: Iterable[Place], selection: GroupFilter) -> Asked:
     """Ask brokers, one after the other."""
     rows: list[QueueRow] = []
     failures = []
@@ -112,7 +112,7 @@ def ask_from_executors(
     spark: "SparkSession",
     options: ClusterOptions,
     brokers: Sequence[Place],
-    selection: Selection,
+    selection: GroupFilter,
 ) -> Asked:
     """The same by tasks, a broker each. Their Python needs mq."""
     tasks = spark.sparkContext.parallelize(brokers, len(brokers))
@@ -132,7 +132,7 @@ def as_frame(spark: "SparkSession", rows: Sequence[QueueRow]) -> "DataFrame":
     return spark.createDataFrame([(*row[:-1], _time(row.last_store_time)) for row in rows], QUEUES)
 
 
-def _rows_of(admin: "Admin", place: Place, selection: Selection) -> Iterator[QueueRow]:
+def _rows_of(admin: "Admin", place: Place, selection: GroupFilter) -> Iterator[QueueRow]:
     from mq.client.blocking import run
 
     committed: dict[str, dict[str, dict[int, int]]] = {}

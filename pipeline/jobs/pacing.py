@@ -1,4 +1,4 @@
-"""Rows that come no faster than they should."""
+"""Pacing: rows that come no faster than they should."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from mq.pipeline.jobs.outcome import Table
+from mq.pipeline.jobs.job_result import Table
 from mq.pipeline.jobs.pictures import DARK, LIGHT
 
 

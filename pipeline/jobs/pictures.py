@@ -1,4 +1,4 @@
-"""Pictures of figures: SVG that stands in a page, made of shapes and text only.
+"""Charts: SVG that stands in a page, made of shapes and text only.
 
 They have no colours of their own but classes, which the style of mq.pipeline.jobs.page gives
 colours that can be read on light and on dark ground. Names that came from a cluster are escaped.

@@ -29,7 +29,7 @@ from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive_log import HOME
 from mq.pipeline.jobs.choice import folder_option, time_option
 from mq.pipeline.jobs.declaration import BrokersAway, JobError, option, switch
-from mq.pipeline.jobs.outcome import Outcome, Shape, number, text, time
+from mq.pipeline.jobs.job_result import JobResult, Shape, number, text, time
 from mq.pipeline.jobs.pacing import paced, small_batches
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue
@@ -247,7 +247,7 @@ def prepared(frame: "DataFrame", to: Mapping[Queue, "MessageQueue"]) -> "DataFra
     )
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Count, and send. Raises JobError."""
     frame = chosen(load(spark, options.folder), options)
     counted = by_queue(frame).collect()
@@ -268,7 +268,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
     empty = sum(row.empty for row in counted)
     failures = [f"{empty} messages have an empty body, which no broker takes"] * bool(empty)
     if options.count_only:
-        return Outcome([QUEUES.of(rows)], failures, ["nothing was sent: --count-only"])
+        return JobResult([QUEUES.of(rows)], failures, ["nothing was sent: --count-only"])
     messages = prepared(frame, to)
     if options.rate is not None:
         messages = paced(messages, "queueId", options.rate)
@@ -276,7 +276,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
     with small_batches(spark, options.rate):
         writer = messages.write.format("rocketmq").options(**cluster.options(exactlyOnce=once))
         writer.mode("append").save()
-    return Outcome([QUEUES.of(rows)], failures)
+    return JobResult([QUEUES.of(rows)], failures)
 
 
 def _queues_of(

@@ -23,7 +23,7 @@ from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import MessageChoice
 from mq.pipeline.jobs.declaration import option
-from mq.pipeline.jobs.outcome import Outcome, Shape, Table, flag, number, text
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table, flag, number, text
 from mq.pipeline.jobs.page import Section, page
 from mq.pipeline.offsets import Queue
 from mq.protocol.properties import KEY_SEPARATOR, PropertyKey
@@ -213,7 +213,7 @@ def top_values(values: "DataFrame", top: int, *, exact: bool) -> "DataFrame":
     ).orderBy(*key, f.desc("messages"), "value")
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Report."""
     sizes = _queues(options, cluster)
     exact = sum(sizes.values()) <= options.exact
@@ -227,7 +227,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
     messages.unpersist()
     queues = _with_shares({**dict.fromkeys(sizes, (0, 0)), **counted})
     topics = TOPICS.of(_topic_rows(queues, values))
-    return Outcome([topics, queues, values], page=_page(topics, queues, values))
+    return JobResult([topics, queues, values], page=_page(topics, queues, values))
 
 
 def advice(

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mq.client.trace.records import ConsumeOutcome
+from mq.client.trace.entries import ConsumeOutcome
 from mq.pipeline.jobs import pictures
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.choice import expected_brokers_option, time_option
 from mq.pipeline.jobs.declaration import JobError, option
-from mq.pipeline.jobs.outcome import Column as Field
-from mq.pipeline.jobs.outcome import Outcome, Shape, Table, number, text
+from mq.pipeline.jobs.job_result import Column as Field
+from mq.pipeline.jobs.job_result import JobResult, Shape, Table, number, text
 from mq.pipeline.jobs.page import Section, page
 from mq.protocol.names import TRACE_TOPIC, check_topic
 
@@ -233,7 +233,7 @@ def outcomes(entries: "DataFrame") -> "DataFrame":
     )
 
 
-def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outcome:
+def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> JobResult:
     """Report. Raises JobError where there are no traces."""
     from mq.pipeline.jobs.trace_entries import entries
 
@@ -266,7 +266,7 @@ def run(spark: "SparkSession", options: Options, cluster: ClusterAccess) -> Outc
         frame.unpersist()
     malformed = kinds.get("Malformed", 0)
     failures = [f"{malformed} traces cannot be read to their end"] * bool(malformed)
-    return Outcome(tables, failures, page=_page(tables, curves))
+    return JobResult(tables, failures, page=_page(tables, curves))
 
 
 def _page(tables: Sequence[Table], curves: dict[str, list[tuple[float, float]]]) -> str:

@@ -7,7 +7,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from mq.client.trace.records import EndTransaction, MalformedTrace, Pub, Record, SubAfter, decode
+from mq.client.trace.entries import (
+    EndTransaction,
+    MalformedTrace,
+    Pub,
+    SubAfter,
+    TraceEntry,
+    decode,
+)
 
 #: Times and costs in ms. Of kind: Pub, SubBefore, SubAfter, EndTransaction; or Malformed, whose
 #: other columns are null, for a trace that cannot be read to its end.
@@ -67,7 +74,7 @@ def _entries(body: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _row(record: Record) -> dict[str, Any]:
+def _row(record: TraceEntry) -> dict[str, Any]:
     row: dict[str, Any] = {
         "kind": type(record).__name__,
         "timestamp": record.timestamp,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mq.protocol.bodies.subscription import *
     from mq.protocol.bodies.topic import *
 
-#: subject (module): its bodies. tests/protocol/test_bodies.py holds it to the modules.
+#: subject (module): its bodies. tests/protocol/bodies/test_schema.py holds it to the modules.
 SUBJECTS = {
     "acl": (
         "AclConfig",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mq.protocol.headers.topic import *
     from mq.protocol.headers.transaction import *
 
-#: subject (module): its headers. tests/protocol/test_headers.py holds it to the modules.
+#: subject (module): its headers. tests/protocol/headers/test_schema.py holds it to the modules.
 SUBJECTS = {
     "schema": ("Header",),
     "acl": (

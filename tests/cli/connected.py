@@ -16,7 +16,7 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
-from mq.protocol.connection import Connection
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.frame import encode
 
 
@@ -25,7 +25,7 @@ class Member:
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
-        self._connection = Connection()
+        self._connection = CommandReader()
         self._arrived: list[Command] = []
 
     def send(self, command: Command) -> None:

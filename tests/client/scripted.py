@@ -1,8 +1,10 @@
 """A scripted daemon: answers each request code with a function, on a real port."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher, Handler
@@ -10,6 +12,12 @@ from mq.daemons.listener import Listener
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests.interop.peers import free_port
+
+ECHO = 901
+SILENT = 902
+REFUSE = 903
+HANG_UP = 904
 
 
 @asynccontextmanager
@@ -61,3 +69,49 @@ async def until(condition: Callable[[], bool], seconds: float = 15) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+def echo(request: Command, channel: Channel) -> Command:
+    return request.reply(0, request.fields, bytes(request.body))
+
+
+def silent(request: Command, channel: Channel) -> None:
+    return None
+
+
+def refuse(request: Command, channel: Channel) -> Command:
+    return request.reply(ResponseCode.SYSTEM_BUSY, remark="too much")
+
+
+def hang_up(request: Command, channel: Channel) -> None:
+    channel.close()
+
+
+def closed_port() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+def stores(name: str, asked: Counter[str]) -> dict[int, Handler]:
+    offsets = count()
+
+    def answer(request: Command, channel: Channel) -> Command:
+        asked[name] += 1
+        place = {
+            "msgId": "0" * 32,
+            "queueId": request.fields["e"],
+            "queueOffset": str(next(offsets)),
+        }
+        return request.reply(0, place)
+
+    return {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: answer}
+
+
+def refuses(name: str, asked: Counter[str]) -> dict[int, Handler]:
+    def answer(request: Command, channel: Channel) -> Command:
+        asked[name] += 1
+        return request.reply(ResponseCode.SYSTEM_BUSY, remark="too much to do")
+
+    return {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: answer}
+
+
+HANDLERS = {ECHO: echo, SILENT: silent, REFUSE: refuse, HANG_UP: hang_up}

@@ -13,27 +13,21 @@ from mq.client.consumer import Consumer
 from mq.client.errors import ClientError, ConnectError
 from mq.client.process_queue import FlowLimits
 from mq.client.producer import Producer
-from mq.client.pull_consumer import PullConsumer, PullStatus
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Handler
 from mq.daemons.standalone import Standalone
 from mq.protocol.bodies import (
-    CMResult,
     ConsumeFromWhere,
-    ConsumeMessageDirectlyResult,
-    ConsumerRunningInfo,
     GetConsumerListByGroupResponseBody,
-    GetConsumerStatusBody,
     MessageQueue,
-    ResetOffsetBody,
     TopicConfig,
 )
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.message import Message, StoredMessage, encode_record
+from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import IllegalName
-from tests.client.clusters import FIRST, GROUP, TOPIC, Cluster, cluster, numbers
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scripted import accept_heartbeats, name_server, scripted, until
 from tests.interop.peers import free_port
 
@@ -277,80 +271,6 @@ def test_an_ordered_queue_goes_to_the_next_member_only_when_it_is_unlocked() -> 
     asyncio.run(scenario())
 
 
-async def push(there: Cluster, consumer: Consumer, request: Command) -> Command | None:
-    """What the consumer answers when its broker asks this."""
-    handler = consumer.session._handlers[request.code]
-    answer = handler(request, there.pair.broker.address)
-    return answer if answer is None or isinstance(answer, Command) else await answer
-
-
-def test_a_reset_goes_on_at_the_new_offset_and_commits_it() -> None:
-    async def scenario() -> None:
-        got: list[bytes] = []
-
-        async def listen(message: StoredMessage) -> None:
-            got.append(message.body)
-
-        async with cluster(queues=1) as there:
-            await there.send(*numbers(5))
-            async with there.consumer(listener=listen) as consumer:
-                await until(lambda: len(got) == 5)
-                body = ResetOffsetBody(offset_table={MessageQueue(TOPIC, "broker-a", 0): 3})
-                fields = {"topic": TOPIC, "group": GROUP, "timestamp": "0", "isForce": "true"}
-                code = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
-                assert await push(there, consumer, Command(code, fields, body.encode())) is None
-                await until(lambda: len(got) == 7)
-        assert sorted(got) == sorted([*numbers(5), b"3", b"4"])
-
-    asyncio.run(scenario())
-
-
-def test_a_consumer_tells_its_state_to_those_who_ask_for_its_group() -> None:
-    async def scenario() -> None:
-        async def listen(message: StoredMessage) -> None:
-            if message.body == b"bad":
-                raise ValueError("bad body")
-
-        async with cluster(queues=1) as there, there.consumer(listener=listen) as consumer:
-            await until(lambda: len(consumer.assigned) == 2)
-            await there.send(b"x")
-            fields = {"consumerGroup": GROUP, "clientId": "c", "jstackEnable": "true"}
-            asked = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
-            told = await push(there, consumer, asked)
-            assert told is not None
-            info = ConsumerRunningInfo.decode(bytes(told.body))
-            assert {queue.topic for queue in info.mq_table} == {TOPIC, f"%RETRY%{GROUP}"}
-            assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
-            assert "MainThread" in (info.jstack or "")
-
-            fields = {"topic": TOPIC, "group": GROUP}
-            code = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
-            status = await push(there, consumer, Command(code, fields))
-            assert status is not None
-            table = GetConsumerStatusBody.decode(bytes(status.body)).message_queue_table
-            assert list(table) == [MessageQueue(TOPIC, "broker-a", 0)]
-
-            for body, result in ((b"good", "CR_SUCCESS"), (b"bad", "CR_THROW_EXCEPTION")):
-                request = Command(
-                    RequestCode.CONSUME_MESSAGE_DIRECTLY,
-                    {"consumerGroup": GROUP},
-                    encode_record(StoredMessage(TOPIC, body)),
-                )
-                answer = await push(there, consumer, request)
-                assert answer is not None
-                outcome = ConsumeMessageDirectlyResult.decode(bytes(answer.body))
-                assert outcome.consume_result is CMResult[result]
-
-            request = Command(
-                RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "x", "clientId": "y"}
-            )
-            refusal = await push(there, consumer, request)
-            assert refusal is not None
-            assert refusal.code == ResponseCode.SYSTEM_ERROR
-
-    asyncio.run(scenario())
-
-
 def test_an_async_listener_may_end_the_program() -> None:
     async def scenario() -> None:
         async def listen(message: StoredMessage) -> None:
@@ -372,41 +292,6 @@ def test_what_cannot_be_subscribed_to_is_refused() -> None:
         Consumer("127.0.0.1:9876", GROUP, {"../x": "*"})
     with pytest.raises(ClientError, match="listener"):
         Consumer("127.0.0.1:9876", GROUP, {TOPIC: "*"}, ordered=True)
-
-
-def test_a_queue_is_read_from_any_offset_and_a_wrong_one_is_corrected() -> None:
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(*numbers(5))
-            puller = PullConsumer(there.session, GROUP)
-            (queue,) = await puller.queues(TOPIC)
-            assert [m.body async for m in puller.read(queue, 1, 4)] == [b"1", b"2", b"3"]
-            assert [m.body async for m in puller.read(queue)] == numbers(5)
-            beyond = await puller.pull(queue, 99)
-            assert (beyond.status, beyond.next_offset) == (PullStatus.OFFSET_ILLEGAL, 5)
-            assert (await puller.pull(queue, 5)).status is PullStatus.NO_NEW
-            none = await puller.pull(queue, 0, "other")
-            assert (none.status, none.next_offset) == (PullStatus.NO_MATCHED, 5)
-            assert await puller.committed(queue) is None or await puller.committed(queue) == 0
-            await puller.commit(queue, 3)
-            assert await puller.committed(queue) == 3
-            assert await puller.offset_at(queue, 0) == 0
-
-    asyncio.run(scenario())
-
-
-def test_a_held_pull_brings_the_next_message_when_it_comes() -> None:
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            async with PullConsumer(there.address, GROUP) as puller:
-                (queue,) = await puller.queues(TOPIC)
-                waiting = asyncio.ensure_future(puller.pull(queue, 0, wait=10))
-                await asyncio.sleep(0.05)
-                assert not waiting.done()
-                await there.send(b"now")
-                assert [message.body for message in (await waiting).messages] == [b"now"]
-
-    asyncio.run(scenario())
 
 
 def test_producer_and_consumer_go_on_when_the_daemons_were_restarted(tmp_path: Path) -> None:

@@ -14,24 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from mq.client import peer as peer_module
 from mq.client.admin import Admin
-from mq.client.errors import ConnectError, RequestTimeout, RouteNotFound
-from mq.client.process_queue import ProcessQueue
+from mq.client.errors import RequestTimeout, RouteNotFound
 from mq.client.producer import Producer
-from mq.client.queue_locks import QueueLocks, is_locked
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
-from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.bodies import TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.client.clusters import GROUP, TOPIC, cluster
+from tests.client.clusters import TOPIC, cluster
 from tests.client.gate import gate
-from tests.client.scripted import accept_heartbeats, name_server, routes, scripted
-from tests.client.test_producer_faults import refuses, stores
+from tests.client.scripted import name_server, refuses, routes, scripted, stores
 from tests.interop.peers import free_port
 
 AT_ONCE = 0.9  # seconds: less than any time-out here
@@ -192,40 +188,6 @@ def test_who_waits_for_a_route_when_the_session_closes_gets_an_error() -> None:
     asyncio.run(scenario())
 
 
-def test_locks_are_renewed_in_no_time_while_the_name_server_hangs() -> None:
-    async def scenario() -> None:
-        async with cluster(queues=9) as there, gate(there.address) as way:
-            async with Session(way.address) as session:
-                locks = QueueLocks(session, GROUP)
-                held = [ProcessQueue(MessageQueue(TOPIC, "broker-a", n), 0) for n in range(9)]
-                await locks.renew(held)
-                assert all(map(is_locked, held))
-                way.blocked = True
-                session.outdate_route(TOPIC)
-                began = time.monotonic()
-                await locks.renew(held)
-                assert time.monotonic() - began < AT_ONCE
-                assert all(map(is_locked, held))
-
-    asyncio.run(scenario())
-
-
-def test_a_renewal_that_fails_unlocks_nothing_that_is_still_ours() -> None:
-    async def scenario() -> None:
-        async with cluster(queues=2) as there, gate(there.pair.broker.address) as way:
-            broker_name = there.pair.broker.settings.broker.broker_name
-            async with scripted(name_server({broker_name: way.address})) as namesrv:
-                async with Session(namesrv, timeout=0.2) as session:
-                    locks = QueueLocks(session, GROUP)
-                    held = [ProcessQueue(MessageQueue(TOPIC, broker_name, n), 0) for n in (0, 1)]
-                    await locks.renew(held)
-                    way.blocked = True
-                    await locks.renew(held)
-                    assert all(map(is_locked, held))  # a broker keeps them for a minute
-
-    asyncio.run(scenario())
-
-
 class Forgetful:
     """A name server that knows one topic, and forgets it as one does that is restarted."""
 
@@ -269,52 +231,5 @@ def test_a_name_server_that_was_restarted_takes_no_route_away() -> None:
                     blocking = producer.session.blocking()
         assert blocking.name_servers
         assert asked == {"known": 4}
-
-    asyncio.run(scenario())
-
-
-def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 0.3)
-
-    async def scenario() -> None:
-        async with scripted(accept_heartbeats()) as broker, gate(broker) as way:
-            async with Session(way.address) as session:
-                beat = RequestCode.HEART_BEAT
-                await session.invoke(way.address, Command(beat))
-                way.blocked = True
-                pull = session.request(way.address, Command(beat), timeout=30)
-                with pytest.raises(RequestTimeout):
-                    await session.invoke(way.address, Command(beat), timeout=0.2)
-                assert session.is_connected(way.address)  # it may be slow
-                with pytest.raises(RequestTimeout):
-                    await session.invoke(way.address, Command(beat), timeout=0.2)
-                with pytest.raises(ConnectError, match="nothing was heard"):
-                    await pull
-                way.blocked = False  # for new ones; the old one stays a black hole
-                assert (await session.invoke(way.address, Command(beat), timeout=5)).code == 0
-                assert way.connections == 2
-
-    asyncio.run(scenario())
-
-
-def test_a_slow_answer_ends_no_connection_on_which_others_come(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 0.1)
-
-    def silent(request: Command, channel: Channel) -> None:
-        return None
-
-    async def scenario() -> None:
-        async with scripted({**accept_heartbeats(), 901: silent}) as broker:
-            async with Session(broker) as session:
-                slow = session.request(broker, Command(901), timeout=0.4)
-                while not slow.done():
-                    await session.invoke(broker, Command(RequestCode.HEART_BEAT))
-                    await asyncio.sleep(0.02)
-                assert isinstance(slow.exception(), RequestTimeout)
-                assert session.is_connected(broker)
 
     asyncio.run(scenario())

@@ -26,7 +26,7 @@ from mq.client.producer import Producer, SendStatus
 from mq.client.pull_consumer import PullConsumer
 from mq.client.push.listener import RetryLater
 from mq.client.session import Session
-from mq.client.trace.records import ConsumeOutcome
+from mq.client.trace.entries import ConsumeOutcome
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
@@ -150,8 +150,8 @@ def test_a_hook_that_fails_loses_no_message_and_is_logged(
                 await producer.send(Message(TOPIC, b"1"))
             async with there.consumer(listener=listen, hooks=[Broken(kind)]) as consumer:
                 await until(lambda: got == [b"1"])
-                await until(lambda: consumer.reader.figures[TOPIC].consumed == 1)
-                assert consumer.reader.figures[TOPIC].failed == 0
+                await until(lambda: consumer.reader.counts[TOPIC].consumed == 1)
+                assert consumer.reader.counts[TOPIC].failed == 0
 
     asyncio.run(scenario())
     for text in ("before sending", "after sending", "sorts out", "before consum", "after consum"):

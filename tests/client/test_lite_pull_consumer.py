@@ -211,3 +211,32 @@ def test_polling_what_is_not_open_and_assigning_what_is_subscribed_are_refused()
                     await consumer.assign([QUEUE])
 
     asyncio.run(scenario())
+
+
+def test_what_lite_polls_have_returned_is_committed_with_the_next_poll() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3))
+
+            def member() -> LitePullConsumer:
+                return LitePullConsumer(
+                    there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST, pull_batch=1
+                )
+
+            with pytest.raises(ZeroDivisionError):
+                async with member() as consumer:
+                    assert [message.body for message in await consumer.poll(5)] == [b"0"]
+                    assert [message.body for message in await consumer.poll(5)] == [b"1"]
+                    for error in await consumer.reader.commit():
+                        raise error
+                    assert await there.lag() == 2  # the caller works on the second one
+                    1 / 0  # noqa: B018
+            assert await there.lag() == 2
+            async with member() as consumer:
+                assert [message.body for message in await consumer.poll(5)] == [b"1"]
+                await consumer.commit()
+                assert await there.lag() == 1
+                assert [message.body for message in await consumer.poll(5)] == [b"2"]
+            assert await there.lag() == 0  # the block was left without an error
+
+    asyncio.run(scenario())

@@ -1,12 +1,16 @@
 import asyncio
 
+import pytest
+
 from mq.client.offsets import OffsetStore
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from tests.client.scripted import name_server, scripted
+from mq.protocol.message import StoredMessage
+from tests.client.clusters import GROUP, TOPIC, cluster, numbers
+from tests.client.scripted import name_server, scripted, until
 
 QUEUES = [
     MessageQueue(topic, broker, number)
@@ -60,3 +64,46 @@ def test_no_first_offset_is_lost_at_a_broker_that_forgets_those_sent_together() 
     for broker in brokers.values():
         assert broker.tables == {"one@g": expected, "two@g": expected}
         assert broker.most_in_flight > 1
+
+
+def test_an_explicit_commit_is_told_though_nothing_has_changed() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*numbers(3))
+            done = asyncio.Event()
+
+            async def listen(message: StoredMessage) -> None:
+                if message.body == b"2":
+                    done.set()
+
+            async with there.consumer(listener=listen, concurrency=1) as consumer:
+                await done.wait()
+                await until(lambda: not any(h.count for h in consumer.reader.held.values()))
+                await consumer.commit()
+                assert await there.lag() == 0
+                broker = there.pair.broker.address
+                await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 1)
+                assert await there.lag() == 2
+                await consumer.commit()
+                assert await there.lag() == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr("mq.client.reader.COMMIT_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"1")
+            broker = there.pair.broker.address
+            async with there.consumer(listener=lambda message: None) as consumer:
+                await until(lambda: consumer.reader.counts[TOPIC].consumed == 1)
+                await consumer.commit()
+                await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 0)
+                async with asyncio.timeout(5):
+                    while await there.lag():  # noqa: ASYNC110
+                        await asyncio.sleep(0.02)
+
+    asyncio.run(scenario())

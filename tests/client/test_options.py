@@ -1,293 +1,198 @@
-"""What clients can be told, as Java's can, against our own daemons or scripted ones."""
+"""Options of clients: declared once, taken as an object, as keywords or with an open session."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mq.client import heartbeat
+from mq.client.blocking import BlockingSession
+from mq.client.consume_options import (
+    ConsumeKeywords,
+    ConsumeOptions,
+    PollKeywords,
+    PollOptions,
+)
 from mq.client.consumer import Consumer
-from mq.client.errors import ClientError, MQError
+from mq.client.credentials import AccessKey
+from mq.client.errors import ClientError
 from mq.client.intervals import Intervals
 from mq.client.lite_pull_consumer import LitePullConsumer
+from mq.client.options import ClientKeywords, ClientOptions
 from mq.client.producer import Producer, SendStatus
-from mq.client.send_back import retry_copy
+from mq.client.producer_options import ProducerKeywords, ProducerOptions
+from mq.client.pull_consumer import PullConsumer
 from mq.client.session import Session
-from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler
-from mq.daemons.standalone import Standalone
-from mq.protocol.bodies import MessageQueue
+from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.headers.group import GetConsumerRunningInfoRequestHeader
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
-from tests.client.scripted import accept_heartbeats, name_server, routes, scripted, until
-from tests.client.test_producer_faults import stores
-from tests.interop.peers import free_port
+from tests.client.scripted import accept_heartbeats, name_server, scripted, stores, until
+
+NOWHERE = "127.0.0.1:9"
+KEY = AccessKey("key", "secret")
 
 
-class Listener:
-    def __init__(self) -> None:
-        self.got: list[bytes] = []
-
-    async def __call__(self, message: StoredMessage) -> None:
-        self.got.append(message.body)
-
-
-def test_a_consumer_whose_topic_is_made_later_starts_with_a_warning_and_consumes_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("keywords", "options"),
+    [
+        (ClientKeywords, (ClientOptions,)),
+        (ProducerKeywords, (ClientOptions, ProducerOptions)),
+        (ConsumeKeywords, (ClientOptions, ConsumeOptions)),
+        (PollKeywords, (ClientOptions, PollOptions)),
+    ],
+)
+def test_every_field_is_a_keyword_and_every_keyword_a_field(
+    keywords: Any, options: tuple[Any, ...]
 ) -> None:
-    monkeypatch.setattr("mq.client.reader.LONGEST_AGAIN_SECONDS", 0.2)
-    listener = Listener()
-
-    async def scenario() -> None:
-        async with cluster() as there:
-            async with Consumer(
-                there.address, GROUP, {"later": "*"}, listener=listener, consume_from=FIRST
-            ):
-                await there.producer.send(Message("later", b"1"))
-                await until(lambda: listener.got == [b"1"])
-
-    asyncio.run(scenario())
-    assert "waits for its topic: topic later: no name server knows it" in caplog.text
+    assert keywords.__annotations__.keys() == {
+        field.name for kind in options for field in fields(kind)
+    }
 
 
-def test_a_consumer_starts_while_the_name_server_is_away_and_goes_on_when_it_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("mq.client.reader.LONGEST_AGAIN_SECONDS", 0.2)
-    monkeypatch.setattr(heartbeat, "LOOK_SECONDS", 0.1)
-    listener = Listener()
-
-    async def scenario() -> None:
-        port = free_port()
-        where = f"127.0.0.1:{port}"
-        async with Consumer(where, GROUP, {TOPIC: "*"}, listener=listener, consume_from=FIRST):
-            async with (
-                Standalone(tmp_path, name_server_port=port, broker_port=0),
-                Producer(where) as producer,
-            ):
-                await producer.send(Message(TOPIC, b"1"))
-                await until(lambda: listener.got == [b"1"])
-
-    asyncio.run(scenario())
-    assert "Connection refused" in caplog.text
+async def unknown(question: TransactionCheck) -> TransactionState:
+    return TransactionState.UNKNOWN
 
 
-def test_a_consumer_hears_of_all_queues_and_its_own_when_they_change() -> None:
-    heard: dict[str, list[tuple[str, int, int]]] = {"a": [], "b": []}
-
-    def note(name: str) -> object:
-        def hear(topic: str, everything: list[MessageQueue], mine: list[MessageQueue]) -> None:
-            if topic == TOPIC:
-                heard[name].append((topic, len(everything), len(mine)))
-                raise KeyError("a bug") if len(heard[name]) > 1 else asyncio.CancelledError
-
-        return hear
-
-    async def scenario() -> None:
-        async with cluster(queues=4) as there:
-            options = {"listener": Listener(), "on_assigned": note("a")}
-            async with there.consumer(**options) as first:
-                await until(lambda: len(heard["a"]) == 1)
-                second = LitePullConsumer(
-                    there.address,
-                    GROUP,
-                    {TOPIC: "*"},
-                    on_assigned=note("b"),  # type: ignore[arg-type]
-                )
-                async with second:
-                    await until(lambda: len(heard["a"]) == 2 and len(heard["b"]) == 1)
-                    await first.reader.rebalance()
-                await until(lambda: len(heard["a"]) == 3)
-
-    asyncio.run(scenario())
-    assert heard == {"a": [(TOPIC, 4, 4), (TOPIC, 4, 2), (TOPIC, 4, 4)], "b": [(TOPIC, 4, 2)]}
+def test_the_options_that_all_clients_have_reach_the_session_of_each() -> None:
+    client = ClientOptions(timeout=7.0, instance="i", unit_name="u", namespace="n", credentials=KEY)
+    clients: list[Any] = [
+        Producer(NOWHERE, "g", client=client),
+        TransactionProducer(NOWHERE, "g", unknown, client=client),
+        Consumer(NOWHERE, "g", {"t": "*"}, client=client),
+        LitePullConsumer(NOWHERE, "g", {"t": "*"}, client=client),
+        PullConsumer(NOWHERE, "g", client=client),
+    ]
+    for one in clients:
+        session = one.session
+        assert isinstance(session, Session)
+        assert (session.timeout, session.credentials) == (7.0, KEY)
+        assert session.client_id.partition("@")[2] == "i@u"
+        assert getattr(one, "group", "n%g") == "n%g"
 
 
-class Shelf:
-    """A user's own store of offsets, which fails now and then."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-        self.kept: dict[MessageQueue, int] = {}
-        self.remembered: dict[MessageQueue, int] = {}
-        self.calls: Counter[str] = Counter()
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        self.calls["committed"] += 1
-        if self.calls["committed"] == 1:
-            raise self.error
-        return self.kept.get(queue)
-
-    def update(self, queue: MessageQueue, offset: int) -> None:
-        self.remembered[queue] = offset
-
-    def forget(self, queue: MessageQueue) -> None:
-        self.remembered.pop(queue, None)
-
-    async def commit(self, queues: Iterable[MessageQueue], *, again: bool = False) -> list[MQError]:
-        self.calls["commit"] += 1
-        if self.calls["commit"] == 1:
-            raise self.error
-        for queue in queues:
-            self.kept[queue] = self.remembered[queue]
-        return []
+def test_keywords_go_before_the_fields_of_the_objects() -> None:
+    client = ClientOptions(instance="i", intervals=Intervals(routes=7))
+    options = ProducerOptions(timeout=9.0, retries=5)
+    producer = Producer(NOWHERE, "g", options, client=client, retries=1, instance="mine")
+    assert (producer.timeout, producer.options.retries) == (9.0, 1)
+    assert producer.session.client_id.endswith("@mine")
+    assert producer.session.route_interval == 7
+    assert (options.retries, client.instance) == (5, "i")
 
 
-@pytest.mark.parametrize("error", [OSError("the database is away"), asyncio.CancelledError()])
-def test_offsets_can_be_kept_by_the_user(
-    error: BaseException, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mq.client.reader.REBALANCE_AGAIN_SECONDS", 0.02)
-    shelf = Shelf(error)
-    queue = MessageQueue(TOPIC, "broker-a", 0)
-
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(*numbers(5))
-            shelf.kept[queue] = 3
-            listener = Listener()
-            options = {"offsets": shelf, "intervals": Intervals(offsets=0.05)}
-            async with there.consumer(listener=listener, concurrency=1, **options):
-                await until(lambda: shelf.kept[queue] == 5)
-            assert listener.got == [b"3", b"4"]
-
-    asyncio.run(scenario())
+def test_the_keywords_of_before_still_work() -> None:
+    session = Session(NOWHERE, timeout=1.0, connect_timeout=2.0, route_interval=3.0, dead_after=4.0)
+    assert (session.timeout, session.connect_timeout) == (1.0, 2.0)
+    assert (session.route_interval, session.dead_after) == (3.0, 4.0)
+    assert BlockingSession(NOWHERE, timeout=1.0, credentials=KEY).credentials is KEY
+    sender = Producer(NOWHERE, "g", timeout=9.0, intervals=Intervals(routes=5), credentials=KEY)
+    assert (sender.timeout, sender.session.timeout) == (9.0, 3.0)  # of a send, of a request
+    assert (sender.session.route_interval, sender.session.credentials) == (5, KEY)
+    consumer = Consumer(NOWHERE, "g", {"t": "*"}, timeout=9.0, ordered=True, listener=print)
+    assert (consumer.session.timeout, consumer.ordered) == (9.0, True)
 
 
-def test_broadcasting_tells_the_broker_no_offsets(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            listener = Listener()
-            await there.send(*numbers(3))
-            options = {"broadcasting": True, "offset_directory": tmp_path}
-            async with there.consumer(listener=listener, **options):
-                await until(lambda: len(listener.got) == 3)
-                await there.send(b"3")
-                await until(lambda: len(listener.got) == 4)
-            offsets = await there.admin.all_consumer_offsets(there.pair.broker.address)
-            assert f"{TOPIC}@{GROUP}" not in offsets
-
-    asyncio.run(scenario())
-
-
-def test_a_consumed_message_says_how_far_its_queue_reaches() -> None:
-    seen: dict[bytes, tuple[str, str]] = {}
-
-    async def listen(message: StoredMessage) -> None:
-        properties = message.properties
-        seen[message.body] = properties["MIN_OFFSET"], properties["MAX_OFFSET"]
-        assert "MAX_OFFSET" not in retry_copy(GROUP, message, 16).all_properties()
-
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(*numbers(3))
-            async with there.consumer(listener=listen):
-                await until(lambda: len(seen) == 3)
-
-    asyncio.run(scenario())
-    assert seen == dict.fromkeys(numbers(3), ("0", "3"))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **options: Session(NOWHERE, **options),
+        lambda **options: Producer(NOWHERE, "g", **options),
+        lambda **options: TransactionProducer(NOWHERE, "g", unknown, **options),
+        lambda **options: Consumer(NOWHERE, "g", {"t": "*"}, **options),
+        lambda **options: LitePullConsumer(NOWHERE, "g", {"t": "*"}, **options),
+        lambda **options: PullConsumer(NOWHERE, "g", **options),
+    ],
+)
+def test_a_keyword_that_is_none_is_refused_by_name(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"\.__init__\(\) got an unexpected keyword argument 'tiem"):
+        make(tiemout=3.0)
 
 
-def test_routes_and_heartbeats_come_as_often_as_is_wished() -> None:
-    asked: Counter[int] = Counter()
-
-    def counted(handler: Handler) -> Handler:
-        def count(request: Command, channel: Channel) -> object:
-            asked[request.code] += 1
-            return handler(request, channel)
-
-        return count  # type: ignore[return-value]
-
-    async def scenario() -> None:
-        beat = RequestCode.HEART_BEAT
-        broker_handlers: dict[int, Handler] = {
-            **stores("a", Counter()),
-            beat: counted(accept_heartbeats()[beat]),
-        }
-        async with scripted(broker_handlers) as broker:
-            names: dict[int, Handler] = {
-                RequestCode.GET_ROUTEINFO_BY_TOPIC: counted(routes({"a": broker}))
-            }
-            async with scripted(names) as namesrv:
-                intervals = Intervals(routes=0.05, heartbeats=0.05)
-                async with Producer(namesrv, intervals=intervals) as producer:
-                    await producer.send(Message(TOPIC, b"1"))
-                    await until(lambda: min(asked.values()) >= 5 and len(asked) == 2)
-
-    asyncio.run(scenario())
-    with pytest.raises(ClientError, match="the interval of routes must be above 0 s, not 0"):
-        Intervals(routes=0)
-
-
-def test_a_producer_has_its_own_limit_for_bodies() -> None:
-    async def scenario() -> None:
-        async with cluster() as there, Producer(there.address, max_body=10) as producer:
-            await producer.send(Message(TOPIC, b"x" * 10))
-            with pytest.raises(ClientError, match="11 bytes is over the limit of 10"):
-                await producer.send(Message(TOPIC, b"x" * 11))
-            with pytest.raises(ClientError, match="over the limit of 10: split it"):
-                await producer.send_batch([Message(TOPIC, b"x" * 9), Message(TOPIC, b"x" * 9)])
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_what_was_not_stored_safely_is_tried_at_another_broker_if_that_is_wished(
-    again: bool,
-) -> None:
+def test_a_transaction_producer_takes_what_producers_take() -> None:
     asked: Counter[str] = Counter()
 
-    def unsafe(request: Command, channel: Channel) -> Command:
-        asked["unsafe"] += 1
+    def unsafe(request: Command, channel: object) -> Command:
         place = {"msgId": "0" * 32, "queueId": request.fields["e"], "queueOffset": "0"}
         return request.reply(ResponseCode.FLUSH_DISK_TIMEOUT, place)
 
     async def scenario() -> None:
-        unsafe_broker = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: unsafe}
+        slow_broker = {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: unsafe}
         async with (
             scripted(stores("safe", asked)) as safe,
-            scripted(unsafe_broker) as slow,
+            scripted(slow_broker) as slow,
             scripted(name_server({"safe": safe, "unsafe": slow})) as namesrv,
-            Producer(namesrv, retry_not_stored=again) as producer,
+            TransactionProducer(
+                namesrv, "payers", unknown, retry_not_stored=True, max_body=10
+            ) as producer,
         ):
             results = [await producer.send(Message(TOPIC, b"1")) for _ in range(8)]
-            statuses = {result.status for result in results}
-            expected = {SendStatus.SEND_OK} if again else {*statuses}
-            assert statuses == expected
-            assert len(statuses) == (1 if again else 2)
-        async with (
-            scripted(unsafe_broker) as slow,
-            scripted(name_server({"unsafe": slow})) as namesrv,
-            Producer(namesrv, retry_not_stored=again) as producer,
-        ):
-            before = asked["unsafe"]
-            result = await producer.send(Message(TOPIC, b"1"))
-            assert result.status is SendStatus.FLUSH_DISK_TIMEOUT
-            assert asked["unsafe"] - before == (3 if again else 1)
+            assert {result.status for result in results} == {SendStatus.SEND_OK}
+            with pytest.raises(ClientError, match="11 bytes is over the limit of 10"):
+                await producer.send(Message(TOPIC, b"x" * 11))
 
     asyncio.run(scenario())
 
 
-def test_the_port_for_senders_takes_messages(tmp_path: Path) -> None:
+def test_clients_of_all_kinds_share_one_session_and_leave_it_open() -> None:
+    got: dict[str, list[bytes]] = {"first": [], "second": []}
+
+    def listen(name: str) -> Any:
+        async def take(message: StoredMessage) -> None:
+            got[name].append(message.body)
+
+        return take
+
     async def scenario() -> None:
-        async with Standalone(tmp_path, name_server_port=0, broker_port=free_port()) as pair:
-            async with Producer(pair.name_server_address, vip_channel=True) as producer:
-                await producer.send(Message(TOPIC, b"1"))
-                host, _, port = pair.broker.address.rpartition(":")
-                assert producer.session.is_connected(f"{host}:{int(port) - 2}")
+        async with cluster(queues=1) as there, Session(there.address) as session:
+            first = Consumer(session, "first", {TOPIC: "*"}, listener=listen("first"))
+            second = Consumer(
+                session, "second", {TOPIC: "*"}, listener=listen("second"), consume_from=FIRST
+            )
+            lite = LitePullConsumer(session, "third", {TOPIC: "*"}, consume_from=FIRST)
+            tasks_before = len(asyncio.all_tasks())
+            async with Producer(session) as producer, second, lite, first:
+                for body in numbers(3):
+                    await producer.send(Message(TOPIC, body))
+                await until(lambda: len(got["second"]) == 3)
+                polled: list[bytes] = []
+                while len(polled) < 3:
+                    polled += [message.body for message in await lite.poll()]
+                # Brokers' requests reach the member of the group that they are for.
+                address = there.pair.broker.address
+                for group in ("first", "second", "third"):
+                    header = GetConsumerRunningInfoRequestHeader(
+                        consumer_group=group, client_id=session.client_id
+                    )
+                    command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, header.encode())
+                    answer = await there.session.call(address, command)
+                    assert (b"CONSUME_ACTIVELY" in answer.body) == (group == "third")
+            assert (await session.route(TOPIC)).queue_datas  # it is still open
+            await until(lambda: len(asyncio.all_tasks()) <= tasks_before + 1)
+            async with Consumer(session, "second", {TOPIC: "*"}, listener=listen("second")):
+                pass  # the group may come again
 
     asyncio.run(scenario())
 
 
-def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
+def test_a_group_has_one_member_per_session() -> None:
     async def scenario() -> None:
-        async with scripted(accept_heartbeats()) as broker, Session(broker) as session:
-            with pytest.raises(Exception, match="is over the limit"):
-                session.request(broker, Command(RequestCode.HEART_BEAT, None, bytes(17 << 20)))
-            assert not session._peers[broker]._pending
+        async with cluster() as there, Session(there.address) as session:
+            async with Consumer(session, GROUP, {TOPIC: "*"}):
+                with pytest.raises(ClientError, match="the session has a consumer of group alrea"):
+                    async with LitePullConsumer(session, GROUP, {TOPIC: "*"}):
+                        pass
 
     asyncio.run(scenario())
+
+
+def test_a_broadcasting_consumer_has_the_same_id_after_a_restart(tmp_path: Path) -> None:
+    options = ConsumeOptions(broadcasting=True, offset_directory=tmp_path)
+    ids = {Consumer(NOWHERE, "g", {"t": "*"}, options).session.client_id for _ in range(2)}
+    assert len(ids) == 1
+    named = Consumer(NOWHERE, "g", {"t": "*"}, options, client=ClientOptions(instance="mine"))
+    assert named.session.client_id.endswith("@mine")

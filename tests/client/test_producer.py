@@ -19,8 +19,14 @@ from mq.protocol.bodies import HeartbeatData, MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.client.scripted import accept_heartbeats, name_server, routes, scripted, until
-from tests.client.test_session import closed_port
+from tests.client.scripted import (
+    accept_heartbeats,
+    closed_port,
+    name_server,
+    routes,
+    scripted,
+    until,
+)
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

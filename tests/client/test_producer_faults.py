@@ -2,39 +2,11 @@
 
 import asyncio
 from collections import Counter
-from itertools import count
 
 from mq.client.latency import FaultTolerance
 from mq.client.producer import Producer
-from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler
-from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.command import Command
 from mq.protocol.message import Message
-from tests.client.scripted import accept_heartbeats, name_server, scripted
-
-
-def stores(name: str, asked: Counter[str]) -> dict[int, Handler]:
-    offsets = count()
-
-    def answer(request: Command, channel: Channel) -> Command:
-        asked[name] += 1
-        place = {
-            "msgId": "0" * 32,
-            "queueId": request.fields["e"],
-            "queueOffset": str(next(offsets)),
-        }
-        return request.reply(0, place)
-
-    return {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: answer}
-
-
-def refuses(name: str, asked: Counter[str]) -> dict[int, Handler]:
-    def answer(request: Command, channel: Channel) -> Command:
-        asked[name] += 1
-        return request.reply(ResponseCode.SYSTEM_BUSY, remark="too much to do")
-
-    return {**accept_heartbeats(), RequestCode.SEND_MESSAGE_V2: answer}
+from tests.client.scripted import name_server, refuses, scripted, stores
 
 
 def ask(faults: FaultTolerance | None) -> Counter[str]:

@@ -1,7 +1,6 @@
 import pytest
 
-from mq.client.caller import parse_address, parse_name_servers
-from mq.client.errors import BadAnswer, ClientError
+from mq.client.errors import BadAnswer
 from mq.client.routes import any_broker, broker_address, decode_route, read_queues, write_queues
 from mq.protocol.bodies import BrokerData, MessageQueue, QueueData, TopicRouteData
 
@@ -56,14 +55,3 @@ def test_some_broker_is_a_master_where_there_is_one() -> None:
 def test_a_route_that_is_no_json_is_a_bad_answer_that_names_the_peer() -> None:
     with pytest.raises(BadAnswer, match=r"^ns:9876: unreadable answer"):
         decode_route(b"<html>", "ns:9876")
-
-
-def test_name_servers_are_parted_by_semicolons_or_commas() -> None:
-    assert parse_name_servers("a:1; b:2,c:3;") == ("a:1", "b:2", "c:3")
-    assert parse_address("[::1]:9876") == ("::1", 9876)
-
-
-@pytest.mark.parametrize("text", ["", ";", "host", "host:", "host:0", "host:65536", ":1", "a:1;b"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ClientError):
-        parse_name_servers(text)

@@ -4,48 +4,30 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
-from mq.client.caller import Caller
 from mq.client.errors import (
     BadAnswer,
-    BrokerError,
     ClientError,
     ConnectError,
     RequestTimeout,
     RouteNotFound,
     SystemBusy,
-    TopicNotExist,
-    for_code,
 )
 from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from tests.client.scripted import name_server, routes, scripted, until
-from tests.interop.peers import free_port
-
-ECHO = 901
-SILENT = 902
-REFUSE = 903
-HANG_UP = 904
-
-
-def echo(request: Command, channel: Channel) -> Command:
-    return request.reply(0, request.fields, bytes(request.body))
-
-
-def silent(request: Command, channel: Channel) -> None:
-    return None
-
-
-def refuse(request: Command, channel: Channel) -> Command:
-    return request.reply(ResponseCode.SYSTEM_BUSY, remark="too much")
-
-
-def hang_up(request: Command, channel: Channel) -> None:
-    channel.close()
-
-
-HANDLERS = {ECHO: echo, SILENT: silent, REFUSE: refuse, HANG_UP: hang_up}
+from tests.client.scripted import (
+    ECHO,
+    HANDLERS,
+    HANG_UP,
+    REFUSE,
+    SILENT,
+    closed_port,
+    name_server,
+    routes,
+    scripted,
+    until,
+)
 
 
 def test_answers_find_their_requests_whatever_their_order() -> None:
@@ -80,12 +62,6 @@ def test_an_error_code_becomes_the_error_of_that_code() -> None:
     asyncio.run(scenario())
 
 
-def test_codes_without_an_error_of_their_own_keep_their_number() -> None:
-    assert type(for_code(17, "no", "a:1")) is TopicNotExist
-    assert type(for_code(9999, None, "a:1")) is BrokerError
-    assert str(for_code(9999, None, "a:1")) == "a:1: code 9999: no reason given"
-
-
 def test_each_request_times_out_at_its_own_deadline() -> None:
     async def scenario() -> None:
         async with scripted(HANDLERS) as address, Session(address) as session:
@@ -112,10 +88,6 @@ def test_a_broken_connection_fails_what_waits_and_the_next_request_connects_agai
             assert (await session.invoke(address, Command(ECHO))).code == 0
 
     asyncio.run(scenario())
-
-
-def closed_port() -> str:
-    return f"127.0.0.1:{free_port()}"
 
 
 def test_nobody_at_the_address_is_a_connect_error_that_names_it() -> None:
@@ -277,75 +249,6 @@ def test_what_is_larger_than_a_socket_takes_arrives_whole() -> None:
             assert [response.body == body for response in responses] == [True, True]
 
     asyncio.run(scenario())
-
-
-async def ask_in_every_way(session: Caller, address: str) -> list[str]:
-    seen = [(await session.invoke(address, Command(ECHO, {"n": "one"}))).fields["n"]]
-    several = [session.invoke(address, Command(ECHO, {"n": str(n)})) for n in range(3)]
-    seen += [response.fields["n"] for response in await session.all(several)]
-    await session.invoke_oneway(address, Command(SILENT))
-    with pytest.raises(SystemBusy):
-        await session.call(address, Command(REFUSE))
-    with pytest.raises(RequestTimeout):
-        await session.invoke(address, Command(SILENT), timeout=0.05)
-    with pytest.raises(ConnectError):
-        await session.invoke(address, Command(HANG_UP))
-    with pytest.raises(ConnectError):
-        await session.invoke(closed_port(), Command(ECHO))
-    seen.append((await session.invoke(address, Command(ECHO, {"n": "again"}))).fields["n"])
-    return seen
-
-
-def test_a_session_without_an_event_loop_does_the_same_as_one_with() -> None:
-    expected = ["one", "0", "1", "2", "again"]
-
-    async def scenario() -> None:
-        async with scripted(HANDLERS) as address:
-            async with Session(address) as session:
-                assert await ask_in_every_way(session, address) == expected
-            with BlockingSession(address) as blocking:
-                work = ask_in_every_way(blocking, address)
-                assert await asyncio.to_thread(run, work) == expected
-
-    asyncio.run(scenario())
-
-
-def test_a_session_without_an_event_loop_notices_that_a_peer_has_hung_up_meanwhile() -> None:
-    async def scenario() -> None:
-        channels: list[Channel] = []
-
-        def remember(request: Command, channel: Channel) -> Command:
-            channels.append(channel)
-            return request.reply()
-
-        async with scripted({ECHO: remember}) as address:
-            with BlockingSession(address) as session:
-                await asyncio.to_thread(run, session.invoke(address, Command(ECHO)))
-                channels[0].close()
-                await until(lambda: channels[0].closed)
-                await asyncio.to_thread(run, session.invoke(address, Command(ECHO)))
-        assert channels[1] is not channels[0]
-
-    asyncio.run(scenario())
-
-
-def test_waiting_for_an_event_loop_without_one_is_a_clear_error() -> None:
-    async def wait() -> None:
-        await asyncio.sleep(0)
-
-    with pytest.raises(ClientError, match="needs an event loop"):
-        run(wait())
-
-
-def test_the_first_error_of_several_leaves_no_coroutine_behind() -> None:
-    async def fail() -> int:
-        raise ClientError("first")
-
-    async def never() -> int:
-        raise AssertionError("started after an error")
-
-    with BlockingSession("127.0.0.1:9876") as session, pytest.raises(ClientError, match="first"):
-        run(session.all([fail(), never()]))
 
 
 def test_a_converter_that_raises_anything_fails_its_request_and_no_other() -> None:

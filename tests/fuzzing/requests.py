@@ -21,7 +21,7 @@ from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.codes import CURRENT_VERSION
 from mq.protocol.command import JSON, ROCKETMQ, Command
-from mq.protocol.connection import Connection
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.errors import LocalProtocolError
 from mq.protocol.frame import encode
 from tests.fuzzing.targets import BY_NUMBER
@@ -225,7 +225,7 @@ class Daemon:
                 break
             await asyncio.sleep(0.001)
         channel.connection_lost(None)
-        for reply in Connection().receive(bytes(transport.written)):
+        for reply in CommandReader().receive(bytes(transport.written)):
             remark = reply.remark or ""
             assert not UNFORESEEN.match(remark), f"{reply.code} {remark}"
         assert not self.daemon.tasks.failures, self.daemon.tasks.failures

@@ -16,8 +16,8 @@ from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.dispatch import Refused
 from mq.protocol import bodies, fastjson, frame, properties
 from mq.protocol.batch import decode_batch
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.compression import CompressionType, decompress
-from mq.protocol.connection import Connection
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers import HEADERS
 from mq.protocol.message import decode_records
@@ -61,7 +61,7 @@ def frames(data: bytes) -> None:
 
 def stream(data: bytes) -> None:
     """What a connection reads, in two pieces."""
-    connection = Connection()
+    connection = CommandReader()
     middle = len(data) // 2
     try:
         for part in (data[:middle], data[middle:]):

@@ -16,7 +16,7 @@ from mq.client.push.listener import RetryLater, SuspendQueue
 from mq.client.rebalance import AllocateByConsistentHash, Strategy, allocate_in_circle
 from mq.client.session import Session
 from mq.client.subscription import Sql92
-from mq.client.trace.records import Pub, SubAfter, SubBefore, decode
+from mq.client.trace.entries import Pub, SubAfter, SubBefore, decode
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRACE_TOPIC, dead_letter_topic

@@ -15,7 +15,7 @@ from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.pipeline.jobs import load
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message
 from tests.interop import peers
@@ -86,7 +86,7 @@ class Java:
         rows = frame.orderBy("queueId", "queueOffset").collect()
         return [bytes(row.body) for row in rows]
 
-    def run(self, spark: "SparkSession", name: str, **given: str) -> Outcome:
+    def run(self, spark: "SparkSession", name: str, **given: str) -> JobResult:
         """Run a job. It must succeed."""
         job = load(name)
         outcome = job.run(spark, job.read(given), self.access)

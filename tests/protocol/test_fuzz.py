@@ -12,8 +12,8 @@ from mq.protocol import bodies, fastjson, frame, properties
 from mq.protocol.batch import decode_batch, encode_batch
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import JSON, ROCKETMQ, Command
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.compression import CompressionType, compress, decompress
-from mq.protocol.connection import Connection
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers import HEADERS
 from mq.protocol.message import Message, StoredMessage, decode_records, encode_record
@@ -59,7 +59,7 @@ def read_header(data: bytes) -> None:
 
 
 def read_stream(data: bytes) -> None:
-    connection = Connection()
+    connection = CommandReader()
     middle = len(data) // 2
     list(connection.receive(data[:middle]))
     list(connection.receive(data[middle:]))

@@ -11,8 +11,8 @@ from mq.protocol.batch import decode_batch
 from mq.protocol.bodies.schema import Body
 from mq.protocol.codes import LanguageCode, RequestCode
 from mq.protocol.command import JSON, ROCKETMQ, Command
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.compression import decompress
-from mq.protocol.connection import Connection
 from mq.protocol.fastjson import loads
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers import HEADERS
@@ -37,7 +37,7 @@ def read_vectors() -> Iterator[Vector]:
         lines = path.read_text().splitlines()
         for title, line in zip(lines[::2], lines[1::2], strict=True):
             data = bytes.fromhex(line[2:])
-            (command,) = Connection().receive(data)
+            (command,) = CommandReader().receive(data)
             code = int(title.split()[-1])
             yield Vector(path.parent.name, command, RequestCode(code), data)
 
@@ -91,7 +91,7 @@ def test_a_frame_survives_being_written_again(vector: Vector) -> None:
     command = vector.command
     assert command.language == LanguageCode.JAVA
     again = frame.encode(command)
-    (copy,) = Connection().receive(again)
+    (copy,) = CommandReader().receive(again)
     for name in filter(str.isalpha, Command.__slots__):  # not what was read from them
         assert getattr(copy, name) == getattr(command, name), name
 

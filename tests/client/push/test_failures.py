@@ -11,10 +11,8 @@ import pytest
 from mq.client.consumer import Consumer
 from mq.client.lite_pull_consumer import LitePullConsumer
 from mq.client.producer import Producer
-from mq.client.push import concurrent as concurrent_push
-from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
-from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
+from tests.client.clusters import GROUP, TOPIC, cluster, numbers
 from tests.client.scripted import until
 
 
@@ -67,7 +65,7 @@ def test_whatever_a_threaded_listener_raises_fails_its_message_only(
                 if ordered:
                     assert tries[b"bad"] == 2
                 else:
-                    assert consumer.reader.figures[TOPIC].failed == 1
+                    assert consumer.reader.counts[TOPIC].failed == 1
             assert await there.lag() == 0
 
     asyncio.run(scenario())
@@ -94,37 +92,10 @@ def test_whatever_an_async_listener_raises_fails_its_message_only(
             async with there.consumer(listener=listen, **options) as consumer:
                 await until(lambda: tries[b"good"] == 1)
                 if not ordered:
-                    assert consumer.reader.figures[TOPIC].failed == 1
+                    assert consumer.reader.counts[TOPIC].failed == 1
             assert await there.lag() == 0
 
     asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("ordered", [False, True])
-def test_a_worker_that_ends_is_replaced_and_its_message_comes_again(
-    ordered: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(concurrent_push, "REDELIVER_SECONDS", 0.01)
-    tries: Counter[bytes] = Counter()
-
-    async def listen(message: StoredMessage) -> None:
-        tries[message.body] += 1
-        if message.body == b"bad" and tries[b"bad"] == 1:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()  # of the worker itself
-            await asyncio.sleep(0)
-
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(b"bad", b"good")
-            options = {"ordered": ordered, "suspension": 0.01, "concurrency": 1}
-            async with there.consumer(listener=listen, **options):
-                await until(lambda: tries == {b"bad": 2, b"good": 1})
-            assert await there.lag() == 0
-
-    asyncio.run(scenario())
-    assert "a worker has ended" in caplog.text
 
 
 async def cancel_soon(task: "asyncio.Task[None]") -> None:
@@ -213,100 +184,5 @@ def test_a_message_whose_loop_was_left_by_an_exception_comes_in_the_next_loop() 
                         assert message.reconsume_times == (message.body == got[-1])
                         if message.reconsume_times:
                             break
-
-    asyncio.run(scenario())
-
-
-def test_what_lite_polls_have_returned_is_committed_with_the_next_poll() -> None:
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(*numbers(3))
-
-            def member() -> LitePullConsumer:
-                return LitePullConsumer(
-                    there.address, GROUP, {TOPIC: "*"}, consume_from=FIRST, pull_batch=1
-                )
-
-            with pytest.raises(ZeroDivisionError):
-                async with member() as consumer:
-                    assert [message.body for message in await consumer.poll(5)] == [b"0"]
-                    assert [message.body for message in await consumer.poll(5)] == [b"1"]
-                    for error in await consumer.reader.commit():
-                        raise error
-                    assert await there.lag() == 2  # the caller works on the second one
-                    1 / 0  # noqa: B018
-            assert await there.lag() == 2
-            async with member() as consumer:
-                assert [message.body for message in await consumer.poll(5)] == [b"1"]
-                await consumer.commit()
-                assert await there.lag() == 1
-                assert [message.body for message in await consumer.poll(5)] == [b"2"]
-            assert await there.lag() == 0  # the block was left without an error
-
-    asyncio.run(scenario())
-
-
-def test_a_topic_listener_that_raises_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mq.client.topic_watch.TOPIC_CHECK_SECONDS", 0.05)
-    heard: list[int] = []
-
-    def broken(topic: str, queues: list[MessageQueue]) -> None:
-        raise KeyError("a bug of the user's")
-
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            async with LitePullConsumer(there.address, GROUP) as lite:
-                await lite.on_queues_changed(TOPIC, broken)
-                await lite.on_queues_changed(TOPIC, lambda topic, queues: heard.append(len(queues)))
-                for count in (2, 3):
-                    config = there.pair.broker.stores.topics.get(TOPIC)
-                    assert config is not None
-                    config.read_queue_nums = config.write_queue_nums = count
-                    await there.admin.create_topic(there.pair.broker.address, config)
-                    lite.session.outdate_route(TOPIC)
-                    await until(lambda: heard[-1:] == [count])  # noqa: B023
-
-    asyncio.run(scenario())
-
-
-def test_an_explicit_commit_is_told_though_nothing_has_changed() -> None:
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(*numbers(3))
-            done = asyncio.Event()
-
-            async def listen(message: StoredMessage) -> None:
-                if message.body == b"2":
-                    done.set()
-
-            async with there.consumer(listener=listen, concurrency=1) as consumer:
-                await done.wait()
-                await until(lambda: not any(h.count for h in consumer.reader.held.values()))
-                await consumer.commit()
-                assert await there.lag() == 0
-                broker = there.pair.broker.address
-                await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 1)
-                assert await there.lag() == 2
-                await consumer.commit()
-                assert await there.lag() == 0
-
-    asyncio.run(scenario())
-
-
-def test_what_was_committed_is_repeated_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mq.client.offsets.REPEAT_SECONDS", 0.05)
-    monkeypatch.setattr("mq.client.reader.COMMIT_SECONDS", 0.05)
-
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(b"1")
-            broker = there.pair.broker.address
-            async with there.consumer(listener=lambda message: None) as consumer:
-                await until(lambda: consumer.reader.figures[TOPIC].consumed == 1)
-                await consumer.commit()
-                await there.admin.update_consumer_offset(broker, GROUP, TOPIC, 0, 0)
-                async with asyncio.timeout(5):
-                    while await there.lag():  # noqa: ASYNC110
-                        await asyncio.sleep(0.02)
 
     asyncio.run(scenario())

@@ -14,7 +14,7 @@ from mq.daemons.overload import backlog
 from mq.daemons.overload.busy_reply import BusyReply, refuse_sends
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from mq.protocol.connection import Connection
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import decode, encode
 from tests.daemons.peer import PATIENCE, Peer
@@ -56,14 +56,14 @@ def test_every_form_of_a_send_is_refused_and_all_else_is_left() -> None:
     mixed = [part for pair in zip(sends, others, strict=True) for part in pair]
     data = b"".join(mixed)
     replies, refused, rest = refuse_sends(data, BUSY)
-    assert [reply.opaque for reply in Connection().receive(replies)] == [17, 18, 19, -20]
+    assert [reply.opaque for reply in CommandReader().receive(replies)] == [17, 18, 19, -20]
     assert refused == 5
     assert rest == b"".join(others)
 
 
 def test_a_frame_that_is_not_whole_is_left() -> None:
     replies, refused, rest = refuse_sends(JAVA_SEND * 3 + JAVA_SEND[:-1], BUSY)
-    assert (len(list(Connection().receive(replies))), refused) == (3, 3)
+    assert (len(list(CommandReader().receive(replies))), refused) == (3, 3)
     assert rest == JAVA_SEND[:-1]
 
 

@@ -16,7 +16,7 @@ from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.archive import Range
 from mq.pipeline.jobs.archive_log import ArchiveLog
 from mq.pipeline.jobs.declaration import JobError
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from mq.pipeline.jobs.storage import Folder
 from mq.pipeline.offsets import Queue
 from mq.protocol.bodies import MessageQueue
@@ -37,7 +37,7 @@ class Killed(BaseException):
 
 def run(
     spark: "SparkSession", broker: RunningBroker, folder: Path, topic: str, **given: str
-) -> Outcome:
+) -> JobResult:
     job = load("archive")
     options = job.read({"folder": str(folder), "topic": topic, **given})
     return job.run(spark, options, ClusterAccess(broker.name_server))
@@ -167,7 +167,7 @@ def test_a_run_that_is_killed_between_two_steps_is_continued(
     for queue_id in range(3):
         send(mq_session_broker, mq_topic, queue_id, range(4))
 
-    def work() -> Outcome:
+    def work() -> JobResult:
         return run(spark, mq_session_broker, tmp_path, mq_topic)
 
     kill_in(monkeypatch, "write_new", 0, work)  # all is staged, and no manifest

@@ -9,7 +9,7 @@ import pytest
 from mq.pipeline.jobs import compaction, load
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import JobError
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import PATIENCE
 
@@ -87,7 +87,7 @@ def test_a_property_may_be_the_key(spark: "SparkSession") -> None:
     assert compaction.kept(compaction.last_by_key(other)).count() == 0
 
 
-def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> Outcome:
+def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> JobResult:
     job = load("compaction")
     return job.run(spark, job.read(given), ClusterAccess(broker.name_server))
 

@@ -14,7 +14,7 @@ from mq.client.session import Session
 from mq.pipeline.jobs import dead_letters, load
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import BrokersAway, JobError
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig
 from mq.protocol.names import dead_letter_topic
 from mq.testing import RunningBroker
@@ -71,7 +71,7 @@ def test_letters_are_counted_by_age(spark: "SparkSession") -> None:
     ]
 
 
-def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> Outcome:
+def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> JobResult:
     job = load("dead-letters")
     return job.run(spark, job.read(given), ClusterAccess(broker.name_server))
 

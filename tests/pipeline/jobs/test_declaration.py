@@ -9,7 +9,7 @@ import pytest
 
 from mq.pipeline.jobs import JOBS, UnknownJob, load
 from mq.pipeline.jobs.declaration import Job, JobError, JobOptionError
-from mq.pipeline.jobs.outcome import KINDS, Outcome, Shape, number, text
+from mq.pipeline.jobs.job_result import KINDS, JobResult, Shape, number, text
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -79,8 +79,8 @@ def test_options_that_do_not_go_together_are_refused() -> None:
 
 def test_an_outcome_is_the_same_after_its_way_through_json() -> None:
     shape = Shape("queues", "Queues", (text("topic", "Topic"), number("messages", "Messages")))
-    outcome = Outcome([shape.of([("T", 3), ("U", None)])], ["V: away"], ["a note"], "<html>")
-    assert Outcome.from_json(outcome.to_json(), [shape]) == outcome
+    outcome = JobResult([shape.of([("T", 3), ("U", None)])], ["V: away"], ["a note"], "<html>")
+    assert JobResult.from_json(outcome.to_json(), [shape]) == outcome
 
 
 def test_a_job_is_told_by_its_module() -> None:

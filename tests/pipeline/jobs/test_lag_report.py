@@ -9,7 +9,7 @@ import pytest
 from mq.pipeline.jobs import lag_report, load, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import JobError
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from tests.pipeline.conftest import PATIENCE
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def test_queues_that_stand_still_are_found(spark: "SparkSession") -> None:
     assert first[-1] == milliseconds(2)
 
 
-def report(spark: "SparkSession", **given: str) -> Outcome:
+def report(spark: "SparkSession", **given: str) -> JobResult:
     job = load("lag-report")
     return job.run(spark, job.read(given), ClusterAccess("unused:9876"))
 

@@ -16,8 +16,8 @@ from mq.pipeline.declared import ClusterOptions, read_declared
 from mq.pipeline.jobs import load, offset_export, snapshots
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import BrokersAway, FolderFailed, JobError, JobOptionError
-from mq.pipeline.jobs.offsets_of_groups import Place, Selection, ask_from_executors
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
+from mq.pipeline.jobs.offsets_of_groups import GroupFilter, Place, ask_from_executors
 from mq.protocol.bodies import MessageQueue
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import PATIENCE
@@ -53,7 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[RunningBroker]
         yield running
 
 
-def export(spark: "SparkSession", broker: RunningBroker, **given: str) -> Outcome:
+def export(spark: "SparkSession", broker: RunningBroker, **given: str) -> JobResult:
     job = load("offset-export")
     return job.run(spark, job.read(given), ClusterAccess(broker.name_server))
 
@@ -127,7 +127,7 @@ def test_csv_and_json_hold_the_same(
 def test_many_brokers_are_asked_by_executors(spark: "SparkSession", broker: RunningBroker) -> None:
     options = read_declared(ClusterOptions, {"nameServer": broker.name_server})
     brokers = [Place("broker-a", broker.address), Place("gone", "127.0.0.1:1")]
-    asked = ask_from_executors(spark, options, brokers, Selection(("audit",)))
+    asked = ask_from_executors(spark, options, brokers, GroupFilter(("audit",)))
     assert sorted(row[:8] for row in asked.rows) == [
         ("broker-a", "Orders", 0, "audit", 10, 10, 0, 0),
         ("broker-a", "Orders", 1, "audit", 5, 5, 0, 0),

@@ -10,7 +10,7 @@ import pytest
 from mq.pipeline.jobs import load, replay
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import JobError, JobOptionError
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from mq.pipeline.jobs.pacing import Pace, paced, small_batches
 from mq.pipeline.offsets import Queue
 from mq.protocol.bodies import MessageQueue
@@ -29,7 +29,7 @@ FILES = (
 )
 
 
-def run(spark: "SparkSession", broker: RunningBroker, folder: Path, **given: str) -> Outcome:
+def run(spark: "SparkSession", broker: RunningBroker, folder: Path, **given: str) -> JobResult:
     job = load("replay")
     given = {"folder": str(folder), **given}
     return job.run(spark, job.read(given), ClusterAccess(broker.name_server))

@@ -7,7 +7,7 @@ import pytest
 from mq.pipeline.errors import OptionError
 from mq.pipeline.jobs import load, skew
 from mq.pipeline.jobs.access import ClusterAccess
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import PATIENCE
 
@@ -86,7 +86,7 @@ def test_what_to_do_depends_on_what_is_uneven(
     assert skew.advice(counts, brokers, hot, several).startswith(text)
 
 
-def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> Outcome:
+def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> JobResult:
     job = load("skew")
     return job.run(spark, job.read(given), ClusterAccess(broker.name_server))
 

@@ -10,11 +10,11 @@ import pytest
 from mq.client.consumer import Consumer
 from mq.client.producer import Producer
 from mq.client.push.listener import RetryLater
-from mq.client.trace.records import EndTransaction, Pub, Record, SubAfter, SubBefore, encode
+from mq.client.trace.entries import EndTransaction, Pub, SubAfter, SubBefore, TraceEntry, encode
 from mq.pipeline.jobs import load, trace_analysis
 from mq.pipeline.jobs.access import ClusterAccess
 from mq.pipeline.jobs.declaration import JobError
-from mq.pipeline.jobs.outcome import Outcome
+from mq.pipeline.jobs.job_result import JobResult
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import TRACE_TOPIC
@@ -46,7 +46,7 @@ def consumed(
     cost: int | None,
     success: bool = True,
     retry_times: int = 0,
-) -> list[Record]:
+) -> list[TraceEntry]:
     before = SubBefore(
         timestamp=at,
         group="billing",
@@ -63,7 +63,7 @@ def consumed(
     return [before, after]
 
 
-RECORDS: list[Record] = [
+RECORDS: list[TraceEntry] = [
     pub("m1", 1000, 10),
     pub("m2", 2000, 20),
     pub("m3", 3000, 30),
@@ -90,7 +90,7 @@ def entries(spark: "SparkSession", *bodies: bytes) -> "DataFrame":
     return decoded(spark.createDataFrame([(body,) for body in bodies], "body binary"))
 
 
-def in_bodies(records: Sequence[Record]) -> list[bytes]:
+def in_bodies(records: Sequence[TraceEntry]) -> list[bytes]:
     """Two entries in each trace message."""
     texts = [encode(each) for each in records]
     return ["".join(texts[n : n + 2]).encode() for n in range(0, len(texts), 2)]
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_a_row_of_its_own(spark: "SparkSession") -> None:
     assert kinds == ["Malformed", "Malformed", "Pub"]
 
 
-def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> Outcome:
+def run(spark: "SparkSession", broker: RunningBroker, **given: str) -> JobResult:
     job = load("trace-analysis")
     return job.run(spark, job.read(given), ClusterAccess(broker.name_server))
 

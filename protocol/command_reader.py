@@ -1,4 +1,4 @@
-"""One side of a connection, without its I/O: bytes in, whole frames out.
+"""Readers of commands: bytes in, in whatever pieces, whole frames out. No I/O.
 
 The same machine serves broker, name server, client and tests. It never holds more than one frame
 that has not arrived whole; a frame over the limit is refused when its length is read, before any
@@ -64,7 +64,7 @@ def check_length(length: int) -> None:
         raise RemoteProtocolError(f"a frame of {length} bytes; 4 to {MAX_FRAME} are accepted")
 
 
-class Connection:
+class CommandReader:
     """Reads commands from bytes in whatever pieces they arrive."""
 
     __slots__ = ("_buffer",)

@@ -128,15 +128,15 @@ class EndTransaction:
         )
 
 
-Record = Pub | SubBefore | SubAfter | EndTransaction
+TraceEntry = Pub | SubBefore | SubAfter | EndTransaction
 
 
-def encode(record: Record) -> str:
+def encode(entry: TraceEntry) -> str:
     """The text of an entry, with the mark at its end."""
-    return _CONTENT.join(map(str, record.contents())) + _ENTRY
+    return _CONTENT.join(map(str, entry.contents())) + _ENTRY
 
 
-def decode(body: bytes | str) -> Iterator[Record]:
+def decode(body: bytes | str) -> Iterator[TraceEntry]:
     """The entries in the body of a trace message; those of an unknown kind are left out.
 
     Also of older clients, which wrote fewer contents. Raises MalformedTrace.
@@ -219,7 +219,7 @@ def _read_end(parts: list[str]) -> EndTransaction:
     )
 
 
-_READERS: dict[str, Callable[[list[str]], Record]] = {
+_READERS: dict[str, Callable[[list[str]], TraceEntry]] = {
     "Pub": _read_pub,
     "SubBefore": _read_sub_before,
     "SubAfter": _read_sub_after,

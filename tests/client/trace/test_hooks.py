@@ -1,27 +1,21 @@
 """Traces of real sends and listeners, read back from the trace topic."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mq.client.errors import MQError
 from mq.client.producer import Producer
 from mq.client.pull_consumer import PullConsumer
 from mq.client.push.listener import RetryLater
 from mq.client.session import Session
-from mq.client.trace import dispatcher as dispatcher_module
-from mq.client.trace.dispatcher import TraceDispatcher
-from mq.client.trace.records import (
+from mq.client.trace.entries import (
     EndTransaction,
     MessageType,
     Pub,
-    Record,
     SubAfter,
     SubBefore,
-    decode,
+    TraceEntry,
 )
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.protocol.message import Message, StoredMessage
@@ -29,21 +23,7 @@ from mq.protocol.names import TRACE_TOPIC
 from tests.client.brokers import served
 from tests.client.clusters import TOPIC, cluster
 from tests.client.scripted import until
-
-
-async def traced(session: Session, enough: Callable[[list[Record]], bool]) -> list[Record]:
-    """What is in the trace topic, once it is enough."""
-    puller = PullConsumer(session)
-    async with asyncio.timeout(20):
-        while True:
-            found: list[Record] = []
-            with contextlib.suppress(MQError):  # the topic is made by the first trace
-                for queue in await puller.queues(TRACE_TOPIC):
-                    async for message in puller.read(queue):
-                        found += decode(message.body)
-            if enough(found):
-                return found
-            await asyncio.sleep(0.05)
+from tests.client.trace.traces import traced
 
 
 def test_sends_are_traced_with_what_the_broker_answered() -> None:
@@ -127,7 +107,7 @@ def test_the_ends_of_transactions_are_traced_those_by_checks_too(tmp_path: Path)
     async def execute(message: Message) -> TransactionState:
         return TransactionState.UNKNOWN if message.body == b"later" else TransactionState.ROLLBACK
 
-    def ends(records: list[Record]) -> list[tuple[str, str, bool]]:
+    def ends(records: list[TraceEntry]) -> list[tuple[str, str, bool]]:
         return sorted(
             (record.state, record.message_id, record.from_check)
             for record in records
@@ -154,53 +134,5 @@ def test_the_ends_of_transactions_are_traced_those_by_checks_too(tmp_path: Path)
         assert {record.message_type for record in halves} == {MessageType.HALF}
         ended = [record for record in found if isinstance(record, EndTransaction)]
         assert {(record.group, record.topic) for record in ended} == {("payers", TOPIC)}
-
-    asyncio.run(scenario())
-
-
-def pub(number: int) -> Pub:
-    return Pub(timestamp=number, group="g", topic="t", message_id=f"{number:032d}", keys="k")
-
-
-def test_when_too_many_entries_wait_more_are_dropped_and_counted() -> None:
-    async def scenario() -> None:
-        async with Session("127.0.0.1:9") as session:
-            dispatcher = TraceDispatcher(session, "g", "PRODUCE")
-            taken = [dispatcher.append(pub(n)) for n in range(dispatcher_module.QUEUE_SIZE + 3)]
-        assert taken.count(True) == dispatcher_module.QUEUE_SIZE
-        assert dispatcher.dropped == 3
-
-    asyncio.run(scenario())
-
-
-def test_a_thousand_entries_travel_in_few_messages_and_none_is_lost() -> None:
-    async def scenario() -> None:
-        async with cluster() as there:
-            dispatcher = TraceDispatcher(there.session, "g", "PRODUCE")
-            await dispatcher.open()
-            for number in range(1000):
-                assert dispatcher.append(pub(number))
-            await dispatcher.close()
-            found = await traced(there.session, lambda records: len(records) == 1000)
-            assert dispatcher.dropped == 0
-            store = there.pair.broker.stores.messages
-            assert store.max_offset(TRACE_TOPIC, 0) <= 20
-        assert {record.message_id for record in found} == {f"{n:032d}" for n in range(1000)}
-
-    asyncio.run(scenario())
-
-
-def test_sends_go_on_when_no_broker_takes_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
-
-    async def scenario() -> None:
-        async with cluster() as there:
-            # Only the broker itself may write to this topic.
-            async with Producer(there.address, "senders", trace="SCHEDULE_TOPIC_XXXX") as producer:
-                for _ in range(3):
-                    await producer.send(Message(TOPIC, b"x"))
-                trace = producer.trace
-                assert trace is not None
-                await until(lambda: trace.dispatcher.dropped == 3)
 
     asyncio.run(scenario())

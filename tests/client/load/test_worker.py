@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.credentials import AccessKey
-from mq.client.load.measuring import Measuring, clock
+from mq.client.load.measuring import clock
 from mq.client.load.plan import Measured, Plan
 from mq.client.load.sending import Template
 from mq.protocol import signature
@@ -106,22 +106,3 @@ def test_frames_are_signed(stamped: bool) -> None:
         AccessKey("me", "secret").sign(command)
         assert command.fields["Signature"] == given
     assert signature.SIGNATURE == "Signature"
-
-
-def test_what_ends_outside_the_measured_time_is_not_counted() -> None:
-    plan = Plan("produce", TOPIC, [], seconds=1000, warm=1000)
-    measuring = Measuring(plan, clock())
-    measuring.ended(clock(), 1, 10)
-    assert (measuring.total, measuring.result.messages) == (1, 0)
-    measuring = Measuring(replace(plan, warm=0), clock())
-    measuring.ended(clock() - 3_000_000, 1, 10)
-    assert measuring.finish().messages == 1
-    [latency] = measuring.result.latencies
-    assert latency >= 3000
-
-
-def test_results_of_workers_add_up() -> None:
-    whole = Measured(messages=2, size=20, seconds=1.0, latencies={5: 2})
-    whole.add(Measured(3, 30, 2.0, {5: 1, 7: 2}, {2: 1}, "busy"))
-    assert whole == Measured(5, 50, 2.0, {5: 3, 7: 2}, {2: 1}, "busy")
-    assert Measured.decode(whole.encode()) == whole

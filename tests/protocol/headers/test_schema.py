@@ -20,7 +20,7 @@ from mq.protocol.headers import (
 )
 from mq.protocol.headers.schema import Field, Header, Int, field
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 ALL = [getattr(headers, name) for names in headers.SUBJECTS.values() for name in names]
 DECLARED = [header for header in ALL if header is not Header]
 

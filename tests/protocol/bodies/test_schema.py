@@ -32,7 +32,7 @@ from mq.protocol.codes import LanguageCode
 from mq.protocol.errors import LocalProtocolError, RemoteProtocolError
 from mq.protocol.fastjson import loads
 
-VECTORS = Path(__file__).parents[1] / "vectors"
+VECTORS = Path(__file__).parents[2] / "vectors"
 ALL: list[type[Body]] = [
     getattr(bodies, name)
     for subject, names in bodies.SUBJECTS.items()

@@ -3,15 +3,12 @@
 import asyncio
 import random
 import threading
-import time
 from collections import defaultdict
 
 import pytest
 
-from mq.client import queue_locks, reader
+from mq.client import leaving, reader
 from mq.client.consumer import Consumer
-from mq.client.machine import clock
-from mq.client.push import ordered
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import GROUP, TOPIC, cluster
@@ -104,7 +101,7 @@ def test_two_members_keep_order_while_one_comes_and_goes(monkeypatch: pytest.Mon
 def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reader, "HAND_OVER_SECONDS", 0.05)
+    monkeypatch.setattr(leaving, "HAND_OVER_SECONDS", 0.05)
     monkeypatch.setattr(reader, "REBALANCE_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr(reader, "RENEW_SECONDS", 0.05)
     release = threading.Event()
@@ -133,54 +130,6 @@ def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done(
                         await asyncio.sleep(0.01)
                 committed = await consumer.reader.offsets.committed(queue)
                 assert committed == 1  # the message that was being consumed counts
-
-    asyncio.run(scenario())
-
-
-def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ordered, "LOCK_WAIT_SECONDS", 0.01)
-    got: list[bytes] = []
-    consumers: list[Consumer] = []
-
-    async def listen(message: StoredMessage) -> None:
-        got.append(message.body)
-        if message.body == b"1":  # as if no renewal had succeeded for 30 s
-            (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
-            held.locked_at -= queue_locks.TRUSTED_SECONDS
-
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            await there.send(b"1", b"2")
-            consumers.append(there.consumer(listener=listen, ordered=True))
-            async with consumers[0] as consumer:
-                await until(lambda: got == [b"1"])
-                (held,) = [h for q, h in consumer.reader.held.items() if q.topic == TOPIC]
-                await until(lambda: held.is_idle)
-                assert got == [b"1"]
-                await consumer.reader._locks.renew([held])
-                await until(lambda: got == [b"1", b"2"])
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("jump", [3600, -3600])
-def test_a_lock_is_as_old_as_it_is_whatever_the_wall_clock_says(
-    jump: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        async with cluster(queues=1) as there:
-            async with there.consumer(listener=print, ordered=True) as consumer:
-                held = consumer.reader.held
-                await until(lambda: any(queue.topic == TOPIC for queue in held))
-                [queue] = [one for queue, one in held.items() if queue.topic == TOPIC]
-                now = time.time
-                with monkeypatch.context() as patch:
-                    patch.setattr(clock, "time", lambda: now() + jump)
-                    assert queue_locks.is_locked(queue)
-                    queue.locked_at -= queue_locks.TRUSTED_SECONDS
-                    assert not queue_locks.is_locked(queue)
 
     asyncio.run(scenario())
 

@@ -1,21 +1,34 @@
-"""A broker that was restarted knows of no locks: whoever had one must not trust it any longer."""
+"""Locks on queues: one counts only while it is ours for certain, across restarts and hangs."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
+from mq.client import queue_locks
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
+from mq.client.process_queue import ProcessQueue
 from mq.client.producer import Producer
+from mq.client.push import ordered
+from mq.client.queue_locks import QueueLocks, is_locked
+from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message, StoredMessage
-from tests.client.clusters import FIRST, GROUP, TOPIC
-from tests.client.scripted import until
+from tests.client.clusters import FIRST, GROUP, TOPIC, cluster
+from tests.client.gate import gate
+from tests.client.scripted import (
+    name_server,
+    scripted,
+    until,
+)
 from tests.interop.peers import free_port
 
 QUEUE = MessageQueue(TOPIC, "broker", 0)
@@ -112,13 +125,98 @@ def test_a_queue_that_is_given_up_and_another_has_locked_meanwhile_is_not_commit
             mine = False
             consumer.reader.wake()
             await until(lambda: QUEUE in consumer.reader._leaving)
-        held, _ = consumer.reader._leaving[QUEUE]
+        (held,) = consumer.reader._leaving.busy
         async with broker(tmp_path, port, names) as second:
             assert await admin.lock_queues(second.address, GROUP, OTHER, [QUEUE]) == {QUEUE}
             await admin.update_consumer_offset(second.address, GROUP, TOPIC, 0, 4)
             await until(lambda: not held.locked)
             done.set()
-            await until(lambda: not consumer.reader._leaving)
+            await until(lambda: QUEUE not in consumer.reader._leaving)
             assert second.stores.offsets.query(GROUP, TOPIC, 0) == 4
 
     run(tmp_path, scenario)
+
+
+AT_ONCE = 0.9  # seconds: less than any time-out here
+
+
+def test_locks_are_renewed_in_no_time_while_the_name_server_hangs() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=9) as there, gate(there.address) as way:
+            async with Session(way.address) as session:
+                locks = QueueLocks(session, GROUP)
+                held = [ProcessQueue(MessageQueue(TOPIC, "broker-a", n), 0) for n in range(9)]
+                await locks.renew(held)
+                assert all(map(is_locked, held))
+                way.blocked = True
+                session.outdate_route(TOPIC)
+                began = time.monotonic()
+                await locks.renew(held)
+                assert time.monotonic() - began < AT_ONCE
+                assert all(map(is_locked, held))
+
+    asyncio.run(scenario())
+
+
+def test_a_renewal_that_fails_unlocks_nothing_that_is_still_ours() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=2) as there, gate(there.pair.broker.address) as way:
+            broker_name = there.pair.broker.settings.broker.broker_name
+            async with scripted(name_server({broker_name: way.address})) as namesrv:
+                async with Session(namesrv, timeout=0.2) as session:
+                    locks = QueueLocks(session, GROUP)
+                    held = [ProcessQueue(MessageQueue(TOPIC, broker_name, n), 0) for n in (0, 1)]
+                    await locks.renew(held)
+                    way.blocked = True
+                    await locks.renew(held)
+                    assert all(map(is_locked, held))  # a broker keeps them for a minute
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_consumed_while_the_lock_is_not_ours_for_certain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ordered, "LOCK_WAIT_SECONDS", 0.01)
+    got: list[bytes] = []
+    consumers: list[Consumer] = []
+
+    async def listen(message: StoredMessage) -> None:
+        got.append(message.body)
+        if message.body == b"1":  # as if no renewal had succeeded for 30 s
+            (held,) = [h for q, h in consumers[0].reader.held.items() if q.topic == TOPIC]
+            held.locked_at -= queue_locks.TRUSTED_SECONDS
+
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(b"1", b"2")
+            consumers.append(there.consumer(listener=listen, ordered=True))
+            async with consumers[0] as consumer:
+                await until(lambda: got == [b"1"])
+                (held,) = [h for q, h in consumer.reader.held.items() if q.topic == TOPIC]
+                await until(lambda: held.is_idle)
+                assert got == [b"1"]
+                await consumer.reader._locks.renew([held])
+                await until(lambda: got == [b"1", b"2"])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("jump", [3600, -3600])
+def test_a_lock_is_as_old_as_it_is_whatever_the_wall_clock_says(
+    jump: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            async with there.consumer(listener=print, ordered=True) as consumer:
+                held = consumer.reader.held
+                await until(lambda: any(queue.topic == TOPIC for queue in held))
+                [queue] = [one for queue, one in held.items() if queue.topic == TOPIC]
+                now = time.time
+                with monkeypatch.context() as patch:
+                    patch.setattr(time, "time", lambda: now() + jump)
+                    assert queue_locks.is_locked(queue)
+                    queue.locked_at -= queue_locks.TRUSTED_SECONDS
+                    assert not queue_locks.is_locked(queue)
+
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""What a job gives back: tables, what it could not do, and perhaps a page.
+"""Result of a job: tables, what it could not do, and perhaps a page.
 
 It goes as JSON from the driver to whoever submitted the job.
 """
@@ -83,7 +83,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobResult:
     """What a job has done.
 
     `failures` are the parts that it could not do, one line each: with any, the job is partly done.
@@ -106,7 +106,7 @@ class Outcome:
         }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any], shapes: Sequence[Shape]) -> "Outcome":
+    def from_json(cls, value: Mapping[str, Any], shapes: Sequence[Shape]) -> "JobResult":
         """Read what `to_json` made, of a job with these shapes. Raises KeyError for another's."""
         by_name = {shape.name: shape for shape in shapes}
         return cls(

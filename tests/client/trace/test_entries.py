@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from mq.client.trace.records import (
+from mq.client.trace.entries import (
     EndTransaction,
     MalformedTrace,
     MessageType,
     Pub,
-    Record,
     SubAfter,
     SubBefore,
+    TraceEntry,
     decode,
     encode,
 )
@@ -81,7 +81,7 @@ JAVA = [
 
 
 @pytest.mark.parametrize(("record", "text"), JAVA, ids=["pub", "before", "after", "end"])
-def test_an_entry_is_written_and_read_as_java_does(record: Record, text: str) -> None:
+def test_an_entry_is_written_and_read_as_java_does(record: TraceEntry, text: str) -> None:
     assert encode(record) == text
     assert list(decode(text.encode())) == [record]
 
@@ -109,7 +109,7 @@ def test_what_is_absent_is_null_because_java_cannot_read_an_empty_end() -> None:
     ],
     ids=["13 contents", "15 contents", "6 contents"],
 )
-def test_entries_of_other_releases_are_read(text: str, record: Record) -> None:
+def test_entries_of_other_releases_are_read(text: str, record: TraceEntry) -> None:
     assert list(decode(text)) == [record]
 
 

@@ -1,0 +1,99 @@
+"""Queues that a member gives up: consumed to the end, committed and unlocked, then another's.
+
+An ordered queue that is given up while the listener has one of its messages stays here until the
+listener is done: its lock is renewed meanwhile, so nobody else begins, and we do not begin again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from mq.client.cancellation import is_meant
+from mq.client.offsets import Offsets
+from mq.client.process_queue import ProcessQueue
+from mq.client.queue_locks import QueueLocks
+from mq.client.reader_settings import ReaderSettings
+from mq.protocol.bodies import MessageQueue
+
+log = logging.getLogger(__name__)
+
+HAND_OVER_SECONDS = 5.0  # how long a rebalance waits for the message that is being consumed
+
+
+class LeavingQueues:
+    """The queues that one member is giving up."""
+
+    def __init__(
+        self,
+        group: str,
+        settings: ReaderSettings,
+        offsets: Offsets,
+        locks: QueueLocks,
+        keep_task: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"],
+    ) -> None:
+        self._group = group
+        self._settings = settings
+        self._offsets = offsets
+        self._locks = locks
+        self._keep_task = keep_task
+        self._ending: dict[MessageQueue, tuple[ProcessQueue, asyncio.Task[None]]] = {}
+
+    def __contains__(self, queue: MessageQueue) -> bool:
+        return queue in self._ending
+
+    @property
+    def busy(self) -> list[ProcessQueue]:
+        """Those that a listener still has a message of; the others are about to be unlocked."""
+        return [held for held, _ in self._ending.values() if not held.is_idle]
+
+    async def give_up(self, held: ProcessQueue, commit_offset: int | None = None) -> None:
+        """Let go of a queue that was dropped; waits for that, but not for long.
+
+        `commit_offset` is committed whoever has come how far, else how far we have come.
+        """
+        task = self._keep_task(self._let_go(held, commit_offset))
+        self._ending[held.queue] = held, task
+        await asyncio.wait([task], timeout=HAND_OVER_SECONDS)
+
+    def forget(self, held: ProcessQueue) -> None:
+        """Let go of a queue that another member has locked: nothing of it is ours to commit."""
+        self._ending[held.queue] = held, self._keep_task(self._forget(held))
+
+    async def settle(self) -> None:
+        """Wait, but not for long, for those that no listener has a message of."""
+        ending = [task for held, task in self._ending.values() if held.is_idle]
+        if ending:
+            await asyncio.wait(ending, timeout=HAND_OVER_SECONDS)
+
+    async def _forget(self, held: ProcessQueue) -> None:
+        try:
+            await held.idle()
+            self._offsets.forget(held.queue)
+        finally:
+            self._ending.pop(held.queue, None)
+
+    async def _let_go(self, held: ProcessQueue, commit_offset: int | None) -> None:
+        queue = held.queue
+        try:
+            if self._settings.ordered:
+                await held.idle()
+            offset = held.commit_offset if commit_offset is None else commit_offset
+            # Refused meanwhile: whoever has the lock may have come further.
+            lost = self._settings.locks and not held.locked
+            if commit_offset is not None or (self._settings.commits and not lost):
+                self._offsets.update(queue, offset)
+                for error in await self._offsets.commit([queue], again=commit_offset is not None):
+                    log.warning(
+                        "group %s gives up %s without its offset: %s", self._group, queue, error
+                    )
+            self._offsets.forget(queue)
+            if self._settings.locks:
+                await self._locks.release(queue)
+            log.info("group %s gives up %s at offset %d", self._group, queue, offset)
+        except BaseException as error:
+            if is_meant(error):
+                raise
+            log.exception("group %s: %s is given up", self._group, queue)
+        finally:
+            self._ending.pop(queue, None)

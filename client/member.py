@@ -1,0 +1,144 @@
+"""Members of consumer groups: what a `Consumer` and a `LitePullConsumer` have in common."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from mq.client.closing import Closing
+from mq.client.consume_options import MemberOptions
+from mq.client.heartbeat import Heartbeats, describe_member
+from mq.client.hook_calls import ConsumeHooks
+from mq.client.intervals import DEFAULT_INTERVALS
+from mq.client.namespace import with_namespace
+from mq.client.offsets import Offsets
+from mq.client.options import ClientOptions, refuse
+from mq.client.process_queue import ProcessQueue
+from mq.client.reader import Reader
+from mq.client.reader_settings import ReaderSettings
+from mq.client.session import Session, session_for
+from mq.client.starting_offset import StartingOffset
+from mq.client.subscription import Subscriptions
+from mq.protocol.bodies import ConsumeType, HeartbeatData, MessageModel, MessageQueue
+from mq.protocol.message import StoredMessage
+from mq.protocol.names import check_group
+
+
+class Member(ABC):
+    """One member of a group: its session, subscriptions, heartbeats and the reader of its queues.
+
+    A class derived from it sets `ordered` and the like before this constructor runs, and `reader`
+    after it.
+    """
+
+    consume_type: ClassVar[ConsumeType]
+    ordered = False
+    broadcasting = False
+    concurrency = 1  # calls of a listener at a time
+    reader: Reader
+
+    def __init__(
+        self,
+        session: Session | str | Sequence[str],
+        group: str,
+        subscriptions: Mapping[str, str],
+        options: MemberOptions,
+        client: ClientOptions | None,
+        keywords: dict[str, Any],
+        *,
+        retries: bool,
+    ) -> None:
+        """`keywords` are those that are left: fields of `ClientOptions`.
+
+        With `retries` it subscribes to the group's retry topic, too. Raises as those derived from
+        it say, TypeError for another keyword.
+        """
+        self.session, self._client = session_for(session, client, keywords)
+        refuse(self, keywords)
+        self._owns_session = self.session is not session
+        self.namespace = namespace = self._client.namespace
+        self.group = check_group(with_namespace(namespace, check_group(group)))
+        self.subscriptions = Subscriptions(
+            self.group,
+            subscriptions,
+            options.expression_type,
+            namespace=namespace,
+            retries=retries,
+        )
+        self.started = 0.0  # seconds since 1970
+        self._consume_from = options.consume_from
+        self._heartbeats = Heartbeats(
+            self.session,
+            self._describe,
+            replicas=True,
+            interval=self._client.intervals.heartbeats,
+        )
+        self._background: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
+        self._close_once = Closing()
+
+    def _make_reader(
+        self,
+        options: MemberOptions,
+        offsets: Offsets,
+        settings: ReaderSettings,
+        hooks: ConsumeHooks | None,
+    ) -> Reader:
+        return Reader(
+            self.session,
+            self.group,
+            self.subscriptions,
+            offsets,
+            StartingOffset(self.session, options.consume_from, options.begin),
+            settings,
+            heartbeat=self._heartbeats.beat_at,
+            on_ready=self._hand_out,
+            on_failure=self._fail,
+            on_assigned=options.on_assigned,
+            hooks=hooks,
+        )
+
+    @property
+    def _commit_interval(self) -> float | None:
+        """Seconds between commits, if the options say; None is the reader's own."""
+        intervals = self._client.intervals
+        return None if intervals is DEFAULT_INTERVALS else intervals.offsets
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Join the group and begin to read."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop reading, commit, leave the group."""
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that are this member's now, the group's retry queue among them."""
+        return sorted(self.reader.held)
+
+    @abstractmethod
+    def _hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        """Messages of a queue have been pulled."""
+
+    @abstractmethod
+    def _fail(self, error: BaseException) -> None:
+        """Something that is to end the program was raised in a task of the reader."""
+
+    def _describe(self) -> HeartbeatData:
+        return describe_member(
+            self.session,
+            self.group,
+            self.subscriptions,
+            self.consume_type,
+            MessageModel.BROADCASTING if self.broadcasting else MessageModel.CLUSTERING,
+            self._consume_from,
+        )

@@ -1,0 +1,71 @@
+"""Connections of a session: what cannot be sent, and what leads nowhere."""
+
+import asyncio
+
+import pytest
+
+from mq.client import peer as peer_module
+from mq.client.errors import ConnectError, RequestTimeout
+from mq.client.session import Session
+from mq.daemons.channel import Channel
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from tests.client.gate import gate
+from tests.client.scripted import accept_heartbeats, scripted
+
+
+def test_what_cannot_be_sent_leaves_nothing_that_waits() -> None:
+    async def scenario() -> None:
+        async with scripted(accept_heartbeats()) as broker, Session(broker) as session:
+            with pytest.raises(Exception, match="is over the limit"):
+                session.request(broker, Command(RequestCode.HEART_BEAT, None, bytes(17 << 20)))
+            assert not session._peers[broker]._pending
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_leads_nowhere_is_given_up_after_a_time_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 0.3)
+
+    async def scenario() -> None:
+        async with scripted(accept_heartbeats()) as broker, gate(broker) as way:
+            async with Session(way.address) as session:
+                beat = RequestCode.HEART_BEAT
+                await session.invoke(way.address, Command(beat))
+                way.blocked = True
+                pull = session.request(way.address, Command(beat), timeout=30)
+                with pytest.raises(RequestTimeout):
+                    await session.invoke(way.address, Command(beat), timeout=0.2)
+                assert session.is_connected(way.address)  # it may be slow
+                with pytest.raises(RequestTimeout):
+                    await session.invoke(way.address, Command(beat), timeout=0.2)
+                with pytest.raises(ConnectError, match="nothing was heard"):
+                    await pull
+                way.blocked = False  # for new ones; the old one stays a black hole
+                assert (await session.invoke(way.address, Command(beat), timeout=5)).code == 0
+                assert way.connections == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_answer_ends_no_connection_on_which_others_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peer_module, "SILENCE_SECONDS", 0.1)
+
+    def silent(request: Command, channel: Channel) -> None:
+        return None
+
+    async def scenario() -> None:
+        async with scripted({**accept_heartbeats(), 901: silent}) as broker:
+            async with Session(broker) as session:
+                slow = session.request(broker, Command(901), timeout=0.4)
+                while not slow.done():
+                    await session.invoke(broker, Command(RequestCode.HEART_BEAT))
+                    await asyncio.sleep(0.02)
+                assert isinstance(slow.exception(), RequestTimeout)
+                assert session.is_connected(broker)
+
+    asyncio.run(scenario())

@@ -1,0 +1,65 @@
+"""Trace entries on their way: dropped when too many wait, sent several at a time."""
+
+import asyncio
+
+import pytest
+
+from mq.client.producer import Producer, trace_dispatcher
+from mq.client.session import Session
+from mq.client.trace import dispatcher as dispatcher_module
+from mq.client.trace.entries import (
+    Pub,
+)
+from mq.protocol.message import Message
+from mq.protocol.names import TRACE_TOPIC
+from tests.client.clusters import TOPIC, cluster
+from tests.client.scripted import until
+from tests.client.trace.traces import traced
+
+
+def pub(number: int) -> Pub:
+    return Pub(timestamp=number, group="g", topic="t", message_id=f"{number:032d}", keys="k")
+
+
+def test_when_too_many_entries_wait_more_are_dropped_and_counted() -> None:
+    async def scenario() -> None:
+        async with Session("127.0.0.1:9") as session:
+            dispatcher = trace_dispatcher(session, "g", "PRODUCE")
+            taken = [dispatcher.append(pub(n)) for n in range(dispatcher_module.QUEUE_SIZE + 3)]
+        assert taken.count(True) == dispatcher_module.QUEUE_SIZE
+        assert dispatcher.dropped == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_thousand_entries_travel_in_few_messages_and_none_is_lost() -> None:
+    async def scenario() -> None:
+        async with cluster() as there:
+            dispatcher = trace_dispatcher(there.session, "g", "PRODUCE")
+            await dispatcher.open()
+            for number in range(1000):
+                assert dispatcher.append(pub(number))
+            await dispatcher.close()
+            found = await traced(there.session, lambda records: len(records) == 1000)
+            assert dispatcher.dropped == 0
+            store = there.pair.broker.stores.messages
+            assert store.max_offset(TRACE_TOPIC, 0) <= 20
+        assert {record.message_id for record in found} == {f"{n:032d}" for n in range(1000)}
+
+    asyncio.run(scenario())
+
+
+def test_sends_go_on_when_no_broker_takes_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher_module, "FLUSH_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        async with cluster() as there:
+            # Only the broker itself may write to this topic.
+            async with Producer(there.address, "senders", trace="SCHEDULE_TOPIC_XXXX") as producer:
+                for _ in range(3):
+                    await producer.send(Message(TOPIC, b"x"))
+                trace = producer.trace
+                assert trace is not None
+                await until(lambda: trace.dispatcher.dropped == 3)
+
+    asyncio.run(scenario())
