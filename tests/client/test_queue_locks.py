@@ -11,6 +11,7 @@ import pytest
 from mq.client import queue_locks
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
+from mq.client.machine import clock
 from mq.client.process_queue import ProcessQueue
 from mq.client.producer import Producer
 from mq.client.push import ordered
@@ -214,7 +215,7 @@ def test_a_lock_is_as_old_as_it_is_whatever_the_wall_clock_says(
                 [queue] = [one for queue, one in held.items() if queue.topic == TOPIC]
                 now = time.time
                 with monkeypatch.context() as patch:
-                    patch.setattr(time, "time", lambda: now() + jump)
+                    patch.setattr(clock, "time", lambda: now() + jump)
                     assert queue_locks.is_locked(queue)
                     queue.locked_at -= queue_locks.TRUSTED_SECONDS
                     assert not queue_locks.is_locked(queue)
