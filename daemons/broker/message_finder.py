@@ -11,13 +11,13 @@ from functools import cache
 from typing import NamedTuple
 
 from mq.daemons.broker import bulk
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import Residency
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 from mq.protocol.tags import TagExpression
@@ -54,13 +54,13 @@ class MessageFinder:
     def __init__(
         self,
         store: MessageStore,
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         warm_bytes: int,
     ) -> None:
         """What lies further than ``warm_bytes`` behind the end of the log is probably not in
         memory."""
         self._store = store
-        self._store_config = store_config
+        self._settings = settings
         self._log = store.log
         self._warm_bytes = warm_bytes
 
@@ -81,7 +81,7 @@ class MessageFinder:
         end = queue.readable
         if offset >= end or offset < queue.minimum:
             return self._out_of_range(queue, offset, end)
-        config = self._store_config()
+        config = self._settings.store
         wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
         most_bytes = config.max_transfer_bytes_on_message_in_memory
         if bulk_bytes:
@@ -120,7 +120,7 @@ class MessageFinder:
         most_bytes: int,
     ) -> Found:
         """The answer with each record looked at; with codes only those whose tags have one."""
-        config = self._store_config()
+        config = self._settings.store
         log = self._log
         written = log.written
         minimum = log.minimum
@@ -237,7 +237,7 @@ class MessageFinder:
         """The answer when the records themselves have to be looked into."""
         (physical,) = _physical(entries)
         if self._log.written - physical > self._warm_bytes:
-            config = self._store_config()
+            config = self._settings.store
             wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
             most_bytes = config.max_transfer_bytes_on_message_in_disk
         ranges, count, size, passed = expression.select(queue, offset, entries, wanted, most_bytes)

@@ -5,14 +5,13 @@ Pulls, pops, peeks and filters by properties read through it; only how they answ
 
 import asyncio
 import os
-from collections.abc import Callable
 
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.message_finder import Found, MessageFinder
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store_config import MessageStoreConfig
 
 
 class QueueReader:
@@ -24,15 +23,15 @@ class QueueReader:
 
     def __init__(
         self,
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         stats: BrokerStats,
     ) -> None:
         self._log = store.log
         self._stats = stats
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
-        self.find = MessageFinder(store, store_config, self.warm_bytes).find
+        self.warm_bytes = memory * settings.store.access_message_in_memory_max_ratio // 100
+        self.find = MessageFinder(store, settings, self.warm_bytes).find
 
     async def read(self, found: Found) -> bytes:
         """The records of what was found; none if they have been deleted meanwhile."""

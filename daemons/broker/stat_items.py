@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.queues import Queues
 from mq.protocol import names
@@ -66,11 +66,11 @@ class StatItems:
     def __init__(
         self,
         totals: Callable[[], Mapping[Key, Total]],
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._totals = totals
-        self._config = config
+        self._settings = settings
         self._clock = clock
         self._items: dict[Key, _Item] = {}
         self._times: tuple[list[float], ...] = tuple([] for _ in WINDOWS)
@@ -102,7 +102,7 @@ class StatItems:
             total = totals.get(key)
             if total is None:
                 # autoDeleteUnusedStats: figures of what was deleted go with it, or stay.
-                if self._config().auto_delete_unused_stats:
+                if self._settings.broker.auto_delete_unused_stats:
                     del self._items[key]
                     continue
                 total = item.last
@@ -149,11 +149,9 @@ def _figure(times: list[float], samples: list[Total]) -> BrokerStatsItem:
     )
 
 
-def totals(
-    queues: Queues, stats: BrokerStats, config: Callable[[], BrokerConfig]
-) -> dict[Key, Total]:
+def totals(queues: Queues, stats: BrokerStats, settings: BrokerSettings) -> dict[Key, Total]:
     """What the counters of a broker say, under the names of BrokerStatsManager."""
-    counting = totals_with_pauses(queues, stats, config)
+    counting = totals_with_pauses(queues, stats, settings)
     while True:
         try:
             next(counting)
@@ -163,10 +161,10 @@ def totals(
 
 
 def totals_with_pauses(
-    queues: Queues, stats: BrokerStats, config: Callable[[], BrokerConfig]
+    queues: Queues, stats: BrokerStats, settings: BrokerSettings
 ) -> Generator[None, None, dict[Key, Total]]:
     """The same, with pauses in which anything else may happen."""
-    detailed = config().enable_detail_stat
+    detailed = settings.broker.enable_detail_stat
     found: dict[Key, Total] = {}
     internal = 0
 
@@ -204,7 +202,7 @@ def totals_with_pauses(
             add("GROUP_GET_LATENCY", f"{topic}@{group}", counter.waited, pulls)
     for (topic, group), count in stats.sent_back.items():
         add("SNDBCK_PUT_NUMS", f"{topic}@{group}", count, count)
-    cluster = config().broker_cluster_name
+    cluster = settings.broker.broker_cluster_name
     if stats.puts:
         add("BROKER_PUT_NUMS", cluster, stats.puts - internal, 0)
     if stats.transferred:

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.acl.signers import account_of
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import check_supported, read_or_refuse
 from mq.daemons.broker.filter.table import ConsumerFilters, is_tag_type
 from mq.daemons.broker.groups import Groups
@@ -19,7 +20,8 @@ from mq.daemons.broker.registry import (
 )
 from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Overloaded, Refused, Reply
+from mq.daemons.dispatch import Overloaded, Refused, Reply
+from mq.daemons.serving import serves
 from mq.daemons.steps import OneAtATime, Steps
 from mq.protocol import names
 from mq.protocol.bodies import (
@@ -50,58 +52,29 @@ _NOTIFIED_AT_ONCE = 50
 _NOTIFY_PAUSE = 0.02
 
 
-def handlers(
-    consumers: Consumers,
-    producers: Producers,
-    filters: ConsumerFilters,
-    groups: Groups,
-    topics: Topics,
-    config: Callable[[], BrokerConfig],
-    account_of: Callable[[Command], str] = lambda command: "",
-    most_groups: Callable[[], int] = lambda: 0,
-) -> dict[int, Handler]:
-    """The table of this subject.
-
-    `account_of` says whose account signed a request; ``most_groups`` gives how many a heartbeat
-    may name; 0: any.
-    """
-    about = ClientHandlers(
-        *(consumers, producers, filters, groups, topics), config, account_of, most_groups
-    )
-    return {
-        RequestCode.HEART_BEAT: about.heartbeat,
-        RequestCode.UNREGISTER_CLIENT: about.unregister,
-        RequestCode.CHECK_CLIENT_CONFIG: about.check_subscription,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: about.list_consumers,
-    }
-
-
 class ClientHandlers:
     """What clients tell of themselves."""
 
     def __init__(
         self,
+        settings: BrokerSettings,
         consumers: Consumers,
         producers: Producers,
         filters: ConsumerFilters,
         groups: Groups,
         topics: Topics,
-        config: Callable[[], BrokerConfig],
-        account_of: Callable[[Command], str],
-        most_groups: Callable[[], int],
     ) -> None:
         self._consumers = consumers
         self._producers = producers
         self._filters = filters
         self._groups = groups
         self._topics = topics
-        self._config = config
-        self._account_of = account_of
-        self._most_groups = most_groups
+        self._settings = settings
         self._large = OneAtATime()
         self._to_notify: dict[str, ConsumerGroup] = {}
         consumers.on_change.append(self._notify)
 
+    @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
         """A client lives, with these groups."""
         if len(command.body) > _LARGE:
@@ -141,7 +114,7 @@ class ClientHandlers:
             command.language,
             command.version,
             time.monotonic(),
-            self._account_of(command),
+            account_of(command),
         )
         consumer_groups = [(_group(d.group_name), d) for d in told.consumer_data_set]
         producer_groups = [_group(d.group_name) for d in told.producer_data_set]
@@ -161,7 +134,7 @@ class ClientHandlers:
             yield
 
     def _check_count(self, count: int) -> None:
-        most = self._most_groups()
+        most = self._settings.operation.heartbeat_max_groups
         if 0 < most < count:
             remark = f"[OVERLOAD]a heartbeat that names {count} groups, and {most} are allowed"
             raise Overloaded(HEARTBEAT_SETTING, remark)
@@ -181,6 +154,7 @@ class ClientHandlers:
             log.info("%d subscription groups created", len(self._groups.table) - before)
         self._topics.create_all(topics)
 
+    @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, command: Command, channel: Channel) -> Command:
         """A client leaves its groups."""
         header = command.read_header(UnregisterClientRequestHeader)
@@ -190,6 +164,7 @@ class ClientHandlers:
             self._consumers.unregister(header.consumer_group, channel)
         return command.reply()
 
+    @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def list_consumers(self, command: Command, channel: Channel) -> Command:
         """Who is in a group now."""
         header = command.read_header(GetConsumerListByGroupRequestHeader)
@@ -201,18 +176,19 @@ class ClientHandlers:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
         return command.reply(body=body.encode())
 
+    @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_subscription(self, command: Command, channel: Channel) -> Command:
         """Whether the broker can filter by an expression."""
         subscription = command.read_body(CheckClientRequestBody).subscription_data
         if subscription is not None and not is_tag_type(subscription.expression_type):
-            check_supported(self._filters.config(), subscription.expression_type)
+            check_supported(self._settings.broker, subscription.expression_type)
             read_or_refuse(subscription.sub_string)
         return command.reply()
 
     def _notify(self, changed: ConsumerGroup) -> None:
         if not changed.clients:
             self._filters.unregister(changed.name)
-        if not self._config().notify_consumer_ids_changed_enable:
+        if not self._settings.broker.notify_consumer_ids_changed_enable:
             return
         config = self._groups.table.get(changed.name)
         if config is None or config.notify_consumer_ids_changed_enable:

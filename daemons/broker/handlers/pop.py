@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
@@ -25,7 +24,8 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import Outcomes
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.daemons.supervision import describe
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -58,7 +58,7 @@ class PopHandlers:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
         reader: QueueReader,
@@ -66,7 +66,7 @@ class PopHandlers:
         pops: Pops,
         waiters: Waiters,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._topics = topics
         self._groups = groups
         self._reader = reader
@@ -74,15 +74,6 @@ class PopHandlers:
         self._pops = pops
         self._waiters = waiters
         self._running: set[asyncio.Task[None]] = set()
-
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.POP_MESSAGE: self.pop,
-            RequestCode.PEEK_MESSAGE: self.peek,
-            RequestCode.NOTIFICATION: self.notify,
-            RequestCode.POLLING_INFO: self.polling_info,
-            RequestCode.POP_ROLLBACK: self.export_records,
-        }
 
     async def close(self) -> None:
         """Let go of those that wait, and finish what was taken."""
@@ -92,6 +83,7 @@ class PopHandlers:
 
     # pop ------------------------------------------------------------------------------------
 
+    @serves(RequestCode.POP_MESSAGE)
     def pop(self, command: Command, channel: Channel) -> None:
         """Hand out messages of a topic, at once or when there are some."""
         header = command.read_header(PopMessageRequestHeader)
@@ -99,7 +91,7 @@ class PopHandlers:
         if until - _now() < -_LATE:
             raise Refused(
                 ResponseCode.POLLING_TIMEOUT,
-                f"the broker[{self._config().broker_ip1}] pop message is timeout too much",
+                f"the broker[{self._settings.broker.broker_ip1}] pop message is timeout too much",
             )
         if not 1 <= header.max_msg_nums <= MOST_MESSAGES:
             raise Refused(
@@ -246,7 +238,7 @@ class PopHandlers:
                 invisible_time,
                 revive_queue,
                 RETRY_MARK,
-                self._config().broker_name,
+                self._settings.broker.broker_name,
                 part.queue.queue_id,
                 message.queue_offset,
             )
@@ -272,6 +264,7 @@ class PopHandlers:
 
     # the others -----------------------------------------------------------------------------
 
+    @serves(RequestCode.PEEK_MESSAGE)
     async def peek(self, command: Command, channel: Channel) -> Command:
         """What a pop would get, without taking it."""
         header = command.read_header(PeekMessageRequestHeader)
@@ -291,6 +284,7 @@ class PopHandlers:
             return command.reply(ResponseCode.PULL_NOT_FOUND, fields, remark=_NOTHING)
         return command.reply(ResponseCode.SUCCESS, fields, b"".join(bodies), remark="FOUND")
 
+    @serves(RequestCode.NOTIFICATION)
     def notify(self, command: Command, channel: Channel) -> None:
         """Say that there is something to pop, at once or when there is."""
         header = command.read_header(NotificationRequestHeader)
@@ -318,6 +312,7 @@ class PopHandlers:
         else:
             self._wake_when_free(want)
 
+    @serves(RequestCode.POLLING_INFO)
     def polling_info(self, command: Command, channel: Channel) -> Command:
         """How many pops wait for a queue."""
         header = command.read_header(PollingInfoRequestHeader)
@@ -327,6 +322,7 @@ class PopHandlers:
         )
         return command.reply(fields=PollingInfoResponseHeader(polling_num=number).encode())
 
+    @serves(RequestCode.POP_ROLLBACK)
     def export_records(self, command: Command, channel: Channel) -> Command:
         """Have what was popped where older releases look for it: here it is nowhere else.
 
@@ -354,7 +350,7 @@ class PopHandlers:
 
     def _check(self, topic: str, group: str, queue_id: int, channel: Channel) -> None:
         """Raises Refused with the codes of PopMessageProcessor."""
-        check_broker(self._config(), "pop message")
+        check_broker(self._settings.broker, "pop message")
         known = readable_topic(self._topics, topic, "peeking message")
         if queue_id >= known.read_queue_nums:
             raise Refused(

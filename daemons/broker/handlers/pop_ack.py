@@ -22,7 +22,8 @@ from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics, no_such_topic
 from mq.daemons.broker.waiting import Outcomes
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -61,13 +62,7 @@ class AckHandlers:
         self._waiters = waiters
         self._clock = clock
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.ACK_MESSAGE: self.acknowledge,
-            RequestCode.BATCH_ACK_MESSAGE: self.acknowledge_batch,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible_time,
-        }
-
+    @serves(RequestCode.ACK_MESSAGE)
     async def acknowledge(self, command: Command, channel: Channel) -> Command:
         """A message was consumed."""
         header = command.read_header(AckMessageRequestHeader)
@@ -80,6 +75,7 @@ class AckHandlers:
         self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], outcomes)
         return await _answer(command, outcomes)
 
+    @serves(RequestCode.BATCH_ACK_MESSAGE)
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
         """Several were; those that have come again meanwhile are left out."""
         if len(command.body) > MOST_BATCH_BYTES:
@@ -120,6 +116,7 @@ class AckHandlers:
             raise Refused(ResponseCode.NO_MESSAGE, "all of these messages have come again")
         return await _answer(command, outcomes)
 
+    @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     async def change_invisible_time(self, command: Command, channel: Channel) -> Command:
         """Hide a message for a time from now on instead of what its pop said."""
         header = command.read_header(ChangeInvisibleTimeRequestHeader)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from mq.daemons.broker.bulk import asked_bytes
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
@@ -26,10 +26,10 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import NotInMemory, Residency
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import DirectHandler, Handler, Refused
+from mq.daemons.dispatch import DirectHandler, Refused
+from mq.daemons.serving import serves
 from mq.protocol.bodies import MessageModel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
@@ -69,8 +69,7 @@ class PullHandlers:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
@@ -83,8 +82,7 @@ class PullHandlers:
     ) -> None:
         """``on_moved`` is called with group, topic, queue id, the offset asked for and the one to
         go on at."""
-        self._config = config
-        self._store_config = store_config
+        self._settings = settings
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -107,12 +105,6 @@ class PullHandlers:
         # The lite pull consumer of 5.x asks the same under a code of its own.
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.PULL_MESSAGE: self.pull_other,
-            RequestCode.LITE_PULL_MESSAGE: self.pull_other,
-        }
-
     def configure(self) -> None:
         """Look again whether the queues that are remembered may be read."""
         self._queues.clear()
@@ -126,6 +118,7 @@ class PullHandlers:
         """A pull whose header came in JSON."""
         self._pull(header, channel, may_hold=True, present=self._residency)
 
+    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull_other(self, command: Command, channel: Channel) -> None:
         """A pull whose header came in RocketMQ's binary form."""
         header: dict[str, object] = {
@@ -156,7 +149,7 @@ class PullHandlers:
         group = fields["consumerGroup"]
         known = self._groups.table.get(group)
         if known is None or not known.consume_enable:
-            check_broker(self._config(), _PULLING)
+            check_broker(self._settings.broker, _PULLING)
             known = consuming_group(self._groups, group)
         queue = self._queues.get((topic, fields["queueId"])) or self._find_queue(
             topic, fields["queueId"], channel
@@ -241,12 +234,12 @@ class PullHandlers:
     # what is not for every pull -------------------------------------------------------------------
 
     def _bulk_bytes(self, asked: str) -> int:
-        config = self._store_config()
+        config = self._settings.store
         ordinary = config.max_transfer_bytes_on_message_in_memory
         return asked_bytes(asked, ordinary, config.max_transfer_bytes_on_bulk_pull)
 
     def _find_queue(self, topic: str, queue_text: str, channel: Channel) -> ConsumeQueue:
-        check_broker(self._config(), _PULLING)
+        check_broker(self._settings.broker, _PULLING)
         config = readable_topic(self._topics, topic, _PULLING)
         queue_id = int(queue_text)
         if not 0 <= queue_id < config.read_queue_nums:
@@ -281,7 +274,7 @@ class PullHandlers:
         offset: int,
         expression: Expression,
     ) -> None:
-        config = self._config()
+        config = self._settings.broker
         milliseconds = _long(fields["suspendTimeoutMillis"])
         if not config.long_polling_enable:
             milliseconds = config.short_polling_time_mills

@@ -11,7 +11,8 @@ from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.waiting import Outcomes, is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag
@@ -50,13 +51,7 @@ class ReplyHandlers:
         self._writer = writer
         self._host = host
 
-    def handlers(self) -> dict[int, Handler]:
-        """The table of this subject."""
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self.send,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.send,
-        }
-
+    @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     async def send(self, command: Command, channel: Channel) -> Command:
         """Push a reply to the client that it names, and store it if storeReplyMessageEnable.
 

@@ -1,10 +1,9 @@
 """Pop consumption as the broker composes it: its parts, their requests and their work."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from mq.daemons.broker.aside import SetAside
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Subscriptions
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
@@ -22,7 +21,8 @@ from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.writer import MessageWriter
-from mq.daemons.dispatch import Handler, merge
+from mq.daemons.dispatch import Handler
+from mq.daemons.serving import handlers_of
 
 
 class PopService:
@@ -30,7 +30,7 @@ class PopService:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         writer: MessageWriter,
         topics: Topics,
@@ -44,19 +44,21 @@ class PopService:
         aside: SetAside,
     ) -> None:
         folder: Path = store.root / "config"
-        self.points = PopCheckPoints(config, store, writer, offsets, topics, groups, host, aside)
+        self.points = PopCheckPoints(settings, store, writer, offsets, topics, groups, host, aside)
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
-        pops = Pops(config, store, topics, offsets, reader, self.points, self.order)
-        self._waiters = Waiters(pops, topics, lambda: config().pop_polling_size)
-        self._pop = PopHandlers(config, topics, groups, reader, subscriptions, pops, self._waiters)
+        pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
+        self._waiters = Waiters(pops, topics, settings)
+        self._pop = PopHandlers(
+            settings, topics, groups, reader, subscriptions, pops, self._waiters
+        )
         self._ack = AckHandlers(topics, store, offsets, self.points, self.order, self._waiters)
         modes = RequestModes(folder / "messageRequestMode.json")
-        self._assignment = AssignmentHandlers(config, modes, topics, groups, consumers, queues_of)
+        self._assignment = AssignmentHandlers(settings, modes, topics, groups, consumers, queues_of)
         self.points.start()
 
     def handlers(self) -> dict[int, Handler]:
-        return merge(self._pop.handlers(), self._ack.handlers(), self._assignment.handlers())
+        return handlers_of(self._pop, self._ack, self._assignment)
 
     async def run(self) -> None:
         """Bring back what is not acknowledged in time, until cancelled."""

@@ -6,10 +6,10 @@ it is ahead of that. It is committed when they are stored, and goes back when th
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.message_finder import FOUND, Found
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
@@ -65,7 +65,7 @@ class Pops:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         topics: Topics,
         offsets: ConsumerOffsets,
@@ -73,7 +73,7 @@ class Pops:
         points: PopCheckPoints,
         order: OrderedPops,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._store = store
         self._topics = topics
         self._offsets = offsets
@@ -194,7 +194,7 @@ class Pops:
         if want.is_ordered:
             return queues
         retries = list(self._retry_queues(want))
-        first = random.randrange(100) < self._config().pop_from_retry_probability
+        first = random.randrange(100) < self._settings.broker.pop_from_retry_probability
         return retries + queues if first else queues + retries
 
     def _take_from(self, want: Want, queue: ConsumeQueue, maximum: int) -> Part | None:
@@ -266,7 +266,7 @@ class Pops:
             pop_time,
             want.invisible_time,
             revive_queue,
-            self._config().broker_name,
+            self._settings.broker.broker_name,
         )
         key = (want.group, queue.topic, queue.queue_id)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
@@ -100,10 +101,9 @@ class _Line:
 class Waiters:
     """All that wait."""
 
-    def __init__(self, pops: Pops, topics: Topics, most: Callable[[], int]) -> None:
-        """``most`` gives how many may wait for one queue of a group."""
+    def __init__(self, pops: Pops, topics: Topics, settings: BrokerSettings) -> None:
         self._pops = pops
-        self._most = most
+        self._settings = settings
         self._lines: dict[tuple[str, str], _Line] = {}
         topics.on_change.append(self._topic_changed)
 
@@ -121,7 +121,8 @@ class Waiters:
             held.channel.on_close.append(_drop_all)
         if len(of_channel) >= MOST_OF_A_CHANNEL:
             return False
-        if self.waiting(want.group, want.topic, want.queue_id) >= self._most():
+        most = self._settings.broker.pop_polling_size
+        if self.waiting(want.group, want.topic, want.queue_id) >= most:
             return False
         key = (want.group, want.topic)
         line = self._lines.get(key)

@@ -13,15 +13,14 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
 from enum import Enum, auto
 
 from mq.daemons.broker.aside import SetAside
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store_config import BrokerRole, MessageStoreConfig
+from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions
@@ -57,16 +56,14 @@ class TransactionChecks:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         transactions: Transactions,
         writer: MessageWriter,
         topics: Topics,
         producers: Producers,
         aside: SetAside,
     ) -> None:
-        self._config = config
-        self._store_config = store_config
+        self._settings = settings
         self._transactions = transactions
         self._ledger = transactions.ledger
         self._writer = writer
@@ -87,14 +84,14 @@ class TransactionChecks:
         last = clock()
         while True:
             self._changed.clear()
-            left = last + self._config().transaction_check_interval / 1000 - clock()
+            left = last + self._settings.broker.transaction_check_interval / 1000 - clock()
             if left > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await self._changed.wait()
                 continue
             last = clock()
-            if self._store_config().broker_role is not BrokerRole.SLAVE:
+            if self._settings.store.broker_role is not BrokerRole.SLAVE:
                 try:
                     await self.round()
                 except OSError as error:
@@ -183,12 +180,12 @@ class TransactionChecks:
         now = _now()
         age = now - half.born_timestamp  # below 0 if the producer's clock is ahead
         checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
-        kept = self._store_config().file_reserved_time * 3600 * 1000
-        if checks >= self._config().transaction_check_max or age > kept:
+        kept = self._settings.store.file_reserved_time * 3600 * 1000
+        if checks >= self._settings.broker.transaction_check_max or age > kept:
             return _Verdict.GIVE_UP
         if half.store_timestamp >= started:
             return _Verdict.TOO_YOUNG
-        immunity = self._config().transaction_time_out
+        immunity = self._settings.broker.transaction_time_out
         seconds = number_property(half, PropertyKey.CHECK_IMMUNITY_TIME)
         if seconds is not None:
             immunity = seconds * 1000 if seconds >= 0 else immunity
