@@ -4,7 +4,7 @@ One ``data_received`` reads every whole frame that has arrived and writes one jo
 of the hot path go, still undecoded but for the header's JSON, to a direct handler.
 
 A peer that does not read its replies is `stalled`: it is not read from, and what has been read from
-it already, or is due to it, waits until it has taken what it got. What it makes us hold in the
+it already, or is due to it, waits until it has taken what it got. What it uses of ours in the
 meantime it tells the memory budget (see memory.py).
 """
 
@@ -105,7 +105,7 @@ class Channel(asyncio.Protocol):
         self.active_at = 0  # the listener's clock, in its ticks
         self._ended = False  # by us
         self.waits = False  # some of what came lies in the listener's backlog
-        self._holds = [False, False, False]  # by reason
+        self._throttled = [False, False, False]  # by reason
         self.stalled = False  # for a reason of its own: it is not served either
         self.kept: dict[str, int] = {}  # bytes of memory, by what keeps them for this peer
         self._owed = 0  # bytes of replies that others are busy with, and of their requests
@@ -143,7 +143,7 @@ class Channel(asyncio.Protocol):
         self.active_at = self._port.ticks
         self._port.channels.add(self)
         if self._port.backlog.full:
-            self._port.backlog.hold(self)
+            self._port.backlog.throttle(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         # What it sent last is served all the same: an offset that a consumer commits, for instance.
@@ -163,22 +163,22 @@ class Channel(asyncio.Protocol):
         self.on_close.clear()
 
     def pause_writing(self) -> None:
-        self._hold(_WRITING, True)
+        self._throttle(_WRITING, True)
 
     def resume_writing(self) -> None:
-        self._hold(_WRITING, False)
+        self._throttle(_WRITING, False)
 
-    def hold_reading(self, hold: bool) -> None:
+    def throttle(self, on: bool) -> None:
         """Read no more for now, or go on."""
-        self._hold(_BACKLOG, hold)
+        self._throttle(_BACKLOG, on)
 
-    def _hold(self, reason: int, hold: bool) -> None:
-        self._holds[reason] = hold
+    def _throttle(self, reason: int, on: bool) -> None:
+        self._throttled[reason] = on
         transport = self._transport
         if transport is None or self.closed or transport.is_closing():
             return
-        self.stalled = self._holds[_WRITING] or self._holds[_OWED]
-        if any(self._holds):
+        self.stalled = self._throttled[_WRITING] or self._throttled[_OWED]
+        if any(self._throttled):
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -201,7 +201,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def memory(self) -> int:
-        """Bytes that this peer makes us hold, but for what waits in the listener's backlog."""
+        """Bytes that this peer uses of ours, but for what waits in the listener's backlog."""
         size = self.unsent + self._unserved_bytes + self._owed
         frames = self._frames
         if frames.size:
@@ -302,8 +302,8 @@ class Channel(asyncio.Protocol):
         self._owed += size
         if size > 0:
             self._budget.took(size)
-        if (self._owed > MOST_OWED) != self._holds[_OWED]:
-            self._hold(_OWED, not self._holds[_OWED])
+        if (self._owed > MOST_OWED) != self._throttled[_OWED]:
+            self._throttle(_OWED, not self._throttled[_OWED])
 
     def postpone(self, work: Callable[[], None]) -> None:
         """Do this once the peer is not stalled any more; never if it goes away before."""

@@ -110,19 +110,27 @@ class Routes:
     # brokers --------------------------------------------------------------------------------
 
     def register(
-        self, told: Registration, connection: Connection, *, drop_missing_topics: bool = False
+        self,
+        registration: Registration,
+        connection: Connection,
+        *,
+        drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
         """Take in a registration; for a slave returns its master's address and HA address.
 
         Raises:
             OutOfOrder: the broker has to register as a whole.
         """
-        for _ in self._registering(told, connection, drop_missing_topics):
+        for _ in self._registering(registration, connection, drop_missing_topics):
             pass
-        return self._master_of(told)
+        return self._master_of(registration)
 
     async def register_in_steps(
-        self, told: Registration, connection: Connection, *, drop_missing_topics: bool = False
+        self,
+        registration: Registration,
+        connection: Connection,
+        *,
+        drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
         """The same for one with many topics, while others are served.
 
@@ -130,96 +138,104 @@ class Routes:
             OutOfOrder: as above, or the broker has registered anew or gone meanwhile.
         """
         steps = Steps()
-        for _ in self._registering(told, connection, drop_missing_topics):
+        for _ in self._registering(registration, connection, drop_missing_topics):
             await steps.rest()
-        return self._master_of(told)
+        return self._master_of(registration)
 
     def _registering(
-        self, told: Registration, connection: Connection, drop_missing_topics: bool
+        self, registration: Registration, connection: Connection, drop_missing_topics: bool
     ) -> Iterator[None]:
         """Take in a registration, with pauses in which anything else may happen.
 
         The broker is live from the first turn on, so that it is forgotten with its connection; the
         version of its topics counts once all of them have been taken.
         """
-        before = self.live.get(told.address)
-        _check_order(told, before)
-        self.clusters.setdefault(told.cluster, {})[told.broker_name] = None
-        broker = self.brokers.get(told.broker_name)
+        before = self.live.get(registration.address)
+        _check_order(registration, before)
+        self.clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
+        broker = self.brokers.get(registration.broker_name)
         if broker is None:
-            broker = BrokerData(cluster=told.cluster, broker_name=told.broker_name, broker_addrs={})
-            self.brokers[told.broker_name] = broker
+            broker = BrokerData(
+                cluster=registration.cluster, broker_name=registration.broker_name, broker_addrs={}
+            )
+            self.brokers[registration.broker_name] = broker
         # A slave that became master registers the same address under another id: an address
         # stands at one id only.
-        for other_id in [i for i, a in broker.broker_addrs.items() if a == told.address]:
-            if other_id != told.broker_id:
+        for other_id in [i for i, a in broker.broker_addrs.items() if a == registration.address]:
+            if other_id != registration.broker_id:
                 del broker.broker_addrs[other_id]
-        former = broker.broker_addrs.get(told.broker_id)
-        broker.broker_addrs[told.broker_id] = told.address
-        if former != told.address and told.broker_id == MASTER_ID:
-            log.info("master of %s: %s -> %s", told.broker_name, former, told.address)
+        former = broker.broker_addrs.get(registration.broker_id)
+        broker.broker_addrs[registration.broker_id] = registration.address
+        if former != registration.address and registration.broker_id == MASTER_ID:
+            log.info(
+                "master of %s: %s -> %s", registration.broker_name, former, registration.address
+            )
 
-        changed = former is None or self.is_changed(told.address, told.data_version)
-        if told.address not in self.live:
-            log.info("broker registered: %s %s (HA %s)", told.broker_name, told.address,
-                     told.ha_address)  # fmt: skip
-        same_start = before is not None and before.beacon_source == told.beacon_source
-        known = told.data_version if not changed else UNKNOWN_VERSION
-        live = self.live[told.address] = LiveBroker(
+        changed = former is None or self.is_changed(registration.address, registration.data_version)
+        if registration.address not in self.live:
+            log.info(
+                "broker registered: %s %s (HA %s)",
+                registration.broker_name,
+                registration.address,
+                registration.ha_address,
+            )
+        same_start = before is not None and before.beacon_source == registration.beacon_source
+        known = registration.data_version if not changed else UNKNOWN_VERSION
+        live = self.live[registration.address] = LiveBroker(
             self._clock(),
-            told.timeout,
+            registration.timeout,
             known,
             connection,
-            told.ha_address,
-            told.beacon_source,
+            registration.ha_address,
+            registration.beacon_source,
             before.last_beacon if before is not None and same_start else None,
-            told.beacon_interval,
-            told.order,
+            registration.beacon_interval,
+            registration.order,
         )
-        if told.filter_servers:
-            self.filter_servers[told.address] = told.filter_servers
-        elif told.filter_servers is not None:
-            self.filter_servers.pop(told.address, None)
-        if told.broker_id == MASTER_ID and changed:
-            for _ in self._take_topics(told, drop_missing_topics):
+        if registration.filter_servers:
+            self.filter_servers[registration.address] = registration.filter_servers
+        elif registration.filter_servers is not None:
+            self.filter_servers.pop(registration.address, None)
+        if registration.broker_id == MASTER_ID and changed:
+            for _ in self._take_topics(registration, drop_missing_topics):
                 yield
-                here = broker.broker_addrs.get(told.broker_id) == told.address
-                if self.live.get(told.address) is not live or not here:
+                here = broker.broker_addrs.get(registration.broker_id) == registration.address
+                if self.live.get(registration.address) is not live or not here:
                     raise OutOfOrder("the broker has registered anew, or gone, meanwhile")
-        live.data_version = told.data_version
+        live.data_version = registration.data_version
 
-    def _master_of(self, told: Registration) -> tuple[str | None, str | None]:
-        broker = self.brokers.get(told.broker_name)
+    def _master_of(self, registration: Registration) -> tuple[str | None, str | None]:
+        broker = self.brokers.get(registration.broker_name)
         master = None if broker is None else broker.broker_addrs.get(MASTER_ID)
-        if told.broker_id == MASTER_ID or master is None or master not in self.live:
+        if registration.broker_id == MASTER_ID or master is None or master not in self.live:
             return None, None
         return master, self.live[master].ha_address
 
-    def _take_topics(self, told: Registration, drop_missing: bool) -> Iterator[None]:
+    def _take_topics(self, registration: Registration, drop_missing: bool) -> Iterator[None]:
         new = changed = 0
-        for number, (topic, config) in enumerate(told.topics.items(), 1):
+        for number, (topic, config) in enumerate(registration.topics.items(), 1):
             if number % _TOPICS_A_STEP == 0:
                 yield
             queues = QueueData(
-                broker_name=told.broker_name,
+                broker_name=registration.broker_name,
                 read_queue_nums=config.read_queue_nums,
                 write_queue_nums=config.write_queue_nums,
                 perm=config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
             by_broker = self.topics.setdefault(topic, {})
-            former = by_broker.get(told.broker_name)
-            by_broker[told.broker_name] = queues
+            former = by_broker.get(registration.broker_name)
+            by_broker[registration.broker_name] = queues
             if former is None:
                 new += 1
             elif former != queues:
                 changed += 1
         if new or changed:
-            log.info("topics of %s: %d new, %d changed", told.broker_name, new, changed)
-        for topic, mapping in told.mappings.items():
-            self.mappings.setdefault(topic, {})[told.broker_name] = mapping
-        if drop_missing and _is_whole(told) and not told.mappings:
-            self._remove_queues(told.broker_name, keep=told.topics)
+            log.info("topics of %s: %d new, %d changed", registration.broker_name, new, changed)
+        for topic, mapping in registration.mappings.items():
+            self.mappings.setdefault(topic, {})[registration.broker_name] = mapping
+        if drop_missing and _is_whole(registration) and not registration.mappings:
+            self._remove_queues(registration.broker_name, keep=registration.topics)
 
     def is_changed(self, address: str, version: DataVersion) -> bool:
         """Whether the topics of a broker differ from those known here."""
@@ -450,9 +466,9 @@ class Routes:
         return count
 
 
-def _check_order(told: Registration, before: LiveBroker | None) -> None:
+def _check_order(registration: Registration, before: LiveBroker | None) -> None:
     """Whether a registration of one of our brokers may be taken now. Raises OutOfOrder."""
-    order = told.order
+    order = registration.order
     if order is None:
         return
     last = None if before is None else before.order
@@ -462,9 +478,9 @@ def _check_order(told: Registration, before: LiveBroker | None) -> None:
         raise OutOfOrder("an increment on what is not known here: register as a whole")
 
 
-def _is_whole(told: Registration) -> bool:
+def _is_whole(registration: Registration) -> bool:
     """Whether the topics are all that the broker has. Of Java's, one alone is the news of a change
     (registerIncrementBrokerData)."""
-    if told.order is None:
-        return len(told.topics) > 1
-    return told.order.kind is Kind.WHOLE
+    if registration.order is None:
+        return len(registration.topics) > 1
+    return registration.order.kind is Kind.WHOLE

@@ -79,8 +79,8 @@ class ClientHandlers:
         """A client lives, with these groups."""
         if len(command.body) > _LARGE:
             return self._large_heartbeat(command, channel)
-        told = command.read_body(HeartbeatData)
-        for _ in self._register(told, command, channel):
+        heartbeat = command.read_body(HeartbeatData)
+        for _ in self._register(heartbeat, command, channel):
             pass
         return command.reply()
 
@@ -94,30 +94,32 @@ class ClientHandlers:
         # Before it is decoded, which costs much more.
         self._check_count(bytes(command.body).count(b'"groupName"'))
         async with self._large.turn(channel):
-            told = await asyncio.to_thread(command.read_body, HeartbeatData)
+            heartbeat = await asyncio.to_thread(command.read_body, HeartbeatData)
             if channel.closed:  # nobody would tell that it has left
                 return command.reply()
             steps = Steps()
-            for _ in self._register(told, command, channel):
+            for _ in self._register(heartbeat, command, channel):
                 await steps.rest()
                 if channel.closed:
                     break
         return command.reply()
 
-    def _register(self, told: HeartbeatData, command: Command, channel: Channel) -> Iterator[None]:
+    def _register(
+        self, heartbeat: HeartbeatData, command: Command, channel: Channel
+    ) -> Iterator[None]:
         """Take in a heartbeat, one group for each step of the iterator. Raises Refused."""
-        if not told.client_id:
+        if not heartbeat.client_id:
             raise RemoteProtocolError("HeartbeatData: clientID is missing")
         client = Client(
             channel,
-            told.client_id,
+            heartbeat.client_id,
             command.language,
             command.version,
             time.monotonic(),
             account_of(command),
         )
-        consumer_groups = [(_group(d.group_name), d) for d in told.consumer_data_set]
-        producer_groups = [_group(d.group_name) for d in told.producer_data_set]
+        consumer_groups = [(_group(d.group_name), d) for d in heartbeat.consumer_data_set]
+        producer_groups = [_group(d.group_name) for d in heartbeat.producer_data_set]
         self._check_count(len(consumer_groups) + len(producer_groups))
         self._check_count(
             len(self._consumers.groups_of(channel) | {name for name, _ in consumer_groups})
@@ -139,11 +141,11 @@ class ClientHandlers:
             remark = f"[OVERLOAD]a heartbeat that names {count} groups, and {most} are allowed"
             raise Overloaded(HEARTBEAT_SETTING, remark)
 
-    def _create(self, told: list[ConsumerData]) -> None:
+    def _create(self, consumers: list[ConsumerData]) -> None:
         """Make the groups that are new, and their topics, and have them saved together."""
         topics = []
         before = len(self._groups.table)
-        for number, data in enumerate(told):
+        for number, data in enumerate(consumers):
             name = data.group_name or ""
             group = self._groups.find(name, tell=number < MOST_TOLD)
             topic = names.retry_topic(name)
@@ -202,10 +204,10 @@ class ClientHandlers:
         A client that names a thousand groups, or leaves them, changes all of them at once, and a
         thousand such clients have a million memberships.
         """
-        told = 0
-        while self._to_notify and told < _NOTIFIED_AT_ONCE:
+        notified = 0
+        while self._to_notify and notified < _NOTIFIED_AT_ONCE:
             group = self._to_notify.pop(next(iter(self._to_notify)))
-            told += len(group.clients)
+            notified += len(group.clients)
             notify_members(group)
         if self._to_notify:
             asyncio.get_running_loop().call_later(_NOTIFY_PAUSE, self._notify_some)

@@ -16,13 +16,13 @@ from mq.daemons.broker.pop.receipt import (
     retry_topic,
     start_offset_info,
 )
-from mq.daemons.broker.pop.taking import Part, Pops
+from mq.daemons.broker.pop.request import ALL_QUEUES, INIT_MIN, PopRequest
+from mq.daemons.broker.pop.taking import PopBatch, Pops
 from mq.daemons.broker.pop.waiters import Held, Waiters
-from mq.daemons.broker.pop.want import ALL_QUEUES, INIT_MIN, Want
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves
@@ -104,7 +104,7 @@ class PopHandlers:
                 f"invisibleTime={header.invisible_time}: expected 1 to {LONGEST_INVISIBLE} ms",
             )
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
-        want = Want(
+        request = PopRequest(
             header.consumer_group,
             header.topic,
             max(header.queue_id, ALL_QUEUES),
@@ -115,14 +115,14 @@ class PopHandlers:
             header.order,
             header.attempt_id or "",
         )
-        if self._serve(command, channel, want) or command.is_one_way:
+        if self._serve(command, channel, request) or command.is_one_way:
             return
         held = Held(
             command,
             channel,
-            want,
-            lambda: self._serve_held(command, channel, want),
-            lambda: self._answer_nothing(command, channel, want, ResponseCode.POLLING_TIMEOUT),
+            request,
+            lambda: self._serve_held(command, channel, request),
+            lambda: self._answer_nothing(command, channel, request, ResponseCode.POLLING_TIMEOUT),
         )
         self._hold(held, until, header.poll_time)
 
@@ -131,39 +131,39 @@ class PopHandlers:
             held.end()
         elif not self._waiters.add(held, (until - _now()) / 1000):
             full = ResponseCode.POLLING_FULL
-            self._answer_nothing(held.command, held.channel, held.want, full)
+            self._answer_nothing(held.command, held.channel, held.request, full)
         else:
-            self._wake_when_free(held.want)
+            self._wake_when_free(held.request)
 
-    def _wake_when_free(self, want: Want) -> None:
+    def _wake_when_free(self, request: PopRequest) -> None:
         """An ordered pop gets what is out once its invisible time is over."""
-        free_at = self._pops.free_at(want) if want.is_ordered else 0
+        free_at = self._pops.free_at(request) if request.is_ordered else 0
         if free_at:
-            self._waiters.wake_at(want.group, want.topic, free_at)
+            self._waiters.wake_at(request.group, request.topic, free_at)
 
-    def _serve_held(self, command: Command, channel: Channel, want: Want) -> bool:
+    def _serve_held(self, command: Command, channel: Channel, request: PopRequest) -> bool:
         try:
-            return self._serve(command, channel, want)
+            return self._serve(command, channel, request)
         except Refused as refused:
             channel.reply(command, refused.code, remark=refused.remark)
             return True
         except Exception as error:  # it must not wake in vain for ever, or spoil what woke it
-            log.exception("a held pop of %s cannot be answered", want.topic,
-                          extra={"failure": f"pops of {want.topic}"})  # fmt: skip
+            log.exception("a held pop of %s cannot be answered", request.topic,
+                          extra={"failure": f"pops of {request.topic}"})  # fmt: skip
             channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
             return True
 
-    def _serve(self, command: Command, channel: Channel, want: Want) -> bool:
+    def _serve(self, command: Command, channel: Channel, request: PopRequest) -> bool:
         """Take messages and send them once their check points are stored; False if there are
         none. Raises Refused."""
-        outcomes = Outcomes()
+        results = StoreResults()
         try:
-            parts, pop_time, revive_queue = self._pops.take(want, outcomes)
+            batches, pop_time, revive_queue = self._pops.take(request, results)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
-        if not parts:
+        if not batches:
             return False
-        work = self._finish(command, channel, want, parts, pop_time, revive_queue, outcomes)
+        work = self._finish(command, channel, request, batches, pop_time, revive_queue, results)
         task = asyncio.ensure_future(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -173,92 +173,98 @@ class PopHandlers:
         self,
         command: Command,
         channel: Channel,
-        want: Want,
-        parts: list[Part],
+        request: PopRequest,
+        batches: list[PopBatch],
         pop_time: int,
         revive_queue: int,
-        outcomes: Outcomes,
+        results: StoreResults,
     ) -> None:
-        await outcomes.wait()
-        if not outcomes.all_well:
-            refusal = outcomes.refusal
+        await results.wait()
+        if not results.all_well:
+            refusal = results.refusal
             assert refusal is not None
             channel.reply(command, refusal.code, remark=refusal.remark)
             return
         try:
             bodies = [
-                await self._records(want, part, pop_time, want.invisible_time, revive_queue)
-                for part in parts
+                await self._records(request, batch, pop_time, request.invisible_time, revive_queue)
+                for batch in batches
             ]
         except Exception as error:  # whatever it is, the peer waits for an answer
-            log.exception("popped messages of %s cannot be given out", want.topic,
-                          extra={"failure": f"pops of {want.topic}"})  # fmt: skip
+            log.exception("popped messages of %s cannot be given out", request.topic,
+                          extra={"failure": f"pops of {request.topic}"})  # fmt: skip
             channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=describe(error))
             return
         if channel.closed:  # they come again when their invisible time is over
             return
-        for part in parts:
-            self._reader.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
+        for batch in batches:
+            self._reader.count(batch.queue.topic, request.group, batch.queue.queue_id, batch.found)
         header = PopMessageResponseHeader(
             pop_time=pop_time,
-            invisible_time=want.invisible_time,
+            invisible_time=request.invisible_time,
             revive_qid=revive_queue,
-            rest_num=self._pops.rest(want),
+            rest_num=self._pops.rest(request),
             start_offset_info=start_offset_info(
-                (part.queue.topic, part.queue.queue_id, part.offsets[0]) for part in parts
+                (batch.queue.topic, batch.queue.queue_id, batch.offsets[0]) for batch in batches
             ),
             msg_offset_info=message_offset_info(
-                (part.queue.topic, part.queue.queue_id, part.offsets) for part in parts
+                (batch.queue.topic, batch.queue.queue_id, batch.offsets) for batch in batches
             ),
             order_count_info=order_count_info(
-                (part.queue.topic, part.queue.queue_id, part.offsets, part.counts) for part in parts
+                (batch.queue.topic, batch.queue.queue_id, batch.offsets, batch.counts)
+                for batch in batches
             )
-            if want.is_ordered
+            if request.is_ordered
             else None,
         )
         channel.reply(
             command, ResponseCode.SUCCESS, header.encode(), b"".join(bodies), remark="FOUND"
         )
         if header.rest_num:
-            self._waiters.wake_group(want.group, want.topic)
+            self._waiters.wake_group(request.group, request.topic)
 
     async def _records(
-        self, want: Want, part: Part, pop_time: int, invisible_time: int, revive_queue: int
+        self,
+        request: PopRequest,
+        batch: PopBatch,
+        pop_time: int,
+        invisible_time: int,
+        revive_queue: int,
     ) -> bytes:
-        """The records of a part. A retry goes out as a message of the topic that was asked for,
+        """The records of a batch. A retry goes out as a message of the topic that was asked for,
         with its receipt in it (popResponseReturnActualRetryTopic=false)."""
-        body = await self._reader.read(part.found)
-        if part.queue.topic == want.topic:
+        body = await self._reader.read(batch.found)
+        if batch.queue.topic == request.topic:
             return body
         records = []
         for message in decode_records(body, decompress=False):
             receipt = Receipt(
-                part.offsets[0],
+                batch.offsets[0],
                 pop_time,
                 invisible_time,
                 revive_queue,
                 RETRY_MARK,
                 self._settings.broker.broker_name,
-                part.queue.queue_id,
+                batch.queue.queue_id,
                 message.queue_offset,
             )
-            message.topic = want.topic
+            message.topic = request.topic
             message.properties.setdefault(PropertyKey.POP_CHECKPOINT, receipt.encode())
             try:
                 records.append(encode_record(message))
             except LocalProtocolError:
                 # No room for the receipt. Clients make one from the header, as for any message, for
                 # one that says where it really lies.
-                message.topic = part.queue.topic
+                message.topic = batch.queue.topic
                 del message.properties[PropertyKey.POP_CHECKPOINT]
                 records.append(encode_record(message))
         return b"".join(records)
 
     def _answer_nothing(
-        self, command: Command, channel: Channel, want: Want, code: ResponseCode
+        self, command: Command, channel: Channel, request: PopRequest, code: ResponseCode
     ) -> None:
         header = PopMessageResponseHeader(
-            pop_time=_now(), invisible_time=want.invisible_time, rest_num=0
+            pop_time=_now(), invisible_time=request.invisible_time, rest_num=0
         )
         channel.reply(command, code, header.encode(), remark=_NOTHING)
 
@@ -274,12 +280,14 @@ class PopHandlers:
                 f"maxMsgNums={header.max_msg_nums}: expected 1 to {MOST_MESSAGES}",
             )
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
-        want = self._any(header.topic, header.consumer_group, header.queue_id, header.max_msg_nums)
+        request = self._any(
+            header.topic, header.consumer_group, header.queue_id, header.max_msg_nums
+        )
         bodies: list[bytes] = []
-        for part in self._pops.peek(want):
-            bodies.append(await self._records(want, part, _now(), 0, 0))
-            self._reader.count(part.queue.topic, want.group, part.queue.queue_id, part.found)
-        fields = PopMessageResponseHeader(rest_num=self._pops.rest(want)).encode()
+        for batch in self._pops.peek(request):
+            bodies.append(await self._records(request, batch, _now(), 0, 0))
+            self._reader.count(batch.queue.topic, request.group, batch.queue.queue_id, batch.found)
+        fields = PopMessageResponseHeader(rest_num=self._pops.rest(request)).encode()
         if not bodies:
             return command.reply(ResponseCode.PULL_NOT_FOUND, fields, remark=_NOTHING)
         return command.reply(ResponseCode.SUCCESS, fields, b"".join(bodies), remark="FOUND")
@@ -289,14 +297,14 @@ class PopHandlers:
         """Say that there is something to pop, at once or when there is."""
         header = command.read_header(NotificationRequestHeader)
         self._check(header.topic, header.consumer_group, header.queue_id, channel)
-        want = self._any(header.topic, header.consumer_group, header.queue_id, 1, header.order)
+        request = self._any(header.topic, header.consumer_group, header.queue_id, 1, header.order)
 
         def answer(has_messages: bool, is_full: bool = False) -> None:
             fields = NotificationResponseHeader(has_msg=has_messages, polling_full=is_full)
             channel.reply(command, ResponseCode.SUCCESS, fields.encode())
 
         def serve() -> bool:
-            if not self._pops.has_something(want, header.attempt_id or ""):
+            if not self._pops.has_something(request, header.attempt_id or ""):
                 return False
             answer(has_messages=True)
             return True
@@ -304,13 +312,13 @@ class PopHandlers:
         until = (header.born_time or _now()) + header.poll_time
         if serve() or command.is_one_way:
             return
-        held = Held(command, channel, want, serve, lambda: answer(has_messages=False))
+        held = Held(command, channel, request, serve, lambda: answer(has_messages=False))
         if header.poll_time <= 0 or until <= _now():
             held.end()
         elif not self._waiters.add(held, (until - _now()) / 1000):
             answer(has_messages=False, is_full=True)
         else:
-            self._wake_when_free(want)
+            self._wake_when_free(request)
 
     @serves(RequestCode.POLLING_INFO)
     def polling_info(self, command: Command, channel: Channel) -> Command:
@@ -332,11 +340,11 @@ class PopHandlers:
 
     def _any(
         self, topic: str, group: str, queue_id: int, maximum: int, is_ordered: bool = False
-    ) -> Want:
+    ) -> PopRequest:
         expression = self._expression_of(
             {"subscription": "*"}, PullSysFlag.SUBSCRIPTION, group, topic
         )
-        return Want(
+        return PopRequest(
             group, topic, max(queue_id, ALL_QUEUES), maximum, 0, INIT_MIN, expression, is_ordered
         )
 

@@ -20,7 +20,7 @@ from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics, no_such_topic
-from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves
@@ -71,9 +71,9 @@ class AckHandlers:
         if receipt.is_ordered:
             await self._acknowledge_ordered(header.topic, header.consumer_group, receipt)
             return command.reply()
-        outcomes = Outcomes()
-        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], outcomes)
-        return await _answer(command, outcomes)
+        results = StoreResults()
+        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], results)
+        return await _answer(command, results)
 
     @serves(RequestCode.BATCH_ACK_MESSAGE)
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
@@ -90,7 +90,7 @@ class AckHandlers:
             or sum(_bits(ack).bit_count() for ack in acks.acks) > MOST_ACKS
         ):
             raise RemoteProtocolError(f"a batch acknowledges over {MOST_ACKS} messages")
-        outcomes = Outcomes()
+        results = StoreResults()
         taken = late = 0
         for ack in acks.acks:
             topic, group = _names(ack)
@@ -106,7 +106,7 @@ class AckHandlers:
                     for offset in offsets:
                         await self._acknowledge_ordered(topic, group, receipt, offset)
                 else:
-                    self._put_ack(topic, group, receipt, offsets, outcomes)
+                    self._put_ack(topic, group, receipt, offsets, results)
                 taken += 1
             except Refused as refused:
                 if refused.code != ResponseCode.NO_MESSAGE:
@@ -114,7 +114,7 @@ class AckHandlers:
                 late += 1
         if late and not taken:
             raise Refused(ResponseCode.NO_MESSAGE, "all of these messages have come again")
-        return await _answer(command, outcomes)
+        return await _answer(command, results)
 
     @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     async def change_invisible_time(self, command: Command, channel: Channel) -> Command:
@@ -145,18 +145,18 @@ class AckHandlers:
             receipt.revive_queue_id,
             old.broker_name,
         )
-        outcomes = Outcomes()
+        results = StoreResults()
         try:
-            outcomes.put(lambda stored: self._points.put(new, stored))
+            results.put(lambda stored: self._points.put(new, stored))
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
-        self._put_ack(topic, group, receipt, [header.offset], outcomes)
+        self._put_ack(topic, group, receipt, [header.offset], results)
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=now,
             invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue_id,
         )
-        return await _answer(command, outcomes, fields.encode())
+        return await _answer(command, results, fields.encode())
 
     # one acknowledgement --------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class AckHandlers:
         group: str,
         receipt: Receipt,
         offsets: list[int],
-        outcomes: Outcomes,
+        results: StoreResults,
     ) -> None:
         """Write that messages were consumed. Raises Refused, also where it is too late."""
         key = _key(topic, group, receipt)
@@ -178,7 +178,7 @@ class AckHandlers:
         if not self._points.has_queue(receipt.revive_queue_id):
             raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
         try:
-            outcomes.put(
+            results.put(
                 lambda stored: self._points.acknowledge(
                     key, offsets, receipt.revive_queue_id, receipt.visible_at, stored
                 )
@@ -304,10 +304,10 @@ def _too_late(topic: str, receipt: Receipt) -> Refused:
 
 
 async def _answer(
-    command: Command, outcomes: Outcomes, fields: dict[str, str] | None = None
+    command: Command, results: StoreResults, fields: dict[str, str] | None = None
 ) -> Command:
-    await outcomes.wait()
-    refusal = outcomes.refusal
+    await results.wait()
+    refusal = results.refusal
     if refusal is not None:
         return command.reply(refusal.code, remark=refusal.remark)
     return command.reply(fields=fields)

@@ -17,7 +17,7 @@ from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
-from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, Found
+from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.registry import Consumers
@@ -191,7 +191,7 @@ class PullHandlers:
         header: dict[str, object],
         channel: Channel,
         queue: ConsumeQueue,
-        found: Found,
+        found: FoundMessages,
         counter: GroupCounter,
     ) -> None:
         code, next_offset, ranges, count, size = found
@@ -325,7 +325,7 @@ class PullHandlers:
         header: dict[str, object],
         channel: Channel,
         queue: ConsumeQueue,
-        found: Found,
+        found: FoundMessages,
         counter: GroupCounter,
     ) -> None:
         """Read in a thread what is probably not in memory: the loop must not wait for a disk."""
@@ -351,7 +351,7 @@ class PullHandlers:
         header: dict[str, object],
         channel: Channel,
         queue: ConsumeQueue,
-        found: Found,
+        found: FoundMessages,
         counter: GroupCounter,
     ) -> None:
         code, next_offset, ranges, count, size = found

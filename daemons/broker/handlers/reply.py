@@ -8,7 +8,7 @@ from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.timer.request import name_withdrawn
-from mq.daemons.broker.waiting import Outcomes, is_stored
+from mq.daemons.broker.waiting import StoreResults, is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -154,11 +154,11 @@ class ReplyHandlers:
         return None
 
     async def _store(self, message: StoredMessage) -> bool:
-        outcomes = Outcomes()
+        results = StoreResults()
         try:
-            outcomes.put(lambda stored: self._writer.put_or_delay(message, stored))
+            results.put(lambda stored: self._writer.put_or_delay(message, stored))
         except StoreRefused as refusal:
             log.warning("a reply is not stored: %s", refusal, extra={"failure": "stored replies"})
             return False
-        await outcomes.wait()
-        return is_stored(outcomes.refusal)
+        await results.wait()
+        return is_stored(results.refusal)

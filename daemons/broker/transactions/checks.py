@@ -24,7 +24,7 @@ from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.waiting import Outcomes, is_hopeless, is_stored
+from mq.daemons.broker.waiting import StoreResults, is_hopeless, is_stored
 from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
@@ -104,14 +104,14 @@ class TransactionChecks:
         started = _now()
         offsets = deque(self._ledger.offsets())
         while offsets and clock() < latest:
-            outcomes = Outcomes()
-            go_on = self._check(offsets, started, outcomes)
-            await outcomes.wait()
-            if not go_on or not outcomes.all_well:
+            results = StoreResults()
+            go_on = self._check(offsets, started, results)
+            await results.wait()
+            if not go_on or not results.all_well:
                 break
         self._transactions.save_progress()
 
-    def _check(self, offsets: deque[int], started: int, outcomes: Outcomes) -> bool:
+    def _check(self, offsets: deque[int], started: int, results: StoreResults) -> bool:
         """Take some halves and look at them; returns whether the round goes on behind them."""
         size = 0
         for _ in range(min(_AT_ONCE, len(offsets))):
@@ -125,7 +125,7 @@ class TransactionChecks:
                 if half is None:
                     raise LookupError("the half of an open transaction is not in the log")
                 size += half.store_size
-                if not self._handle(half, started, outcomes):
+                if not self._handle(half, started, results):
                     return False
             except StoreRefused as refusal:
                 if not is_hopeless(refusal):
@@ -142,7 +142,7 @@ class TransactionChecks:
                 self._set_aside(offset, error)
         return True
 
-    def _handle(self, half: StoredMessage, started: int, outcomes: Outcomes) -> bool:
+    def _handle(self, half: StoredMessage, started: int, results: StoreResults) -> bool:
         """Do what is to be done with a half; returns whether the round goes on behind it.
 
         Raises StoreRefused.
@@ -152,7 +152,7 @@ class TransactionChecks:
             return False
         if verdict is not _Verdict.GIVE_UP:
             try:
-                self._put_again(half, verdict, outcomes)
+                self._put_again(half, verdict, results)
                 return True
             except StoreRefused as refusal:
                 if not is_hopeless(refusal):
@@ -164,7 +164,7 @@ class TransactionChecks:
             if again is None:
                 raise LookupError("the half of an open transaction is not in the log")
             half = again
-        self._give_up(half, outcomes)
+        self._give_up(half, results)
         return True
 
     def _set_aside(self, offset: int, error: BaseException) -> None:
@@ -193,7 +193,7 @@ class TransactionChecks:
                 return _Verdict.IMMUNE
         return _Verdict.TOO_YOUNG if 0 <= age <= immunity else _Verdict.CHECK
 
-    def _put_again(self, half: StoredMessage, verdict: _Verdict, outcomes: Outcomes) -> None:
+    def _put_again(self, half: StoredMessage, verdict: _Verdict, results: StoreResults) -> None:
         """Put a half at the end of the half topic, and then ask its producer unless it is immune.
 
         Raises StoreRefused.
@@ -217,7 +217,7 @@ class TransactionChecks:
 
             self._writer.put(half, stored)
 
-        outcomes.put(put)
+        results.put(put)
         # At once, for an end of the half by its old offset may come before it is stored.
         self._ledger.replace(old, half.queue_offset)
 
@@ -254,7 +254,7 @@ class TransactionChecks:
             Command(RequestCode.CHECK_TRANSACTION_STATE, header.encode(), encode_record(half))
         )
 
-    def _give_up(self, half: StoredMessage, outcomes: Outcomes) -> None:
+    def _give_up(self, half: StoredMessage, results: StoreResults) -> None:
         """Put a half where operators find it (DefaultTransactionalMessageCheckListener)."""
         offset = half.queue_offset
         topic = self._topics.create_internal(
@@ -273,7 +273,7 @@ class TransactionChecks:
 
             self._writer.put(half, stored)
 
-        outcomes.put(put)
+        results.put(put)
 
 
 def _now() -> int:
