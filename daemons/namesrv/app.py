@@ -19,6 +19,7 @@ from mq.daemons.namesrv.handlers.brokers import BrokerHandlers
 from mq.daemons.namesrv.handlers.config import ConfigHandlers
 from mq.daemons.namesrv.handlers.kv import KvHandlers
 from mq.daemons.namesrv.handlers.registration import RegistrationHandlers
+from mq.daemons.namesrv.handlers.topic_lists import TopicListHandlers
 from mq.daemons.namesrv.handlers.topics import TopicHandlers
 from mq.daemons.namesrv.kv import KvConfig
 from mq.daemons.namesrv.product_env import ProductEnvironment
@@ -116,6 +117,7 @@ class NameServer:
             RegistrationHandlers(routes, kv, settings),
             BrokerHandlers(routes),
             TopicHandlers(routes, kv, settings, elsewhere),
+            TopicListHandlers(routes),
             ConfigHandlers(settings),
         )
 

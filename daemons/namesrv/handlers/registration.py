@@ -9,7 +9,8 @@ from mq.daemons.channel import Channel
 from mq.daemons.dispatch import LARGE_BODY, Refused
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
-from mq.daemons.namesrv.routes import OutOfOrder, Registration, Routes
+from mq.daemons.namesrv.registration import OutOfOrder, Registration
+from mq.daemons.namesrv.routes import Routes
 from mq.daemons.namesrv.turns import in_turn
 from mq.daemons.registration_body import body_crc32, decompress
 from mq.daemons.registration_order import RegistrationOrder

@@ -17,7 +17,6 @@ from mq.protocol.command import Command
 from mq.protocol.headers.route import GetRouteInfoRequestHeader
 from mq.protocol.headers.topic import (
     DeleteTopicFromNamesrvRequestHeader,
-    GetTopicsByClusterRequestHeader,
     RegisterTopicRequestHeader,
 )
 
@@ -72,37 +71,6 @@ class TopicHandlers:
     ) -> Command:
         standard = command.version >= STANDARD_JSON or bool(header.accept_standard_json_only)
         return command.reply(body=route.encode(standard=standard))
-
-    @serves(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-    def all_topics(self, command: Command, channel: Channel) -> Command:
-        """Every topic."""
-        return command.reply(body=self._routes.all_topics().encode())
-
-    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-    def system_topics(self, command: Command, channel: Channel) -> Command:
-        """Names that are no user's: of clusters, of brokers."""
-        return command.reply(body=self._routes.system_topics().encode())
-
-    @serves(RequestCode.GET_UNIT_TOPIC_LIST)
-    def unit_topics(self, command: Command, channel: Channel) -> Command:
-        """Topics of units."""
-        return command.reply(body=self._routes.unit_topics().encode())
-
-    @serves(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)
-    def unit_subscribed_topics(self, command: Command, channel: Channel) -> Command:
-        """Topics that units subscribe to."""
-        return command.reply(body=self._routes.unit_subscribed_topics().encode())
-
-    @serves(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)
-    def unit_subscribed_only_topics(self, command: Command, channel: Channel) -> Command:
-        """Topics that units subscribe to and that are not theirs."""
-        return command.reply(body=self._routes.unit_subscribed_only_topics().encode())
-
-    @serves(RequestCode.GET_TOPICS_BY_CLUSTER)
-    def of_cluster(self, command: Command, channel: Channel) -> Command:
-        """The topics of a cluster."""
-        header = GetTopicsByClusterRequestHeader.decode(command.fields)
-        return command.reply(body=self._routes.topics_of_cluster(header.cluster).encode())
 
     @serves(RequestCode.DELETE_TOPIC_IN_NAMESRV)
     def delete(self, command: Command, channel: Channel) -> Command:
