@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from mq.daemons.broker.handlers.pop_requests import LONGEST_INVISIBLE
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
@@ -36,7 +37,6 @@ from mq.protocol.headers.pop import (
 
 log = logging.getLogger(__name__)
 
-LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
 MOST_BATCH_BYTES = 2 * 1024 * 1024
 MOST_ACKS = 4096  # messages of one batch: a pop gives 32 at most
 

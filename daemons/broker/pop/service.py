@@ -9,6 +9,9 @@ from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
 from mq.daemons.broker.handlers.pop import PopHandlers
 from mq.daemons.broker.handlers.pop_ack import AckHandlers
+from mq.daemons.broker.handlers.pop_peek import PeekHandlers
+from mq.daemons.broker.handlers.pop_requests import PopRequests
+from mq.daemons.broker.handlers.popped_records import PoppedRecords
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
@@ -49,16 +52,17 @@ class PopService:
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
         pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
         self._waiters = Waiters(pops, topics, settings)
-        self._pop = PopHandlers(
-            settings, topics, groups, reader, subscriptions, pops, self._waiters
-        )
+        requests = PopRequests(settings, topics, groups, subscriptions)
+        records = PoppedRecords(settings, reader)
+        self._pop = PopHandlers(settings, requests, records, pops, self._waiters)
+        self._peek = PeekHandlers(requests, records, pops, self._waiters)
         self._ack = AckHandlers(topics, store, offsets, self.points, self.order, self._waiters)
         modes = RequestModes(folder / "messageRequestMode.json")
         self._assignment = AssignmentHandlers(settings, modes, topics, groups, consumers, queues_of)
         self.points.start()
 
     def handlers(self) -> dict[int, Handler]:
-        return handlers_of(self._pop, self._ack, self._assignment)
+        return handlers_of(self._pop, self._peek, self._ack, self._assignment)
 
     async def run(self) -> None:
         """Bring back what is not acknowledged in time, until cancelled."""

@@ -164,6 +164,12 @@ class Waiters:
         line.unwoken.discard(channel)
         self.wake_group(line.group, line.topic)
 
+    def wake_when_free(self, request: PopRequest) -> None:
+        """An ordered pop gets what is out once its invisible time is over."""
+        free_at = self._pops.free_at(request) if request.is_ordered else 0
+        if free_at:
+            self.wake_at(request.group, request.topic, free_at)
+
     def wake_at(self, group: str, topic: str, moment: int) -> None:
         """Wake later, at a time in ms: a queue is free again then."""
         if (group, topic) in self._lines:
