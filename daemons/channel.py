@@ -20,6 +20,7 @@ import orjson
 from mq.daemons.memory import PIECE_COST, MemoryBudget
 from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
+from mq.daemons.questions import Questions
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
@@ -121,8 +122,7 @@ class Channel(asyncio.Protocol):
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0  # of those that were sent in parts
         self._reading = False  # inside data_received: replies are joined and leave at its end
-        self._opaque = 0
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._questions = Questions()
 
     # asyncio calls these ------------------------------------------------------------------
 
@@ -154,10 +154,7 @@ class Channel(asyncio.Protocol):
             for data in self._port.backlog.rest(self):
                 self.read(data)
         self._port.forget(self)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionError(f"{self.remote} closed the connection"))
-        self._waiting.clear()
+        self._questions.fail(ConnectionError(f"{self.remote} closed the connection"))
         for callback in self.on_close:
             callback(self)
         self.on_close.clear()
@@ -352,21 +349,11 @@ class Channel(asyncio.Protocol):
         """
         if self.closed:
             raise ConnectionError(f"{self.remote} has closed the connection")
-        self._opaque += 1
-        command.opaque = self._opaque
-        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self._waiting[command.opaque] = future
-        try:
-            self.send(command)
-            async with asyncio.timeout(timeout):
-                return await future
-        finally:
-            self._waiting.pop(command.opaque, None)
+        return await self._questions.ask(command, self.send, timeout)
 
     def notify(self, command: Command) -> None:
         """Tell the peer something that it does not answer."""
-        self._opaque += 1
-        command.opaque = self._opaque
+        self._questions.number(command)
         command.flag |= ONE_WAY
         self.send(command)
 
@@ -451,9 +438,7 @@ class Channel(asyncio.Protocol):
 
     def _take(self, command: Command) -> None:
         if command.flag & RESPONSE:
-            future = self._waiting.pop(command.opaque, None)
-            if future is not None and not future.done():
-                future.set_result(command)
+            self._questions.answered(command)
             return
         self._requests.handle(command, self)
 
