@@ -187,7 +187,7 @@ class BrokerConfig(Section):
         50_000, "heartbeats that wait", effect=False
     )
     end_transaction_pool_queue_capacity: int = setting(
-        100_000, "ends of transactions that wait: only told in the runtime figures"
+        100_000, "ends of transactions that wait: only shown in the runtime info"
     )
     filter_server_nums: int = setting(0, "filter servers to start", effect=False)
     long_polling_enable: bool = setting(

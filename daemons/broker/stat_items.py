@@ -61,7 +61,7 @@ A_STEP = 200
 
 
 class StatItems:
-    """Samples of all figures. ``totals`` gives the counters as they stand."""
+    """Samples of all stats. ``totals`` gives the counters as they stand."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class StatItems:
         for key, item in list(self._items.items()):
             total = totals.get(key)
             if total is None:
-                # autoDeleteUnusedStats: figures of what was deleted go with it, or stay.
+                # autoDeleteUnusedStats: stats of what was deleted go with it, or stay.
                 if self._settings.broker.auto_delete_unused_stats:
                     del self._items[key]
                     continue
@@ -117,7 +117,7 @@ class StatItems:
         item = self._items.get((name, key))
         if item is None:
             return 0.0
-        return _figure(self._times[MINUTE], item.samples[MINUTE]).tps
+        return _item_of(self._times[MINUTE], item.samples[MINUTE]).tps
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """A figure over the three windows; None for one that was never counted."""
@@ -126,16 +126,16 @@ class StatItems:
             if (name, key) not in self._totals():
                 return None
             item = _Item()  # counted, but not sampled yet
-        figures = [
-            _figure(times, samples)
+        items = [
+            _item_of(times, samples)
             for times, samples in zip(self._times, item.samples, strict=True)
         ]
         return BrokerStatsData(
-            stats_minute=figures[MINUTE], stats_hour=figures[HOUR], stats_day=figures[DAY]
+            stats_minute=items[MINUTE], stats_hour=items[HOUR], stats_day=items[DAY]
         )
 
 
-def _figure(times: list[float], samples: list[Total]) -> BrokerStatsItem:
+def _item_of(times: list[float], samples: list[Total]) -> BrokerStatsItem:
     """The sum, the rate a second and the average a call of a window's samples."""
     if len(samples) < 2:
         return BrokerStatsItem()

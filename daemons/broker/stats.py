@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 SAMPLE_SECONDS = 1.0
-PERIODS = (10, 60, 600)  # seconds; the three figures in putTps and its like
+PERIODS = (10, 60, 600)  # seconds; the three rates in putTps and its like
 
 
 class Sample(NamedTuple):

@@ -153,7 +153,9 @@ def make_services(
         indirect,
         pulls,
         subscriptions,
-        _pop_service(settings, stores, clients, delivery, reader, subscriptions, name_servers),
+        PopService(
+            settings, stores, clients, delivery, reader, subscriptions, name_servers.queues_of
+        ),
         sizes,
         events,
         SlowConsumers(settings, counters, stores.groups),
@@ -173,29 +175,4 @@ def _indirect_sends(
         delivery.transactions,
         on_sent_back=lambda topic, group: counters.sent_back.update([(topic, group)]),
         check_read=(lambda *_: None) if access is None else access.check_read,
-    )
-
-
-def _pop_service(
-    settings: BrokerSettings,
-    stores: Stores,
-    clients: Clients,
-    delivery: Delivery,
-    reader: QueueReader,
-    subscriptions: Subscriptions,
-    name_servers: NameServers,
-) -> PopService:
-    return PopService(
-        settings,
-        stores.messages,
-        delivery.writer,
-        stores.topics,
-        stores.groups,
-        clients.consumers,
-        stores.offsets,
-        reader,
-        subscriptions,
-        name_servers.queues_of,
-        delivery.transactions.host,
-        stores.aside,
     )
