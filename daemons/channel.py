@@ -4,7 +4,7 @@ One ``data_received`` reads every whole frame that has arrived and writes one jo
 of the hot path go, still undecoded but for the header's JSON, to a direct handler.
 
 A peer that does not read its replies is `stalled`: it is not read from, and what has been read from
-it already, or is due to it, waits until it has taken what it got. What it makes us hold in the
+it already, or is due to it, waits until it has taken what it got. What it uses of ours in the
 meantime it tells the memory budget (see memory.py).
 """
 
@@ -20,6 +20,7 @@ import orjson
 from mq.daemons.memory import PIECE_COST, MemoryBudget
 from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
+from mq.daemons.questions import Questions
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
@@ -105,7 +106,7 @@ class Channel(asyncio.Protocol):
         self.active_at = 0  # the listener's clock, in its ticks
         self._ended = False  # by us
         self.waits = False  # some of what came lies in the listener's backlog
-        self._holds = [False, False, False]  # by reason
+        self._throttled = [False, False, False]  # by reason
         self.stalled = False  # for a reason of its own: it is not served either
         self.kept: dict[str, int] = {}  # bytes of memory, by what keeps them for this peer
         self._owed = 0  # bytes of replies that others are busy with, and of their requests
@@ -121,8 +122,7 @@ class Channel(asyncio.Protocol):
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0  # of those that were sent in parts
         self._reading = False  # inside data_received: replies are joined and leave at its end
-        self._opaque = 0
-        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._questions = Questions()
 
     # asyncio calls these ------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Channel(asyncio.Protocol):
         self.active_at = self._port.ticks
         self._port.channels.add(self)
         if self._port.backlog.full:
-            self._port.backlog.hold(self)
+            self._port.backlog.throttle(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         # What it sent last is served all the same: an offset that a consumer commits, for instance.
@@ -154,31 +154,28 @@ class Channel(asyncio.Protocol):
             for data in self._port.backlog.rest(self):
                 self.read(data)
         self._port.forget(self)
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionError(f"{self.remote} closed the connection"))
-        self._waiting.clear()
+        self._questions.fail(ConnectionError(f"{self.remote} closed the connection"))
         for callback in self.on_close:
             callback(self)
         self.on_close.clear()
 
     def pause_writing(self) -> None:
-        self._hold(_WRITING, True)
+        self._throttle(_WRITING, True)
 
     def resume_writing(self) -> None:
-        self._hold(_WRITING, False)
+        self._throttle(_WRITING, False)
 
-    def hold_reading(self, hold: bool) -> None:
+    def throttle(self, on: bool) -> None:
         """Read no more for now, or go on."""
-        self._hold(_BACKLOG, hold)
+        self._throttle(_BACKLOG, on)
 
-    def _hold(self, reason: int, hold: bool) -> None:
-        self._holds[reason] = hold
+    def _throttle(self, reason: int, on: bool) -> None:
+        self._throttled[reason] = on
         transport = self._transport
         if transport is None or self.closed or transport.is_closing():
             return
-        self.stalled = self._holds[_WRITING] or self._holds[_OWED]
-        if any(self._holds):
+        self.stalled = self._throttled[_WRITING] or self._throttled[_OWED]
+        if any(self._throttled):
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -201,7 +198,7 @@ class Channel(asyncio.Protocol):
 
     @property
     def memory(self) -> int:
-        """Bytes that this peer makes us hold, but for what waits in the listener's backlog."""
+        """Bytes that this peer uses of ours, but for what waits in the listener's backlog."""
         size = self.unsent + self._unserved_bytes + self._owed
         frames = self._frames
         if frames.size:
@@ -302,8 +299,8 @@ class Channel(asyncio.Protocol):
         self._owed += size
         if size > 0:
             self._budget.took(size)
-        if (self._owed > MOST_OWED) != self._holds[_OWED]:
-            self._hold(_OWED, not self._holds[_OWED])
+        if (self._owed > MOST_OWED) != self._throttled[_OWED]:
+            self._throttle(_OWED, not self._throttled[_OWED])
 
     def postpone(self, work: Callable[[], None]) -> None:
         """Do this once the peer is not stalled any more; never if it goes away before."""
@@ -352,21 +349,11 @@ class Channel(asyncio.Protocol):
         """
         if self.closed:
             raise ConnectionError(f"{self.remote} has closed the connection")
-        self._opaque += 1
-        command.opaque = self._opaque
-        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        self._waiting[command.opaque] = future
-        try:
-            self.send(command)
-            async with asyncio.timeout(timeout):
-                return await future
-        finally:
-            self._waiting.pop(command.opaque, None)
+        return await self._questions.ask(command, self.send, timeout)
 
     def notify(self, command: Command) -> None:
         """Tell the peer something that it does not answer."""
-        self._opaque += 1
-        command.opaque = self._opaque
+        self._questions.number(command)
         command.flag |= ONE_WAY
         self.send(command)
 
@@ -451,9 +438,7 @@ class Channel(asyncio.Protocol):
 
     def _take(self, command: Command) -> None:
         if command.flag & RESPONSE:
-            future = self._waiting.pop(command.opaque, None)
-            if future is not None and not future.done():
-                future.set_result(command)
+            self._questions.answered(command)
             return
         self._requests.handle(command, self)
 

@@ -278,14 +278,3 @@ class Dispatcher:
             channel.send(reply)
         except LocalProtocolError as error:
             channel.send(error_reply(command, error))
-
-
-def merge(*tables: Mapping[int, Handler]) -> dict[int, Handler]:
-    """Join handler tables by subject into one; a code handled twice is a bug."""
-    merged: dict[int, Handler] = {}
-    for table in tables:
-        twice = merged.keys() & table.keys()
-        if twice:
-            raise ValueError(f"request codes handled twice: {sorted(twice)}")
-        merged.update(table)
-    return merged

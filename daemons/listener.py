@@ -31,7 +31,7 @@ class Listener:
     ``tls`` connections may be, or have to be, encrypted. ``max_connections`` gives how many may be
     open; ``longest_wait`` how many seconds a send may wait to be served; 0 stands for no limit in
     both, but that connections leave descriptors for files. ``memory`` is the budget of what peers
-    may make us hold; without one there is no limit.
+    may use of ours; without one there is no limit.
     """
 
     # For so many seconds a stop waits for peers to take their replies.

@@ -1,15 +1,15 @@
-"""The memory that peers make a daemon hold, and which of them have to go when it is too much.
+"""The memory that peers use of a daemon, and which of them have to go when it is too much.
 
-A peer makes us hold what it sends and we cannot serve yet (a part of a frame, requests behind
+A peer uses it for what it sends and we cannot serve yet (a part of a frame, requests behind
 replies that it does not read), what it asked for and does not take, requests that wait for a
-message, and what its heartbeats have told of it. Each connection knows its own part
+message, and what its heartbeats have said of it. Each connection knows its own part
 (`Channel.memory`); one budget, shared by all ports of a daemon, adds them up.
 
 Adding up costs a look at every connection, so it is done only when the sum may have reached the
-limit: whoever makes us hold more says so with `took`, nobody says when it is gone, and what
+limit: whoever uses more says so with `took`, nobody says when it is gone, and what
 is `left` is set anew by each look. Between two looks the sum is therefore never above the limit.
 
-When it is, connections are closed, as Redis does it (maxmemory-clients): first those that hold most
+When it is, connections are closed, as Redis does it (maxmemory-clients): first those that use most
 for longest. Bytes times seconds tell a producer that is in the middle of a large message from a
 peer that has left one half sent.
 """
@@ -34,14 +34,14 @@ _NO_LIMIT = 1 << 62
 _FREED = 8
 
 
-class Holder(Protocol):
+class MemoryUser(Protocol):
     """What the budget needs of a connection."""
 
     remote: str  # its peer, for the log
 
     @property
     def memory(self) -> int:
-        """Bytes that this peer makes us hold."""
+        """Bytes that this peer uses of ours."""
 
     def evict(self, reply: BusyReply) -> None:
         """Close at once; a peer that is in the middle of a request gets `reply`."""
@@ -62,8 +62,8 @@ class MemoryBudget:
         self._of_connection = of_connection
         self._in_all = in_all
         self._clock = clock
-        self._watched: list[Set[Holder]] = []
-        self._since: dict[Holder, float] = {}  # when it was first seen to hold something
+        self._watched: list[Set[MemoryUser]] = []
+        self._since: dict[MemoryUser, float] = {}  # when it was first seen to use some
         self.left = 0
         self.evicted: Counter[str] = Counter()  # connections, by the setting they were over
 
@@ -77,7 +77,7 @@ class MemoryBudget:
         """The limit of each connection; 0 is none."""
         return self._of_connection()
 
-    def watch(self, channels: Set["Holder"]) -> None:
+    def watch(self, channels: Set["MemoryUser"]) -> None:
         """Add up these connections, too."""
         self._watched.append(channels)
 
@@ -86,43 +86,43 @@ class MemoryBudget:
         return sum(map(len, self._watched))
 
     def took(self, size: int) -> None:
-        """A peer makes us hold so many bytes more."""
+        """A peer uses so many bytes more."""
         self.left -= size
         if self.left < 0:
             self.look()
 
     def size(self) -> int:
-        """What all connections hold now, in bytes."""
+        """What all connections use now, in bytes."""
         return sum(channel.memory for channels in self._watched for channel in channels)
 
     def look(self) -> None:
-        """Add up what each connection holds, and close those that hold too much."""
+        """Add up what each connection uses, and close those that use too much."""
         now = self._clock()
-        held: dict[Holder, int] = {}
+        used: dict[MemoryUser, int] = {}
         for channels in self._watched:
             for channel in channels:
                 memory = channel.memory
                 if memory:
-                    held[channel] = memory
-        self._since = {channel: self._since.get(channel, now) for channel in held}
+                    used[channel] = memory
+        self._since = {channel: self._since.get(channel, now) for channel in used}
         most = self._of_connection() or _NO_LIMIT
-        for channel in [c for c, memory in held.items() if memory > most]:
-            self._evict(channel, held.pop(channel), most, CONNECTION_SETTING)
+        for channel in [c for c, memory in used.items() if memory > most]:
+            self._evict(channel, used.pop(channel), most, CONNECTION_SETTING)
         limit = self._in_all() or _NO_LIMIT
-        total = sum(held.values())
+        total = sum(used.values())
         if total > limit:
             since = self._since
             goal = limit - limit // _FREED
-            for channel in sorted(held, key=lambda c: held[c] * (1 + now - since[c]), reverse=True):
+            for channel in sorted(used, key=lambda c: used[c] * (1 + now - since[c]), reverse=True):
                 if total <= goal:
                     break
-                total -= held[channel]
-                self._evict(channel, held[channel], limit, CLIENTS_SETTING)
+                total -= used[channel]
+                self._evict(channel, used[channel], limit, CLIENTS_SETTING)
         self.left = min(limit - total, most)
 
-    def _evict(self, channel: "Holder", held: int, limit: int, setting: str) -> None:
+    def _evict(self, channel: "MemoryUser", used: int, limit: int, setting: str) -> None:
         self.evicted[setting] += 1
         whose = "its limit" if setting == CONNECTION_SETTING else "the limit of all is"
-        why = f"this connection makes the server hold {held} bytes; {whose} {limit} ({setting})"
+        why = f"this connection makes the server hold {used} bytes; {whose} {limit} ({setting})"
         log.warning("closing %s: %s", channel.remote, why, extra={"failure": "client memory"})
         channel.evict(BusyReply(f"[OVERLOAD]{why}; read the replies, and send whole requests"))

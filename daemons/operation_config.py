@@ -15,11 +15,11 @@ class OperationConfig(Section):
     """What both daemons have."""
 
     metrics_port: int = setting(
-        OFF, "port that Prometheus reads figures from; 0: any free port, -1: none"
+        OFF, "port that Prometheus reads metrics from; 0: any free port, -1: none"
     )
     metrics_host: str = setting("127.0.0.1", "address that this port is opened on")
     statsd_address: str = setting(
-        "", "host:port that gets the same figures by UDP, as StatsD takes them; empty: none"
+        "", "host:port that gets the same metrics by UDP, as StatsD takes them; empty: none"
     )
     statsd_interval_millis: int = setting(1000, "pause between two such reports", unit="ms")
     slow_request_millis: int = setting(

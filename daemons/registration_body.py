@@ -57,8 +57,8 @@ def decompress(data: bytes | memoryview, *, mappings: bool = False) -> RegisterB
         wrapper.topic_config_table[topic.topic_name] = topic
     servers = _server_list(reader.part())
     if mappings:
-        told = [TopicQueueMappingInfo.decode(reader.part()) for _ in range(reader.count())]
-        wrapper.topic_queue_mapping_info_map = {m.topic: m for m in told if m.topic is not None}
+        infos = [TopicQueueMappingInfo.decode(reader.part()) for _ in range(reader.count())]
+        wrapper.topic_queue_mapping_info_map = {m.topic: m for m in infos if m.topic is not None}
     return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=servers)
 
 

@@ -196,9 +196,9 @@ class ServiceManager:
             self._socket.close()
             self._socket = None
 
-    def _tell(self, status: Callable[[], str], told: str) -> None:
+    def _tell(self, status: Callable[[], str], last: str) -> None:
         text = status()
-        if text != told:
+        if text != last:
             self._send(f"STATUS={text}")
         self._later("status", self.STATUS_SECONDS, self._tell, status, text)
 

@@ -13,6 +13,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Refused
 from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
 from mq.protocol.signature import ACCESS_KEY, SIGNATURE, UNIQUE_KEY_QUERY, content, signature
 
 log = logging.getLogger(__name__)
@@ -118,3 +119,8 @@ def _is_signed(account: Account, fields: Mapping[str, str], body: bytes) -> bool
         return hmac.compare_digest(signature(account.secret_key, full), given)
     except TypeError:  # a field that is not text
         return False
+
+
+def account_of(command: Command) -> str:
+    """The access key of a request that has passed the guard; "" if it has none."""
+    return command.fields.get(ACCESS_KEY, "")

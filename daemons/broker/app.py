@@ -14,21 +14,14 @@ from mq.daemons.acl.files import AclFiles
 from mq.daemons.broker.acl.access import AccessControl
 from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.parts import (
-    Clients,
-    Delivery,
-    Services,
-    Stats,
-    Stores,
-    make_clients,
-    make_services,
-    make_stats,
-    open_delivery,
-    open_stores,
-    start_used_timer,
-)
+from mq.daemons.broker.parts.clients import Clients, make_clients
+from mq.daemons.broker.parts.delivery import Delivery, open_delivery
+from mq.daemons.broker.parts.group import Group
+from mq.daemons.broker.parts.services import Services, make_services
+from mq.daemons.broker.parts.stats import Stats, make_stats
+from mq.daemons.broker.parts.stores import Stores, open_stores
 from mq.daemons.broker.registration import Registration
-from mq.daemons.broker.requests import admin_handlers, serve
+from mq.daemons.broker.requests import serve
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
@@ -38,7 +31,7 @@ from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 
 if TYPE_CHECKING:
-    from mq.daemons.broker.metrics import BrokerMetrics
+    from mq.daemons.broker.metrics.broker import BrokerMetrics
 
 log = logging.getLogger(__name__)
 
@@ -111,17 +104,12 @@ class Broker:
 
     def metrics(self) -> "BrokerMetrics":
         """What it tells of itself to monitoring."""
-        from mq.daemons.broker.metrics import BrokerMetrics  # only where somebody reads it
+        from mq.daemons.broker.metrics.broker import BrokerMetrics  # only where somebody reads it
 
-        return BrokerMetrics(
-            self.settings,
-            self.address,
-            self._listeners(),
-            self.tasks,
-            self.stores,
-            self.clients,
-            self.stats,
-        )
+        return BrokerMetrics(self._listeners(), self.tasks, self._groups())
+
+    def _groups(self) -> list[Group]:
+        return [self.stats, self.services, self.stores, self.delivery, self.clients]
 
     def _listeners(self) -> dict[str, Listener]:
         return {"main": self.listener, "fast": self.fast_listener}
@@ -147,22 +135,17 @@ class Broker:
             await listener.bind()
             parts.callback(listener.stop_accepting)
         self.stores = stores = await open_stores(settings, self._store_host(), parts)
-        self.clients = make_clients(settings, access)
-        self.stats = make_stats(settings, stores)
-        self.delivery = open_delivery(settings, stores, self.clients, tasks, parts)
+        self.clients = clients = make_clients(settings, self.address, stores, access)
+        self.stats = make_stats(settings, stores, clients)
+        self.delivery = open_delivery(settings, stores, clients, tasks, parts)
         await parts.enter_async_context(tasks)
         ha_port = settings.store.ha_listen_port or self.port + 1
         self.registration = Registration(settings, stores.topics, self.port, ha_port, tasks)
         self.services = make_services(
-            settings,
-            stores,
-            self.clients,
-            self.delivery,
-            self.stats,
-            self.registration.queues_of,
-            access,
+            settings, stores, clients, self.stats, self.delivery, self.registration, tasks
         )
-        self._serve()
+        main, fast = (listener.dispatcher for listener in listeners)
+        serve(settings, self._groups(), self.services, main, fast)
         parts.push_async_callback(self.services.end_reads)  # once more when no connection is left
         self._spawn()
         for listener in listeners:
@@ -175,28 +158,12 @@ class Broker:
         if exporters.are_wanted(settings.operation):
             await self._export(parts)
 
-    def _serve(self) -> None:
-        admin = admin_handlers(
-            self.settings,
-            self.address,
-            self.stores,
-            self.clients,
-            self.delivery,
-            self.stats,
-            self.services,
-            self.registration.announced,
-            self.access,
-            lambda: {**self.tasks.info(), **self.stores.aside.info()},
-        )
-        main, fast = self.listener.dispatcher, self.fast_listener.dispatcher
-        serve(self.settings, admin, self.services, main, fast)
-
     def _spawn(self) -> None:
         """Start the tasks of all parts."""
-        for group in (self.stats, self.services, self.stores, self.delivery, self.clients):
+        for group in self._groups():
             for work, name in group.works():
                 self.tasks.spawn(work, name)
-        start_used_timer(self.stores, self.delivery)
+        self.delivery.start_used_timer()
         if self.access is not None:
             self.tasks.spawn(self.access.watch, "ACL files")
         if self.tls is not None:

@@ -187,7 +187,7 @@ class BrokerConfig(Section):
         50_000, "heartbeats that wait", effect=False
     )
     end_transaction_pool_queue_capacity: int = setting(
-        100_000, "ends of transactions that wait: only told in the runtime figures"
+        100_000, "ends of transactions that wait: only shown in the runtime info"
     )
     filter_server_nums: int = setting(0, "filter servers to start", effect=False)
     long_polling_enable: bool = setting(
@@ -455,7 +455,7 @@ class BrokerSettings(Settings):
         Without access control everyone who can connect may do everything. So a broker whose file
         names no address for others stays on loopback, and one whose file does says so in the log.
         """
-        told = self.server.bind_address or self.broker.broker_ip1
+        named = self.server.bind_address or self.broker.broker_ip1
         if self.server.bind_address:
             host = self.server.bind_address
         elif self.broker.broker_ip1:
@@ -470,7 +470,7 @@ class BrokerSettings(Settings):
             broker_ip1=advertised, broker_ip2=self.broker.broker_ip2 or advertised
         )
         if self.broker.acl_enable or is_loopback(host):
-            if not told and is_loopback(host):
+            if not named and is_loopback(host):
                 log.warning(
                     "listening on %s only: set brokerIP1 or bindAddress to serve other hosts", host
                 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import read_body
@@ -24,10 +24,8 @@ GROUPS_SETTING = "maxAutoCreatedGroups"
 class Groups(SavedTable[SubscriptionGroupConfig]):
     """The subscription groups by name."""
 
-    def __init__(self, path: Path, config: Callable[[], BrokerConfig]) -> None:
-        """`config` gives the current configuration: autoCreateSubscriptionGroup may change."""
-        self._config = config
-        self.most: Callable[[], int] = lambda: 0  # groups made for clients; 0 is any number
+    def __init__(self, path: Path, settings: BrokerSettings) -> None:
+        self._settings = settings
         saved = read_body(path, SubscriptionGroupWrapper)
         super().__init__(
             path,
@@ -46,14 +44,16 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
         known = self.table.get(name)
         if known is not None:
             return known
-        if not (self._config().auto_create_subscription_group or names.is_system_group(name)):
+        if not (
+            self._settings.broker.auto_create_subscription_group or names.is_system_group(name)
+        ):
             return None
         try:
             names.check_group(name)
         except names.IllegalName as error:
             log.warning("group not created: %s", error)
             return None
-        most = self.most()
+        most = self._settings.operation.max_auto_created_groups
         if 0 < most <= len(self.table):
             raise Overloaded(GROUPS_SETTING, f"[OVERLOAD]group {name} is new, and there are {most}")
         group = SubscriptionGroupConfig(group_name=name)

@@ -11,13 +11,13 @@ from functools import cache
 from typing import NamedTuple
 
 from mq.daemons.broker import bulk
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import Residency
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol.codes import ResponseCode
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 from mq.protocol.tags import TagExpression
@@ -38,7 +38,7 @@ _MAGIC = MAGIC_V1
 _MOST_SCANNED = 800
 
 
-class Found(NamedTuple):
+class FoundMessages(NamedTuple):
     """What is there for a reader of a queue."""
 
     code: int
@@ -54,13 +54,13 @@ class MessageFinder:
     def __init__(
         self,
         store: MessageStore,
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         warm_bytes: int,
     ) -> None:
         """What lies further than ``warm_bytes`` behind the end of the log is probably not in
         memory."""
         self._store = store
-        self._store_config = store_config
+        self._settings = settings
         self._log = store.log
         self._warm_bytes = warm_bytes
 
@@ -72,7 +72,7 @@ class MessageFinder:
         expression: Expression,
         bulk_bytes: int = 0,
         present: Residency | None = None,
-    ) -> Found:
+    ) -> FoundMessages:
         """The records for a pull.
 
         With ``bulk_bytes`` up to so many bytes, of what is in memory (mq.daemons.broker.bulk).
@@ -81,7 +81,7 @@ class MessageFinder:
         end = queue.readable
         if offset >= end or offset < queue.minimum:
             return self._out_of_range(queue, offset, end)
-        config = self._store_config()
+        config = self._settings.store
         wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
         most_bytes = config.max_transfer_bytes_on_message_in_memory
         if bulk_bytes:
@@ -91,7 +91,7 @@ class MessageFinder:
         scan = wanted if everything else max(_MOST_SCANNED, 0 if bulk_bytes else wanted)
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
-            return Found(NOT_FOUND, queue.next_file_index(offset), [], 0, 0)
+            return FoundMessages(NOT_FOUND, queue.next_file_index(offset), [], 0, 0)
         if present is not None:
             last = 0 if bulk_bytes else min(len(entries) - _ENTRY_SIZE, (wanted - 1) * _ENTRY_SIZE)
             present.require(*_physical(entries), *_physical(entries, last))
@@ -118,9 +118,9 @@ class MessageFinder:
         codes: Collection[int],
         wanted: int,
         most_bytes: int,
-    ) -> Found:
+    ) -> FoundMessages:
         """The answer with each record looked at; with codes only those whose tags have one."""
-        config = self._store_config()
+        config = self._settings.store
         log = self._log
         written = log.written
         minimum = log.minimum
@@ -168,11 +168,11 @@ class MessageFinder:
             size += entry_size
         if length:
             ranges.append((start, length))
-        return Found(FOUND if count else RETRY, index + 1, ranges, count, size)
+        return FoundMessages(FOUND if count else RETRY, index + 1, ranges, count, size)
 
     def _take_all(
         self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
-    ) -> Found | None:
+    ) -> FoundMessages | None:
         """The answer when all entries are wanted, true and in memory; None if that is not sure.
 
         Where the records lie side by side, the first and the last tell of all. Where they do not,
@@ -203,17 +203,17 @@ class MessageFinder:
         if last + last_size - start == size and (
             offset >= queue.trusted or len(set(physicals)) == count
         ):
-            return Found(FOUND, offset + count, [(start, size)], count, size)
+            return FoundMessages(FOUND, offset + count, [(start, size)], count, size)
         if offset < queue.trusted or physicals != tuple(sorted(physicals)):
             return None
         if min(sizes) < SMALLEST_RECORD:
             return None
         ranges = list(zip(physicals, sizes, strict=True))
-        return Found(FOUND, offset + count, ranges, count, size)
+        return FoundMessages(FOUND, offset + count, ranges, count, size)
 
     def _take_bulk(
         self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
-    ) -> Found | None:
+    ) -> FoundMessages | None:
         """The answer to a pull that may get a large reply; None if entries are not as they should
         be, or the disk would have to be waited for while they are looked at."""
         (physical,) = _physical(entries)
@@ -223,7 +223,7 @@ class MessageFinder:
         if taken is None:
             return None
         ranges, count, size = taken
-        return Found(FOUND, offset + count, ranges, count, size)
+        return FoundMessages(FOUND, offset + count, ranges, count, size)
 
     def _select(
         self,
@@ -233,22 +233,22 @@ class MessageFinder:
         expression: PropertyExpression,
         wanted: int,
         most_bytes: int,
-    ) -> Found:
+    ) -> FoundMessages:
         """The answer when the records themselves have to be looked into."""
         (physical,) = _physical(entries)
         if self._log.written - physical > self._warm_bytes:
-            config = self._store_config()
+            config = self._settings.store
             wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
             most_bytes = config.max_transfer_bytes_on_message_in_disk
         ranges, count, size, passed = expression.select(queue, offset, entries, wanted, most_bytes)
-        return Found(FOUND if count else RETRY, offset + passed, ranges, count, size)
+        return FoundMessages(FOUND if count else RETRY, offset + passed, ranges, count, size)
 
-    def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> Found:
+    def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> FoundMessages:
         if end == 0:
-            return Found(NOT_FOUND if offset == 0 else MOVED, 0, [], 0, 0)
+            return FoundMessages(NOT_FOUND if offset == 0 else MOVED, 0, [], 0, 0)
         if offset == end:
-            return Found(NOT_FOUND, offset, [], 0, 0)
-        return Found(MOVED, queue.minimum if offset < queue.minimum else end, [], 0, 0)
+            return FoundMessages(NOT_FOUND, offset, [], 0, 0)
+        return FoundMessages(MOVED, queue.minimum if offset < queue.minimum else end, [], 0, 0)
 
 
 @cache

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from mq.client.machine import clock
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
@@ -24,17 +25,17 @@ MOST_A_SECOND = 100
 
 
 class OffsetMovedEvents:
-    """Writes the events. `host` is the broker's own address; `broker_name` gives its name."""
+    """Writes the events. `host` is the broker's own address."""
 
     def __init__(
         self,
         writer: MessageWriter,
-        broker_name: Callable[[], str],
+        settings: BrokerSettings,
         host: tuple[str, int],
         clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._writer = writer
-        self._broker_name = broker_name
+        self._settings = settings
         self._host = host
         self._clock = clock
         self._second = 0
@@ -52,7 +53,7 @@ class OffsetMovedEvents:
             return
         event = OffsetMovedEvent(
             consumer_group=group,
-            message_queue=MessageQueue(topic, self._broker_name(), queue_id),
+            message_queue=MessageQueue(topic, self._settings.broker.broker_name, queue_id),
             offset_request=asked,
             offset_new=given,
         )

@@ -5,14 +5,13 @@ Pulls, pops, peeks and filters by properties read through it; only how they answ
 
 import asyncio
 import os
-from collections.abc import Callable
 
-from mq.daemons.broker.message_finder import Found, MessageFinder
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.message_finder import FoundMessages, MessageFinder
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store_config import MessageStoreConfig
 
 
 class QueueReader:
@@ -24,17 +23,17 @@ class QueueReader:
 
     def __init__(
         self,
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         stats: BrokerStats,
     ) -> None:
         self._log = store.log
         self._stats = stats
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.warm_bytes = memory * store_config().access_message_in_memory_max_ratio // 100
-        self.find = MessageFinder(store, store_config, self.warm_bytes).find
+        self.warm_bytes = memory * settings.store.access_message_in_memory_max_ratio // 100
+        self.find = MessageFinder(store, settings, self.warm_bytes).find
 
-    async def read(self, found: Found) -> bytes:
+    async def read(self, found: FoundMessages) -> bytes:
         """The records of what was found; none if they have been deleted meanwhile."""
         ranges = found.ranges
         if not ranges or self._log.written - ranges[0][0] <= self.warm_bytes:
@@ -67,7 +66,7 @@ class QueueReader:
         entry = queue.entry(index)
         return entry is None or self._log.written - entry[0] <= self.warm_bytes
 
-    def count(self, topic: str, group: str, queue_id: int, found: Found) -> None:
+    def count(self, topic: str, group: str, queue_id: int, found: FoundMessages) -> None:
         """Count what was given to a group."""
         counter = self._stats.group(topic, group, queue_id)
         self.count_read(counter, found.messages, found.size, found.ranges)

@@ -107,7 +107,7 @@ class Consumers:
         self._groups_of: dict[Channel, set[str]] = {}
         self.on_change: list[Callable[[ConsumerGroup], None]] = []
 
-    def register(self, name: str, client: Client, told: ConsumerData) -> bool:
+    def register(self, name: str, client: Client, data: ConsumerData) -> bool:
         """Take in what a heartbeat says of group `name`; returns whether the group has changed."""
         group = self.groups.get(name)
         channel = client.channel
@@ -119,9 +119,9 @@ class Consumers:
                 log.info("group %s: first member %s", name, client.client_id)
             elif len(names) == MOST_TOLD + 1:
                 log.info("%s has more groups, which are not named here", client.client_id)
-        group.consume_type = told.consume_type
-        group.message_model = told.message_model
-        group.consume_from_where = told.consume_from_where
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
         known = group.clients.get(channel)
         if known is not None and known.client_id != client.client_id:
             log.warning(
@@ -133,7 +133,7 @@ class Consumers:
             )
         group.clients[channel] = client
         tell = len(names) <= MOST_TOLD
-        changed = group.subscribe(told.subscription_data_set, tell) or known is None
+        changed = group.subscribe(data.subscription_data_set, tell) or known is None
         if changed:
             self._changed(group)
         return changed

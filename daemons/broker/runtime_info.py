@@ -1,4 +1,4 @@
-"""What GET_BROKER_RUNTIME_INFO tells of a broker: the figures that Java's tools and exporters read.
+"""What GET_BROKER_RUNTIME_INFO tells of a broker: the stats that Java's tools and exporters read.
 
 All are text, and some in a form that a reader takes apart: rates over three periods with blanks
 between, bytes with a unit, messages by steps of time. rocketmq-exporter (BrokerRuntimeStats) fails
@@ -20,7 +20,7 @@ from mq.protocol.codes import CURRENT_VERSION, version_name
 def runtime_info_of(
     settings: BrokerSettings, store: MessageStore, stats: BrokerStats, days: DayTotals
 ) -> dict[str, str]:
-    """The figures that every broker of 4.9.8 tells, as text."""
+    """The stats that every broker of 4.9.8 tells, as text."""
     return {**_of_store(store), **_of_requests(settings, stats), **_of_days(days)}
 
 
@@ -30,8 +30,8 @@ def _of_store(store: MessageStore) -> dict[str, str]:
     earliest = -1
     if log.written > log.minimum:
         earliest = log.store_timestamp(log.minimum) or -1
-    figures = {f"commitLogDiskRatio_{path}": _ratio(path) for path in log.paths}
-    return figures | {
+    table = {f"commitLogDiskRatio_{path}": _ratio(path) for path in log.paths}
+    return table | {
         "commitLogDiskRatio": str(store.retention.commit_log_ratio() / 100),
         "consumeQueueDiskRatio": _ratio(layout.consume_queue_path(store.root)),
         "commitLogMinOffset": str(log.minimum),
@@ -55,7 +55,7 @@ def _of_store(store: MessageStore) -> dict[str, str]:
 def _of_requests(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]:
     """AdminBrokerProcessor.prepareRuntimeInfo."""
     puts = stats.puts
-    figures = {
+    table = {
         "brokerVersionDesc": version_name(CURRENT_VERSION),
         "brokerVersion": str(CURRENT_VERSION),
         "bootTimestamp": str(int(stats.started * 1000)),
@@ -81,27 +81,27 @@ def _of_requests(settings: BrokerSettings, stats: BrokerStats) -> dict[str, str]
         ("pull", settings.broker.pull_thread_pool_queue_capacity),
         ("query", settings.broker.query_thread_pool_queue_capacity),
     ):
-        figures[f"{pool}ThreadPoolQueueSize"] = "0"
-        figures[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
-        figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-    figures["EndTransactionQueueSize"] = "0"
-    figures["EndTransactionThreadPoolQueueCapacity"] = str(
+        table[f"{pool}ThreadPoolQueueSize"] = "0"
+        table[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
+        table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+    table["EndTransactionQueueSize"] = "0"
+    table["EndTransactionThreadPoolQueueCapacity"] = str(
         settings.broker.end_transaction_pool_queue_capacity
     )
-    figures["pageCacheLockTimeMills"] = "0"
-    return figures
+    table["pageCacheLockTimeMills"] = "0"
+    return table
 
 
 def _of_days(days: DayTotals) -> dict[str, str]:
-    figures = {}
+    table = {}
     for name, (puts, gets) in (
         ("YesterdayMorning", days.yesterday_morning),
         ("TodayMorning", days.today_morning),
         ("TodayNow", days.now()),
     ):
-        figures[f"msgPutTotal{name}"] = str(puts)
-        figures[f"msgGetTotal{name}"] = str(gets)
-    return figures
+        table[f"msgPutTotal{name}"] = str(puts)
+        table[f"msgGetTotal{name}"] = str(gets)
+    return table
 
 
 def _ratio(path: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import NamedTuple
 
 from mq.client.machine import clock
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.queues import Queues
 from mq.protocol import names
@@ -61,16 +61,16 @@ A_STEP = 200
 
 
 class StatItems:
-    """Samples of all figures. ``totals`` gives the counters as they stand."""
+    """Samples of all stats. ``totals`` gives the counters as they stand."""
 
     def __init__(
         self,
         totals: Callable[[], Mapping[Key, Total]],
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         clock: Callable[[], float] = clock.time,
     ) -> None:
         self._totals = totals
-        self._config = config
+        self._settings = settings
         self._clock = clock
         self._items: dict[Key, _Item] = {}
         self._times: tuple[list[float], ...] = tuple([] for _ in WINDOWS)
@@ -101,8 +101,8 @@ class StatItems:
         for key, item in list(self._items.items()):
             total = totals.get(key)
             if total is None:
-                # autoDeleteUnusedStats: figures of what was deleted go with it, or stay.
-                if self._config().auto_delete_unused_stats:
+                # autoDeleteUnusedStats: stats of what was deleted go with it, or stay.
+                if self._settings.broker.auto_delete_unused_stats:
                     del self._items[key]
                     continue
                 total = item.last
@@ -117,7 +117,7 @@ class StatItems:
         item = self._items.get((name, key))
         if item is None:
             return 0.0
-        return _figure(self._times[MINUTE], item.samples[MINUTE]).tps
+        return _item_of(self._times[MINUTE], item.samples[MINUTE]).tps
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """A figure over the three windows; None for one that was never counted."""
@@ -126,16 +126,16 @@ class StatItems:
             if (name, key) not in self._totals():
                 return None
             item = _Item()  # counted, but not sampled yet
-        figures = [
-            _figure(times, samples)
+        items = [
+            _item_of(times, samples)
             for times, samples in zip(self._times, item.samples, strict=True)
         ]
         return BrokerStatsData(
-            stats_minute=figures[MINUTE], stats_hour=figures[HOUR], stats_day=figures[DAY]
+            stats_minute=items[MINUTE], stats_hour=items[HOUR], stats_day=items[DAY]
         )
 
 
-def _figure(times: list[float], samples: list[Total]) -> BrokerStatsItem:
+def _item_of(times: list[float], samples: list[Total]) -> BrokerStatsItem:
     """The sum, the rate a second and the average a call of a window's samples."""
     if len(samples) < 2:
         return BrokerStatsItem()
@@ -149,11 +149,9 @@ def _figure(times: list[float], samples: list[Total]) -> BrokerStatsItem:
     )
 
 
-def totals(
-    queues: Queues, stats: BrokerStats, config: Callable[[], BrokerConfig]
-) -> dict[Key, Total]:
+def totals(queues: Queues, stats: BrokerStats, settings: BrokerSettings) -> dict[Key, Total]:
     """What the counters of a broker say, under the names of BrokerStatsManager."""
-    counting = totals_with_pauses(queues, stats, config)
+    counting = totals_with_pauses(queues, stats, settings)
     while True:
         try:
             next(counting)
@@ -163,10 +161,10 @@ def totals(
 
 
 def totals_with_pauses(
-    queues: Queues, stats: BrokerStats, config: Callable[[], BrokerConfig]
+    queues: Queues, stats: BrokerStats, settings: BrokerSettings
 ) -> Generator[None, None, dict[Key, Total]]:
     """The same, with pauses in which anything else may happen."""
-    detailed = config().enable_detail_stat
+    detailed = settings.broker.enable_detail_stat
     found: dict[Key, Total] = {}
     internal = 0
 
@@ -204,7 +202,7 @@ def totals_with_pauses(
             add("GROUP_GET_LATENCY", f"{topic}@{group}", counter.waited, pulls)
     for (topic, group), count in stats.sent_back.items():
         add("SNDBCK_PUT_NUMS", f"{topic}@{group}", count, count)
-    cluster = config().broker_cluster_name
+    cluster = settings.broker.broker_cluster_name
     if stats.puts:
         add("BROKER_PUT_NUMS", cluster, stats.puts - internal, 0)
     if stats.transferred:

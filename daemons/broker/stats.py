@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mq.client.machine import clock
 
 SAMPLE_SECONDS = 1.0
-PERIODS = (10, 60, 600)  # seconds; the three figures in putTps and its like
+PERIODS = (10, 60, 600)  # seconds; the three rates in putTps and its like
 
 
 class Sample(NamedTuple):

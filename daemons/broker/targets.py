@@ -1,10 +1,10 @@
 """Send targets: the queue that a send goes to, checked once and remembered until topics change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from mq.client.machine import chance
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
@@ -26,14 +26,14 @@ class SendTargets:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
         store: MessageStore,
         over_limit: Mapping[str, Refused] = MappingProxyType({}),
     ) -> None:
         """``over_limit`` has the topics that may not be sent to now."""
-        self._config = config
+        self._settings = settings
         self._topics = topics
         self._groups = groups
         self._store = store
@@ -89,10 +89,10 @@ class SendTargets:
 
     def _check_broker(self, topic: str) -> None:
         known = self._topics.get(topic)
-        if not self._config().broker_permission & Permission.WRITE and known and known.order:
+        if not self._settings.broker.broker_permission & Permission.WRITE and known and known.order:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._config().broker_ip1}] sending message is forbidden",
+                f"the broker[{self._settings.broker.broker_ip1}] sending message is forbidden",
             )
 
     def _topic(

@@ -16,7 +16,7 @@ from copy import copy
 from functools import partial
 from pathlib import Path
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerConfig, BrokerSettings
 from mq.daemons.broker.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.state_file import read_body
@@ -79,12 +79,10 @@ def no_such_topic(name: str) -> Refused:
 class Topics(SavedTable[TopicConfig]):
     """The topics by name."""
 
-    def __init__(self, path: Path, config: Callable[[], BrokerConfig]) -> None:
-        """`config` gives the current configuration: autoCreateTopicEnable may change."""
-        self._config = config
-        self.most: Callable[[], int] = lambda: 0  # topics made for sends; 0 is any number
+    def __init__(self, path: Path, settings: BrokerSettings) -> None:
+        self._settings = settings
         self.on_change: list[Callable[[str], None]] = []
-        born = system_topics(config())
+        born = system_topics(settings.broker)
         self.system_names = names.SYSTEM_TOPICS | {topic.topic_name for topic in born}
         saved = read_body(path, TopicConfigSerializeWrapper)
         super().__init__(
@@ -129,13 +127,16 @@ class Topics(SavedTable[TopicConfig]):
                         default_topic, extra={"peer": peer})  # fmt: skip
             return None
         inheritable = bool(model.perm & Permission.INHERIT)
-        if default_topic == names.DEFAULT_TOPIC and not self._config().auto_create_topic_enable:
+        if (
+            default_topic == names.DEFAULT_TOPIC
+            and not self._settings.broker.auto_create_topic_enable
+        ):
             inheritable = False
         if not inheritable:
             log.warning("topic %s of %s not created: %s may not be inherited from", name, peer,
                         default_topic, extra={"peer": peer})  # fmt: skip
             return None
-        most = self.most()
+        most = self._settings.operation.max_auto_created_topics
         if 0 < most <= len(self.table):
             raise Overloaded(TOPICS_SETTING, f"[OVERLOAD]topic {name} is new, and there are {most}")
         topic = new_topic(
@@ -170,7 +171,7 @@ class Topics(SavedTable[TopicConfig]):
             return known
         if name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
             return self.create_internal(name, 1)
-        config = self._config()
+        config = self._settings.broker
         if not config.auto_create_topic_enable or self.is_system(name):
             return None
         return self.create_internal(name, config.default_topic_queue_nums)
@@ -193,7 +194,7 @@ class Topics(SavedTable[TopicConfig]):
         found = []
         for name, count in queues.items():
             if name not in self.table and not names.is_system_topic(name):
-                wanted = max(count, self._config().default_topic_queue_nums)
+                wanted = max(count, self._settings.broker.default_topic_queue_nums)
                 if name.startswith(("%RETRY%", "%DLQ%")):
                     wanted = count
                 log.warning("topic %s has messages but no settings: made again", name)

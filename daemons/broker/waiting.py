@@ -54,7 +54,7 @@ def is_hopeless(refusal: StoreRefused) -> bool:
     return refusal.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-class Outcomes:
+class StoreResults:
     """What has become of messages that were put: nothing yet, while they are on their way."""
 
     def __init__(self) -> None:
@@ -73,9 +73,9 @@ class Outcomes:
         return self._refusals[0] if self._refusals else None
 
     def put(self, put: Callable[[OnStored], object]) -> None:
-        """Put one more: `put` gets what is to be called with its outcome.
+        """Put one more: `put` gets what is to be called with its result.
 
-        Raises what `put` raises; no outcome is expected then.
+        Raises what `put` raises; no result is expected then.
         """
         self.missing += 1
         try:
@@ -85,7 +85,7 @@ class Outcomes:
             raise
 
     async def wait(self) -> None:
-        """Return when no outcome is missing."""
+        """Return when no result is missing."""
         while self.missing:
             # It may be set: some may have been stored before the next of them was put.
             self._complete.clear()
@@ -114,11 +114,11 @@ async def store_all(
     left = list(items)
     attempts = 0
     while left:
-        outcomes = Outcomes()
+        results = StoreResults()
         refused: list[T] = []
         for position, item in enumerate(left):
             try:
-                _put_one(item, put, outcomes, refused)
+                _put_one(item, put, results, refused)
             except StoreRefused as refusal:
                 if not is_hopeless(refusal):
                     log.warning("%s wait: %s", what, refusal, extra={"failure": what})
@@ -135,14 +135,14 @@ async def store_all(
                 set_aside(item, error)
             except Exception as error:
                 set_aside(item, error)
-        await outcomes.wait()
+        await results.wait()
         left = refused
         if left:
             await asyncio.sleep(RETRY_SECONDS)
 
 
 def _put_one(
-    item: T, put: Callable[[T, OnStored], None], outcomes: Outcomes, refused: list[T]
+    item: T, put: Callable[[T, OnStored], None], results: StoreResults, refused: list[T]
 ) -> None:
     def to_put(outcome: OnStored) -> None:
         def stored(refusal: StoreRefused | None) -> None:
@@ -152,4 +152,4 @@ def _put_one(
 
         put(item, stored)
 
-    outcomes.put(to_put)
+    results.put(to_put)

@@ -10,12 +10,12 @@ import struct
 from collections.abc import Callable, Mapping
 
 from mq.client.machine import clock
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore, delay_levels
 from mq.daemons.broker.store.records import keys_of, queue_tags_code
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.timer.request import asks_for_timer, forget_timer, make_timed
 from mq.daemons.broker.topics import Topics
 from mq.protocol import names
@@ -41,13 +41,13 @@ class MessageWriter:
 
     def __init__(
         self,
-        config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         topics: Topics,
         on_timed: Callable[["MessageWriter"], None] = lambda writer: None,
     ) -> None:
         """``on_timed`` is called when a message is put for the timer."""
-        self._config = config
+        self._settings = settings
         self._store = store
         self._topics = topics
         self.delays: dict[int, int] = {}  # milliseconds by delay level, from 1
@@ -56,7 +56,7 @@ class MessageWriter:
 
     def configure(self) -> None:
         """Read the delay levels again. Raises ValueError if they cannot be read."""
-        self.delays = delay_levels(self._config().message_delay_level)
+        self.delays = delay_levels(self._settings.store.message_delay_level)
 
     def read(self, physical: int) -> StoredMessage | None:
         """The message at a physical offset with its body as stored; None if there is none.
@@ -136,7 +136,7 @@ class MessageWriter:
             now = clock.milliseconds()
             if level > 0:
                 forget_timer(message)
-            elif make_timed(message, self._config(), now):
+            elif make_timed(message, self._settings.store, now):
                 self._on_timed(self)
         if level > 0 and self.delays:
             self._make_waiting(message, min(level, max(self.delays)))

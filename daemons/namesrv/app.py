@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
 from mq.daemons.config import ConfigError
-from mq.daemons.dispatch import Dispatcher
+from mq.daemons.dispatch import Dispatcher, Handler
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.namesrv.access import NameServerAccess, access_of
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.daemons.namesrv.handlers import handlers
+from mq.daemons.namesrv.handlers.brokers import BrokerHandlers
+from mq.daemons.namesrv.handlers.config import ConfigHandlers
+from mq.daemons.namesrv.handlers.kv import KvHandlers
+from mq.daemons.namesrv.handlers.registration import RegistrationHandlers
+from mq.daemons.namesrv.handlers.topic_lists import TopicListHandlers
+from mq.daemons.namesrv.handlers.topics import TopicHandlers
 from mq.daemons.namesrv.kv import KvConfig
 from mq.daemons.namesrv.product_env import ProductEnvironment
 from mq.daemons.namesrv.routes import Routes
+from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
 
@@ -70,7 +76,7 @@ class NameServer:
             self._tls = server_tls(self.settings.tls)
             self.listener = Listener(
                 Dispatcher(
-                    handlers(self.routes, kv, self.settings, elsewhere),
+                    self._handlers(kv, elsewhere),
                     guard=self.access,
                     slow_seconds=self.settings.operation.slow_request_millis / 1000,
                 ),
@@ -103,6 +109,17 @@ class NameServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self._parts.aclose()
+
+    def _handlers(self, kv: KvConfig, elsewhere: ProductEnvironment | None) -> dict[int, Handler]:
+        routes, settings = self.routes, self.settings
+        return handlers_of(
+            KvHandlers(kv),
+            RegistrationHandlers(routes, kv, settings),
+            BrokerHandlers(routes),
+            TopicHandlers(routes, kv, settings, elsewhere),
+            TopicListHandlers(routes),
+            ConfigHandlers(settings),
+        )
 
     def ready_text(self) -> str:
         """The line that says that it serves, and where."""

@@ -13,80 +13,35 @@ when they change follow RouteInfoManager of 4.9.8:
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Protocol
 
 from mq.client.machine import clock
 from mq.daemons.beacon import MISSED_BEACONS
-from mq.daemons.registration_order import Kind, RegistrationOrder
+from mq.daemons.namesrv.registration import (
+    UNKNOWN_VERSION,
+    Connection,
+    LiveBroker,
+    OutOfOrder,
+    Registration,
+    check_order,
+    is_whole,
+)
 from mq.daemons.steps import Steps
 from mq.protocol.bodies import (
     BrokerData,
     ClusterInfo,
     DataVersion,
     QueueData,
-    TopicConfig,
-    TopicList,
     TopicQueueMappingInfo,
     TopicRouteData,
 )
-from mq.protocol.flags import Permission, TopicSysFlag
+from mq.protocol.flags import Permission
 from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
-    """What the tables need of a broker's connection: to be told apart, and to be closed."""
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Registration:
-    """What a broker tells about itself."""
-
-    cluster: str
-    broker_name: str
-    address: str
-    broker_id: int
-    ha_address: str
-    data_version: DataVersion
-    topics: dict[str, TopicConfig]
-    # None: the broker said nothing about filter servers; empty: it has none.
-    filter_servers: list[str] | None = None
-    # 5.x: logical queues of static topics by topic.
-    mappings: dict[str, TopicQueueMappingInfo] = field(default_factory=dict)
-    timeout: float | None = None  # seconds of silence after which this broker is dead; 5.x
-    # Of a broker that sends beacons: its start id, and the IP address that it registers from.
-    beacon_source: tuple[str, str] | None = None
-    beacon_interval: float = 0.0  # seconds between two of them, as the broker says
-    order: RegistrationOrder | None = None  # only our brokers say
-
-
-# Of a broker whose topics have not been taken yet: no registration has it.
-UNKNOWN_VERSION = DataVersion(timestamp=-1, counter=-1)
 # About half a millisecond.
 _TOPICS_A_STEP = 200
-
-
-class OutOfOrder(Exception):
-    """A registration that is not taken: newer ones came before it, or what it needs is not here."""
-
-
-@dataclass
-class LiveBroker:
-    """A registered broker; times are of `time.monotonic`."""
-
-    last_seen: float
-    timeout: float | None
-    data_version: DataVersion
-    connection: Connection
-    ha_address: str
-    beacon_source: tuple[str, str] | None = None
-    last_beacon: float | None = None  # None: none has come, and none is missed
-    beacon_interval: float = 0.0
-    order: RegistrationOrder | None = None
 
 
 class Routes:
@@ -110,19 +65,27 @@ class Routes:
     # brokers --------------------------------------------------------------------------------
 
     def register(
-        self, told: Registration, connection: Connection, *, drop_missing_topics: bool = False
+        self,
+        registration: Registration,
+        connection: Connection,
+        *,
+        drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
         """Take in a registration; for a slave returns its master's address and HA address.
 
         Raises:
             OutOfOrder: the broker has to register as a whole.
         """
-        for _ in self._registering(told, connection, drop_missing_topics):
+        for _ in self._registering(registration, connection, drop_missing_topics):
             pass
-        return self._master_of(told)
+        return self._master_of(registration)
 
     async def register_in_steps(
-        self, told: Registration, connection: Connection, *, drop_missing_topics: bool = False
+        self,
+        registration: Registration,
+        connection: Connection,
+        *,
+        drop_missing_topics: bool = False,
     ) -> tuple[str | None, str | None]:
         """The same for one with many topics, while others are served.
 
@@ -130,96 +93,117 @@ class Routes:
             OutOfOrder: as above, or the broker has registered anew or gone meanwhile.
         """
         steps = Steps()
-        for _ in self._registering(told, connection, drop_missing_topics):
+        for _ in self._registering(registration, connection, drop_missing_topics):
             await steps.rest()
-        return self._master_of(told)
+        return self._master_of(registration)
 
     def _registering(
-        self, told: Registration, connection: Connection, drop_missing_topics: bool
+        self, registration: Registration, connection: Connection, drop_missing_topics: bool
     ) -> Iterator[None]:
         """Take in a registration, with pauses in which anything else may happen.
 
         The broker is live from the first turn on, so that it is forgotten with its connection; the
         version of its topics counts once all of them have been taken.
         """
-        before = self.live.get(told.address)
-        _check_order(told, before)
-        self.clusters.setdefault(told.cluster, {})[told.broker_name] = None
-        broker = self.brokers.get(told.broker_name)
+        before = self.live.get(registration.address)
+        check_order(registration, before)
+        broker, changed = self._take_name(registration)
+        live = self._take_address(registration, connection, before)
+        if changed:
+            live.data_version = UNKNOWN_VERSION
+        if registration.broker_id == MASTER_ID and changed:
+            for _ in self._take_topics(registration, drop_missing_topics):
+                yield
+                here = broker.broker_addrs.get(registration.broker_id) == registration.address
+                if self.live.get(registration.address) is not live or not here:
+                    raise OutOfOrder("the broker has registered anew, or gone, meanwhile")
+        live.data_version = registration.data_version
+
+    def _take_name(self, registration: Registration) -> tuple[BrokerData, bool]:
+        """Put the address under its broker's name; returns that, and whether topics are news."""
+        self.clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
+        broker = self.brokers.get(registration.broker_name)
         if broker is None:
-            broker = BrokerData(cluster=told.cluster, broker_name=told.broker_name, broker_addrs={})
-            self.brokers[told.broker_name] = broker
+            broker = BrokerData(
+                cluster=registration.cluster, broker_name=registration.broker_name, broker_addrs={}
+            )
+            self.brokers[registration.broker_name] = broker
         # A slave that became master registers the same address under another id: an address
         # stands at one id only.
-        for other_id in [i for i, a in broker.broker_addrs.items() if a == told.address]:
-            if other_id != told.broker_id:
+        for other_id in [i for i, a in broker.broker_addrs.items() if a == registration.address]:
+            if other_id != registration.broker_id:
                 del broker.broker_addrs[other_id]
-        former = broker.broker_addrs.get(told.broker_id)
-        broker.broker_addrs[told.broker_id] = told.address
-        if former != told.address and told.broker_id == MASTER_ID:
-            log.info("master of %s: %s -> %s", told.broker_name, former, told.address)
-
-        changed = former is None or self.is_changed(told.address, told.data_version)
-        if told.address not in self.live:
-            log.info("broker registered: %s %s (HA %s)", told.broker_name, told.address,
-                     told.ha_address)  # fmt: skip
-        same_start = before is not None and before.beacon_source == told.beacon_source
-        known = told.data_version if not changed else UNKNOWN_VERSION
-        live = self.live[told.address] = LiveBroker(
-            self._clock(),
-            told.timeout,
-            known,
-            connection,
-            told.ha_address,
-            told.beacon_source,
-            before.last_beacon if before is not None and same_start else None,
-            told.beacon_interval,
-            told.order,
+        former = broker.broker_addrs.get(registration.broker_id)
+        broker.broker_addrs[registration.broker_id] = registration.address
+        if former != registration.address and registration.broker_id == MASTER_ID:
+            log.info(
+                "master of %s: %s -> %s", registration.broker_name, former, registration.address
+            )
+        return broker, former is None or self.is_changed(
+            registration.address, registration.data_version
         )
-        if told.filter_servers:
-            self.filter_servers[told.address] = told.filter_servers
-        elif told.filter_servers is not None:
-            self.filter_servers.pop(told.address, None)
-        if told.broker_id == MASTER_ID and changed:
-            for _ in self._take_topics(told, drop_missing_topics):
-                yield
-                here = broker.broker_addrs.get(told.broker_id) == told.address
-                if self.live.get(told.address) is not live or not here:
-                    raise OutOfOrder("the broker has registered anew, or gone, meanwhile")
-        live.data_version = told.data_version
 
-    def _master_of(self, told: Registration) -> tuple[str | None, str | None]:
-        broker = self.brokers.get(told.broker_name)
+    def _take_address(
+        self, registration: Registration, connection: Connection, before: LiveBroker | None
+    ) -> LiveBroker:
+        """Note that the broker lives, and what it says of itself but for its topics."""
+        if registration.address not in self.live:
+            log.info(
+                "broker registered: %s %s (HA %s)",
+                registration.broker_name,
+                registration.address,
+                registration.ha_address,
+            )
+        same_start = before is not None and before.beacon_source == registration.beacon_source
+        live = self.live[registration.address] = LiveBroker(
+            self._clock(),
+            registration.timeout,
+            registration.data_version,
+            connection,
+            registration.ha_address,
+            registration.beacon_source,
+            before.last_beacon if before is not None and same_start else None,
+            registration.beacon_interval,
+            registration.order,
+        )
+        if registration.filter_servers:
+            self.filter_servers[registration.address] = registration.filter_servers
+        elif registration.filter_servers is not None:
+            self.filter_servers.pop(registration.address, None)
+        return live
+
+    def _master_of(self, registration: Registration) -> tuple[str | None, str | None]:
+        broker = self.brokers.get(registration.broker_name)
         master = None if broker is None else broker.broker_addrs.get(MASTER_ID)
-        if told.broker_id == MASTER_ID or master is None or master not in self.live:
+        if registration.broker_id == MASTER_ID or master is None or master not in self.live:
             return None, None
         return master, self.live[master].ha_address
 
-    def _take_topics(self, told: Registration, drop_missing: bool) -> Iterator[None]:
+    def _take_topics(self, registration: Registration, drop_missing: bool) -> Iterator[None]:
         new = changed = 0
-        for number, (topic, config) in enumerate(told.topics.items(), 1):
+        for number, (topic, config) in enumerate(registration.topics.items(), 1):
             if number % _TOPICS_A_STEP == 0:
                 yield
             queues = QueueData(
-                broker_name=told.broker_name,
+                broker_name=registration.broker_name,
                 read_queue_nums=config.read_queue_nums,
                 write_queue_nums=config.write_queue_nums,
                 perm=config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
             by_broker = self.topics.setdefault(topic, {})
-            former = by_broker.get(told.broker_name)
-            by_broker[told.broker_name] = queues
+            former = by_broker.get(registration.broker_name)
+            by_broker[registration.broker_name] = queues
             if former is None:
                 new += 1
             elif former != queues:
                 changed += 1
         if new or changed:
-            log.info("topics of %s: %d new, %d changed", told.broker_name, new, changed)
-        for topic, mapping in told.mappings.items():
-            self.mappings.setdefault(topic, {})[told.broker_name] = mapping
-        if drop_missing and _is_whole(told) and not told.mappings:
-            self._remove_queues(told.broker_name, keep=told.topics)
+            log.info("topics of %s: %d new, %d changed", registration.broker_name, new, changed)
+        for topic, mapping in registration.mappings.items():
+            self.mappings.setdefault(topic, {})[registration.broker_name] = mapping
+        if drop_missing and is_whole(registration) and not registration.mappings:
+            self._remove_queues(registration.broker_name, keep=registration.topics)
 
     def is_changed(self, address: str, version: DataVersion) -> bool:
         """Whether the topics of a broker differ from those known here."""
@@ -373,48 +357,6 @@ class Routes:
             cluster_addr_table={cluster: set(names) for cluster, names in self.clusters.items()},
         )
 
-    def all_topics(self) -> TopicList:
-        """Every topic."""
-        return TopicList(topic_list=set(self.topics))
-
-    def topics_of_cluster(self, cluster: str) -> TopicList:
-        """Topics with queues in a cluster; none for a cluster that is not known."""
-        names = self.clusters.get(cluster, {})
-        return TopicList(
-            topic_list={t for t, by_broker in self.topics.items() if by_broker.keys() & names}
-        )
-
-    def system_topics(self) -> TopicList:
-        """The topics named after clusters and brokers, and one broker that knows the others."""
-        names = set(self.clusters)
-        for brokers in self.clusters.values():
-            names.update(brokers)
-        address = None
-        for broker in self.brokers.values():
-            address = broker.broker_addrs[min(broker.broker_addrs)]
-            break
-        return TopicList(topic_list=names, broker_addr=address)
-
-    def topics_by_flag(self, wanted: int, mask: int) -> TopicList:
-        """Topics whose topicSysFlag under `mask` is `wanted`; one broker's word is enough."""
-        return TopicList(
-            topic_list={
-                topic
-                for topic, by_broker in self.topics.items()
-                if next(iter(by_broker.values())).topic_sys_flag & mask == wanted
-            }
-        )
-
-    def unit_topics(self) -> TopicList:
-        return self.topics_by_flag(TopicSysFlag.UNIT, TopicSysFlag.UNIT)
-
-    def unit_subscribed_topics(self) -> TopicList:
-        return self.topics_by_flag(TopicSysFlag.UNIT_SUB, TopicSysFlag.UNIT_SUB)
-
-    def unit_subscribed_only_topics(self) -> TopicList:
-        """Subscribed by units, but not topics of a unit themselves."""
-        return self.topics_by_flag(TopicSysFlag.UNIT_SUB, TopicSysFlag.UNIT | TopicSysFlag.UNIT_SUB)
-
     # what an administrator changes ----------------------------------------------------------
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -448,23 +390,3 @@ class Routes:
                 queues.perm = change(queues.perm)
                 count += 1
         return count
-
-
-def _check_order(told: Registration, before: LiveBroker | None) -> None:
-    """Whether a registration of one of our brokers may be taken now. Raises OutOfOrder."""
-    order = told.order
-    if order is None:
-        return
-    last = None if before is None else before.order
-    if last is not None and last.start == order.start and order.number <= last.number:
-        raise OutOfOrder(f"registration {order.number} comes behind {last.number}")
-    if order.kind is Kind.INCREMENT and (before is None or before.data_version != order.base):
-        raise OutOfOrder("an increment on what is not known here: register as a whole")
-
-
-def _is_whole(told: Registration) -> bool:
-    """Whether the topics are all that the broker has. Of Java's, one alone is the news of a change
-    (registerIncrementBrokerData)."""
-    if told.order is None:
-        return len(told.topics) > 1
-    return told.order.kind is Kind.WHOLE

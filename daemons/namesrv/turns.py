@@ -5,43 +5,52 @@ says behind it, that it stops for instance, must not overtake it.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import TypeVar
 
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Reply
+from mq.daemons.dispatch import Reply
 from mq.protocol.command import Command
+
+T = TypeVar("T")  # the class of the method
+Result = Reply | Awaitable[Reply]
 
 _LAST = "broker's turn"  # of a channel: what came last and is not worked off yet
 
 
-def in_turn(handler: Handler) -> Handler:
-    """A handler that waits for what came before over the same connection."""
+def in_turn(
+    handler: Callable[[T, Command, Channel], Result],
+) -> Callable[[T, Command, Channel], Result]:
+    """A handler, a method, that waits for what came before over the same connection."""
 
-    def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+    @wraps(handler)
+    def call(self: T, command: Command, channel: Channel) -> Result:
         before: asyncio.Future[None] | None = channel.attributes.get(_LAST)
         if before is None:
-            result = handler(command, channel)
+            result = handler(self, command, channel)
             if not isinstance(result, Awaitable):
                 return result
             return _finish(result, _begin(channel), channel)
-        return wait(before, _begin(channel), command, channel)
-
-    async def wait(
-        before: asyncio.Future[None],
-        turn: asyncio.Future[None],
-        command: Command,
-        channel: Channel,
-    ) -> Reply:
-        try:
-            await asyncio.shield(before)
-            if channel.closed:
-                raise ConnectionError("closed before its turn")
-            result = handler(command, channel)
-            return await result if isinstance(result, Awaitable) else result
-        finally:
-            _end(turn, channel)
+        return _wait(before, _begin(channel), partial(handler, self, command, channel), channel)
 
     return call
+
+
+async def _wait(
+    before: asyncio.Future[None],
+    turn: asyncio.Future[None],
+    handle: Callable[[], Result],
+    channel: Channel,
+) -> Reply:
+    try:
+        await asyncio.shield(before)
+        if channel.closed:
+            raise ConnectionError("closed before its turn")
+        result = handle()
+        return await result if isinstance(result, Awaitable) else result
+    finally:
+        _end(turn, channel)
 
 
 def _begin(channel: Channel) -> asyncio.Future[None]:

@@ -36,7 +36,7 @@ class Reader(Protocol):
 
     waits: bool  # some of what came lies in the backlog
 
-    def hold_reading(self, hold: bool) -> None:
+    def throttle(self, on: bool) -> None:
         """Read no more for now, or go on."""
 
     def read(self, data: bytes, stale: bool = False) -> None:
@@ -60,7 +60,7 @@ class Backlog:
         self._longest_wait = longest_wait
         self._clock = clock
         self._waiting: dict[Reader, deque[tuple[bytes, float]]] = {}
-        self._held: set[Reader] = set()
+        self._throttled: set[Reader] = set()
         self._bytes: dict[Reader, int] = {}  # that wait of each
         self._paused: set[Reader] = set()  # those with their share waiting
         self._left = TURN_BYTES
@@ -87,23 +87,23 @@ class Backlog:
         waiting = self._bytes[channel] = self._bytes.get(channel, 0) + len(data)
         if waiting > self._share():
             self._paused.add(channel)
-            channel.hold_reading(True)
+            channel.throttle(True)
         if self.size > MOST_WAITING and not self.full:
             self.full = True
             for each in self._channels:
-                self.hold(each)
+                self.throttle(each)
         return True
 
-    def hold(self, channel: "Reader") -> None:
+    def throttle(self, channel: "Reader") -> None:
         """Read no more from a connection until there is room again."""
-        self._held.add(channel)
-        channel.hold_reading(True)
+        self._throttled.add(channel)
+        channel.throttle(True)
 
     def rest(self, channel: "Reader") -> list[bytes]:
         """What waits of a connection that closes; it waits no more."""
         pieces = self._waiting.pop(channel, ())
         self._bytes.pop(channel, None)
-        self._held.discard(channel)
+        self._throttled.discard(channel)
         self._paused.discard(channel)
         channel.waits = False
         self.size -= sum(len(data) for data, _ in pieces)
@@ -144,9 +144,9 @@ class Backlog:
                 asyncio.get_running_loop().call_soon(self._turn)
         if self.full and self.size < MOST_WAITING // 2:
             self.full = False
-            held, self._held = self._held - self._paused, set()
-            for channel in held:
-                channel.hold_reading(False)
+            throttled, self._throttled = self._throttled - self._paused, set()
+            for channel in throttled:
+                channel.throttle(False)
 
     def _serve_next(self, oldest: float) -> None:
         channel, pieces = next(iter(self._waiting.items()))
@@ -162,9 +162,9 @@ class Backlog:
         if channel in self._paused and not pieces:
             self._paused.discard(channel)
             if not self.full:
-                channel.hold_reading(False)
+                channel.throttle(False)
             else:
-                self._held.add(channel)
+                self._throttled.add(channel)
         if came < oldest:
             self._left -= len(data) // _STALE_COST
             channel.read(data, stale=True)

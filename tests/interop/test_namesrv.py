@@ -190,7 +190,7 @@ def test_our_broker_registers_with_a_java_name_server(
                 "compressedRegister": compressed,
             },
         )
-        topics = Topics(tmp_path / "topics.json", lambda: settings.broker)
+        topics = Topics(tmp_path / "topics.json", settings)
         async with (
             Tasks() as tasks,
             Session(address) as session,
@@ -248,7 +248,7 @@ def test_a_java_name_server_has_every_topic_whatever_was_made_when(
 
     async def main(namesrv: peers.JavaNameServer) -> None:
         settings = BrokerSettings.load(None, {"brokerName": "ours", "namesrvAddr": namesrv.address})
-        topics = Topics(tmp_path / "topics.json", lambda: settings.broker)
+        topics = Topics(tmp_path / "topics.json", settings)
         async with (
             Tasks() as tasks,
             Registration(settings, topics, 10911, 10912, tasks) as registration,

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.topics import Topics, new_topic
@@ -17,13 +16,13 @@ from mq.protocol.bodies import (
 )
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from tests.daemons.broker.settings import broker_settings
 from tests.interop import peers
 
 pytestmark = pytest.mark.java
 
 
-def config() -> BrokerConfig:
-    return BrokerConfig(broker_name="java-broker")
+SETTINGS = broker_settings(broker_name="java-broker")
 
 
 @pytest.mark.parametrize("release", peers.SERVER_RELEASES)
@@ -34,9 +33,9 @@ def test_state_goes_from_our_broker_to_javas_and_back(release: str, tmp_path: Pa
         store / "config" / name
         for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
     ]
-    asyncio.run(Topics(paths[0], config).update(new_topic("ours", 3)))
+    asyncio.run(Topics(paths[0], SETTINGS).update(new_topic("ours", 3)))
     group = SubscriptionGroupConfig(group_name="our-group", retry_max_times=5)
-    asyncio.run(Groups(paths[1], config).update(group))
+    asyncio.run(Groups(paths[1], SETTINGS).update(group))
     offsets = ConsumerOffsets(paths[2])
     offsets.commit("our-group", "ours", 0, 7)
     offsets.commit("our-group", "ours", 2, 9)
@@ -64,6 +63,6 @@ def test_state_goes_from_our_broker_to_javas_and_back(release: str, tmp_path: Pa
     ):
         asyncio.run(ask(broker.address))
         broker.stop()
-    assert Topics(paths[0], config).table["ours"].write_queue_nums == 3
-    assert Groups(paths[1], config).table["our-group"].retry_max_times == 5
+    assert Topics(paths[0], SETTINGS).table["ours"].write_queue_nums == 3
+    assert Groups(paths[1], SETTINGS).table["our-group"].retry_max_times == 5
     assert ConsumerOffsets(paths[2]).queues("our-group", "ours") == {0: 7, 2: 11}

@@ -210,11 +210,6 @@ class AccessControl(Signers):
         self.reload()
 
 
-def account_of(command: Command) -> str:
-    """The access key of a request that has passed the guard; "" if it has none."""
-    return command.fields.get(ACCESS_KEY, "")
-
-
 def _check_needs(account: Account, needed: Iterable[Need]) -> None:
     for resource, permission in needed:
         if resource == TRACE_TOPIC and permission == PUB:  # any account may send traces

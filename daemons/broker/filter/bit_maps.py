@@ -5,22 +5,17 @@ every message once enableConsumeQueueExt is set; here only a message with a map 
 without a map the unit says nothing that the entry and the record do not say.
 """
 
-from collections.abc import Callable
-
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.append import Extend
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.protocol.names import is_system_topic
 
-Extend = Callable[[ConsumeQueue, int, int, bytes], int]
 
-
-def extender(
-    config: Callable[[], BrokerConfig], filters: ConsumerFilters, queues: Queues
-) -> Extend:
+def extender(settings: BrokerSettings, filters: ConsumerFilters, queues: Queues) -> Extend:
     """What an Appender calls for each message: gives the tags code of its queue entry."""
 
     def extend(queue: ConsumeQueue, tags_code: int, timestamp: int, properties_field: bytes) -> int:
@@ -29,7 +24,7 @@ def extender(
         if (
             groups is None
             or is_system_topic(queue.topic)
-            or not config().enable_calc_filter_bit_map
+            or not settings.broker.enable_calc_filter_bit_map
         ):
             return tags_code
         properties = properties_field[layout.SHORT.size :]

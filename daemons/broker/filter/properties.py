@@ -50,7 +50,7 @@ _MOST_COLD = 64
 
 # (Physical offset, size) of what lies in one piece, messages, bytes, and the number of entries that
 # need not be looked at again.
-Selection = tuple[list[tuple[int, int]], int, int, int]
+MatchedRanges = tuple[list[tuple[int, int]], int, int, int]
 
 
 class PropertyExpression:
@@ -88,7 +88,7 @@ class PropertyExpression:
         entries: bytes,
         wanted: int,
         most_bytes: int = _NO_LIMIT,
-    ) -> Selection:
+    ) -> MatchedRanges:
         """Look for messages that match among some entries, the first of which has an index.
 
         At most so many are taken and so large together, though one in any case.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerConfig, BrokerSettings
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.properties import (
     PropertyExpression,
@@ -59,6 +59,7 @@ class Subscriptions:
 
     def __init__(
         self,
+        settings: BrokerSettings,
         consumers: Consumers,
         filters: ConsumerFilters,
         store: MessageStore,
@@ -66,6 +67,7 @@ class Subscriptions:
     ) -> None:
         """What lies further than ``warm_bytes`` behind the end of the log is probably not in
         memory."""
+        self._settings = settings
         self._consumers = consumers
         self._filters = filters
         self._store = store
@@ -81,7 +83,7 @@ class Subscriptions:
         if sys_flag & _SUBSCRIPTION:
             text, kind = fields.get("subscription"), fields.get("expressionType")
             if not is_tag_type(kind):
-                check_supported(self._filters.config(), kind)
+                check_supported(self._settings.broker, kind)
                 return self._by(read_or_refuse(text))
         else:
             subscription = self._consumers.subscription(group, topic)
@@ -100,7 +102,7 @@ class Subscriptions:
             if not is_tag_type(kind):
                 return self._registered(group, topic, kind, version)
         by_tags = self._by_tags(text)
-        if self._filters.config().filter_support_retry and is_retry_topic(topic):
+        if self._settings.broker.filter_support_retry and is_retry_topic(topic):
             matches = filter_of_retries(self._filters, group)
             return PropertyExpression(self._store, matches, self._warm_bytes, tags=by_tags)
         return by_tags
@@ -143,7 +145,7 @@ class Subscriptions:
                 ResponseCode.FILTER_DATA_NOT_LATEST,
                 "the consumer's consumer filter data not latest",
             )
-        check_supported(self._filters.config(), kind)
+        check_supported(self._settings.broker, kind)
         return self._by(wanted, data)
 
     def _by(self, wanted: Sql92Filter, data: FilterData | None = None) -> PropertyExpression:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mq.client.machine import clock
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.bloom import BloomFilter
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
@@ -95,19 +95,20 @@ class ConsumerFilters:
     def __init__(
         self,
         path: Path,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         clock: Callable[[], float] = clock.time,
     ) -> None:
-        """Reads the file. Raises ValueError for settings that no bloom filter can be made with."""
+        """Empty until `load`. Raises ValueError for settings no bloom filter can be made with."""
         self._path = path
-        self.config = config  # the current one, for settings may change
+        self._settings = settings
         self._clock = clock
         self.bloom = BloomFilter(
-            config().max_error_rate_of_bloom_filter, config().expect_consumer_num_use_filter
+            settings.broker.max_error_rate_of_bloom_filter,
+            settings.broker.expect_consumer_num_use_filter,
         )
         self._saving = asyncio.Lock()
         self._dirty = False
-        self.table: dict[str, dict[str, FilterData]] = self._load()
+        self.table: dict[str, dict[str, FilterData]] = {}
 
     def get(self, topic: str, group: str) -> FilterData | None:
         groups = self.table.get(topic)
@@ -198,7 +199,7 @@ class ConsumerFilters:
 
     def clean(self) -> None:
         """Forget what has been dead for filterDataCleanTimeSpan."""
-        oldest = self._now() - self.config().filter_data_clean_time_span
+        oldest = self._now() - self._settings.broker.filter_data_clean_time_span
         for data in [d for groups in self.table.values() for d in groups.values()]:
             if data.is_dead and data.dead_time <= oldest:
                 log.info("the filter of group %s on topic %s is forgotten", data.group, data.topic)
@@ -235,16 +236,17 @@ class ConsumerFilters:
                 self._dirty = True
                 raise
 
-    def _load(self) -> dict[str, dict[str, FilterData]]:
+    def load(self) -> None:
+        """Read the file, if there is one."""
         table = read_with_backup(self._path, _decode) or {}
         for data in (data for groups in table.values() for data in groups.values()):
             if (data.bits, len(data.bit_positions)) != (self.bloom.bits, self.bloom.hashes):
                 # Maps in the queues' extensions were made for another filter.
                 log.warning("consumer filters are not taken over: the bloom filter was another")
-                return {}
+                return
             if data.dead_time == 0:
                 data.dead_time = max(data.born_time, self._now() - _ALIVE_BEFORE_START)
-        return table
+        self.table = table
 
 
 def _is_legal(topic: str) -> bool:

@@ -12,7 +12,8 @@ from mq.daemons.broker.acl.access import AccessControl, AccountChange
 from mq.daemons.broker.acl.shown import shown
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol import fastjson
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -29,17 +30,25 @@ log = logging.getLogger(__name__)
 _OFF = "access control is off at this broker (aclEnable=false)"
 
 
-def handlers(
-    settings: BrokerSettings, address: str, access: AccessControl | None
-) -> dict[int, Handler]:
-    """The table of this subject; `access` is None where access control is off."""
+class AccessHandlers:
+    """Changes accounts and addresses, and tells of them.
 
-    def update(command: Command, channel: Channel) -> Command:
+    ``address`` is the broker's own, host:port; `access` is None where access control is off.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, address: str, access: AccessControl | None
+    ) -> None:
+        self._settings = settings
+        self._address = address
+        self._access = access
+
+    @serves(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)
+    def update(self, command: Command, channel: Channel) -> Command:
         """Create or change an account."""
         header = command.read_header(CreateAccessConfigRequestHeader)
         failed = ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
-        if access is None:
-            raise Refused(failed, _OFF)
+        access = self._on(failed)
         change = AccountChange(
             access_key=header.access_key,
             secret_key=header.secret_key,
@@ -57,12 +66,12 @@ def handlers(
         log.info("%s changed the account of access key %s", channel.remote, header.access_key)
         return command.reply()
 
-    def delete(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.DELETE_ACL_CONFIG)
+    def delete(self, command: Command, channel: Channel) -> Command:
         """Delete an account."""
         key = command.read_header(DeleteAccessConfigRequestHeader).access_key
         failed = ResponseCode.DELETE_ACL_CONFIG_FAILED
-        if access is None:
-            raise Refused(failed, _OFF)
+        access = self._on(failed)
         try:
             if not access.delete_account(key):
                 raise AclError(
@@ -73,14 +82,14 @@ def handlers(
         log.info("%s deleted the account of access key %s", channel.remote, key)
         return command.reply()
 
-    def update_addresses(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
+    def update_addresses(self, command: Command, channel: Channel) -> Command:
         """Set the addresses that need no account."""
         # mqadmin of 4.9.7 leaves the file out, and Java's broker of 4.9.8 then refuses.
         fields = {"aclFileFullPath": "", **command.fields}
         header = UpdateGlobalWhiteAddrsConfigRequestHeader.decode(fields)
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
-        if access is None:
-            raise Refused(failed, _OFF)
+        access = self._on(failed)
         addresses = _split(header.global_white_addrs) or []
         try:
             access.update_global_addresses(addresses, header.acl_file_full_path)
@@ -89,36 +98,34 @@ def handlers(
         log.info("%s changed globalWhiteRemoteAddresses: %s", channel.remote, addresses)
         return command.reply()
 
-    def versions(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
+    def versions(self, command: Command, channel: Channel) -> Command:
         """The versions of the ACL files."""
-        if access is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, _OFF)
+        access = self._on(ResponseCode.SYSTEM_ERROR)
         every = {str(path): _plain(version) for path, version in access.versions().items()}
         header = GetBrokerAclConfigResponseHeader(
             version=fastjson.dumps(_plain(access.default_version())).decode(),
             all_acl_file_version=fastjson.dumps(every).decode(),
-            broker_name=settings.broker.broker_name,
-            broker_addr=address,
-            cluster_name=settings.broker.broker_cluster_name,
+            broker_name=self._settings.broker.broker_name,
+            broker_addr=self._address,
+            cluster_name=self._settings.broker.broker_cluster_name,
         )
         return command.reply(fields=header.encode())
 
-    def accounts(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG)
+    def accounts(self, command: Command, channel: Channel) -> Command:
         """The accounts, without their secret keys."""
-        if access is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, _OFF)
+        access = self._on(ResponseCode.SYSTEM_ERROR)
         try:
             return command.reply(body=shown(access.files).encode())
         except AclError as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
-    return {
-        RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: update,
-        RequestCode.DELETE_ACL_CONFIG: delete,
-        RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: update_addresses,
-        RequestCode.GET_BROKER_CLUSTER_ACL_INFO: versions,
-        RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: accounts,
-    }
+    def _on(self, code: ResponseCode) -> AccessControl:
+        """Access control. Raises Refused with this code where it is off."""
+        if self._access is None:
+            raise Refused(code, _OFF)
+        return self._access
 
 
 def _fail(code: ResponseCode, error: AclError, channel: Channel) -> NoReturn:

@@ -4,14 +4,15 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from mq.client.rebalance import allocate_averagely, allocate_in_circle
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel, MessageQueue, MessageRequestMode
 from mq.protocol.bodies.pop import (
@@ -38,27 +39,21 @@ class AssignmentHandlers:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         modes: RequestModes,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
         queues_of: QueuesOf,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._modes = modes
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
         self._queues_of = queues_of
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.QUERY_ASSIGNMENT: self.query,
-            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
-        }
-
+    @serves(RequestCode.QUERY_ASSIGNMENT)
     async def query(self, command: Command, channel: Channel) -> Command:
         """The queues of a topic that a client shall consume, and how."""
         asked = command.read_body(QueryAssignmentRequestBody)
@@ -90,7 +85,7 @@ class AssignmentHandlers:
         queues: Sequence[MessageQueue],
     ) -> Sequence[MessageQueue] | None:
         """Who gets what (QueryAssignmentProcessor.doLoadBalance); None for no result."""
-        config = self._config()
+        config = self._settings.broker
         if asked.message_model is MessageModel.BROADCASTING:
             return queues
         if asked.message_model is not MessageModel.CLUSTERING:
@@ -122,6 +117,7 @@ class AssignmentHandlers:
         sharing = [clients[(index + n) % len(clients)] for n in range(further + 1)]
         return [queue for one in sharing for queue in allocate(one, queues, clients)]
 
+    @serves(RequestCode.SET_MESSAGE_REQUEST_MODE)
     def set_mode(self, command: Command, channel: Channel) -> Command:
         """Let a group pull a topic, or pop it."""
         mode = command.read_body(SetMessageRequestModeRequestBody)
@@ -139,6 +135,7 @@ class AssignmentHandlers:
             self._modes.set(mode)
         return command.reply()
 
+    @serves(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
     def all_modes(self, command: Command, channel: Channel) -> Command:
         """Every mode that was set, as a slave copies them."""
         return command.reply(body=self._modes.table.encode())

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Iterator
 
 from mq.client.machine import clock
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.acl.signers import account_of
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import check_supported, read_or_refuse
 from mq.daemons.broker.filter.table import ConsumerFilters, is_tag_type
 from mq.daemons.broker.groups import Groups
@@ -19,7 +20,8 @@ from mq.daemons.broker.registry import (
 )
 from mq.daemons.broker.topics import READ_WRITE, Topics, new_topic
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Overloaded, Refused, Reply
+from mq.daemons.dispatch import Overloaded, Refused, Reply
+from mq.daemons.serving import serves
 from mq.daemons.steps import OneAtATime, Steps
 from mq.protocol import names
 from mq.protocol.bodies import (
@@ -50,64 +52,35 @@ _NOTIFIED_AT_ONCE = 50
 _NOTIFY_PAUSE = 0.02
 
 
-def handlers(
-    consumers: Consumers,
-    producers: Producers,
-    filters: ConsumerFilters,
-    groups: Groups,
-    topics: Topics,
-    config: Callable[[], BrokerConfig],
-    account_of: Callable[[Command], str] = lambda command: "",
-    most_groups: Callable[[], int] = lambda: 0,
-) -> dict[int, Handler]:
-    """The table of this subject.
-
-    `account_of` says whose account signed a request; ``most_groups`` gives how many a heartbeat
-    may name; 0: any.
-    """
-    about = ClientHandlers(
-        *(consumers, producers, filters, groups, topics), config, account_of, most_groups
-    )
-    return {
-        RequestCode.HEART_BEAT: about.heartbeat,
-        RequestCode.UNREGISTER_CLIENT: about.unregister,
-        RequestCode.CHECK_CLIENT_CONFIG: about.check_subscription,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: about.list_consumers,
-    }
-
-
 class ClientHandlers:
     """What clients tell of themselves."""
 
     def __init__(
         self,
+        settings: BrokerSettings,
         consumers: Consumers,
         producers: Producers,
         filters: ConsumerFilters,
         groups: Groups,
         topics: Topics,
-        config: Callable[[], BrokerConfig],
-        account_of: Callable[[Command], str],
-        most_groups: Callable[[], int],
     ) -> None:
         self._consumers = consumers
         self._producers = producers
         self._filters = filters
         self._groups = groups
         self._topics = topics
-        self._config = config
-        self._account_of = account_of
-        self._most_groups = most_groups
+        self._settings = settings
         self._large = OneAtATime()
         self._to_notify: dict[str, ConsumerGroup] = {}
         consumers.on_change.append(self._notify)
 
+    @serves(RequestCode.HEART_BEAT)
     def heartbeat(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
         """A client lives, with these groups."""
         if len(command.body) > _LARGE:
             return self._large_heartbeat(command, channel)
-        told = command.read_body(HeartbeatData)
-        for _ in self._register(told, command, channel):
+        heartbeat = command.read_body(HeartbeatData)
+        for _ in self._register(heartbeat, command, channel):
             pass
         return command.reply()
 
@@ -121,30 +94,32 @@ class ClientHandlers:
         # Before it is decoded, which costs much more.
         self._check_count(bytes(command.body).count(b'"groupName"'))
         async with self._large.turn(channel):
-            told = await asyncio.to_thread(command.read_body, HeartbeatData)
+            heartbeat = await asyncio.to_thread(command.read_body, HeartbeatData)
             if channel.closed:  # nobody would tell that it has left
                 return command.reply()
             steps = Steps()
-            for _ in self._register(told, command, channel):
+            for _ in self._register(heartbeat, command, channel):
                 await steps.rest()
                 if channel.closed:
                     break
         return command.reply()
 
-    def _register(self, told: HeartbeatData, command: Command, channel: Channel) -> Iterator[None]:
+    def _register(
+        self, heartbeat: HeartbeatData, command: Command, channel: Channel
+    ) -> Iterator[None]:
         """Take in a heartbeat, one group for each step of the iterator. Raises Refused."""
-        if not told.client_id:
+        if not heartbeat.client_id:
             raise RemoteProtocolError("HeartbeatData: clientID is missing")
         client = Client(
             channel,
-            told.client_id,
+            heartbeat.client_id,
             command.language,
             command.version,
             clock.monotonic(),
-            self._account_of(command),
+            account_of(command),
         )
-        consumer_groups = [(_group(d.group_name), d) for d in told.consumer_data_set]
-        producer_groups = [_group(d.group_name) for d in told.producer_data_set]
+        consumer_groups = [(_group(d.group_name), d) for d in heartbeat.consumer_data_set]
+        producer_groups = [_group(d.group_name) for d in heartbeat.producer_data_set]
         self._check_count(len(consumer_groups) + len(producer_groups))
         self._check_count(
             len(self._consumers.groups_of(channel) | {name for name, _ in consumer_groups})
@@ -161,16 +136,16 @@ class ClientHandlers:
             yield
 
     def _check_count(self, count: int) -> None:
-        most = self._most_groups()
+        most = self._settings.operation.heartbeat_max_groups
         if 0 < most < count:
             remark = f"[OVERLOAD]a heartbeat that names {count} groups, and {most} are allowed"
             raise Overloaded(HEARTBEAT_SETTING, remark)
 
-    def _create(self, told: list[ConsumerData]) -> None:
+    def _create(self, consumers: list[ConsumerData]) -> None:
         """Make the groups that are new, and their topics, and have them saved together."""
         topics = []
         before = len(self._groups.table)
-        for number, data in enumerate(told):
+        for number, data in enumerate(consumers):
             name = data.group_name or ""
             group = self._groups.find(name, tell=number < MOST_TOLD)
             topic = names.retry_topic(name)
@@ -181,6 +156,7 @@ class ClientHandlers:
             log.info("%d subscription groups created", len(self._groups.table) - before)
         self._topics.create_all(topics)
 
+    @serves(RequestCode.UNREGISTER_CLIENT)
     def unregister(self, command: Command, channel: Channel) -> Command:
         """A client leaves its groups."""
         header = command.read_header(UnregisterClientRequestHeader)
@@ -190,6 +166,7 @@ class ClientHandlers:
             self._consumers.unregister(header.consumer_group, channel)
         return command.reply()
 
+    @serves(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     def list_consumers(self, command: Command, channel: Channel) -> Command:
         """Who is in a group now."""
         header = command.read_header(GetConsumerListByGroupRequestHeader)
@@ -201,18 +178,19 @@ class ClientHandlers:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=group.client_ids())
         return command.reply(body=body.encode())
 
+    @serves(RequestCode.CHECK_CLIENT_CONFIG)
     def check_subscription(self, command: Command, channel: Channel) -> Command:
         """Whether the broker can filter by an expression."""
         subscription = command.read_body(CheckClientRequestBody).subscription_data
         if subscription is not None and not is_tag_type(subscription.expression_type):
-            check_supported(self._filters.config(), subscription.expression_type)
+            check_supported(self._settings.broker, subscription.expression_type)
             read_or_refuse(subscription.sub_string)
         return command.reply()
 
     def _notify(self, changed: ConsumerGroup) -> None:
         if not changed.clients:
             self._filters.unregister(changed.name)
-        if not self._config().notify_consumer_ids_changed_enable:
+        if not self._settings.broker.notify_consumer_ids_changed_enable:
             return
         config = self._groups.table.get(changed.name)
         if config is None or config.notify_consumer_ids_changed_enable:
@@ -226,10 +204,10 @@ class ClientHandlers:
         A client that names a thousand groups, or leaves them, changes all of them at once, and a
         thousand such clients have a million memberships.
         """
-        told = 0
-        while self._to_notify and told < _NOTIFIED_AT_ONCE:
+        notified = 0
+        while self._to_notify and notified < _NOTIFIED_AT_ONCE:
             group = self._to_notify.pop(next(iter(self._to_notify)))
-            told += len(group.clients)
+            notified += len(group.clients)
             notify_members(group)
         if self._to_notify:
             asyncio.get_running_loop().call_later(_NOTIFY_PAUSE, self._notify_some)

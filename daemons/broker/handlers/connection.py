@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from mq.daemons.broker.registry import Client, Consumers, Producers
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol.bodies import (
     Connection,
     ConsumerConnection,
@@ -20,13 +21,18 @@ from mq.protocol.headers.group import (
 )
 
 
-def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
-    """The table of this subject."""
+class ConnectionHandlers:
+    """Lists producers and consumers."""
 
-    def consumer_connections(command: Command, channel: Channel) -> Command:
+    def __init__(self, consumers: Consumers, producers: Producers) -> None:
+        self._consumers = consumers
+        self._producers = producers
+
+    @serves(RequestCode.GET_CONSUMER_CONNECTION_LIST)
+    def consumer_connections(self, command: Command, channel: Channel) -> Command:
         """The members of a consumer group and what it subscribes to."""
         header = command.read_header(GetConsumerConnectionListRequestHeader)
-        group = consumers.groups.get(header.consumer_group)
+        group = self._consumers.groups.get(header.consumer_group)
         if group is None:
             raise Refused(
                 ResponseCode.CONSUMER_NOT_ONLINE,
@@ -41,10 +47,11 @@ def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
         )
         return command.reply(body=body.encode())
 
-    def producer_connections(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.GET_PRODUCER_CONNECTION_LIST)
+    def producer_connections(self, command: Command, channel: Channel) -> Command:
         """The members of a producer group."""
         header = command.read_header(GetProducerConnectionListRequestHeader)
-        clients = producers.groups.get(header.producer_group)
+        clients = self._producers.groups.get(header.producer_group)
         if clients is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist"
@@ -52,10 +59,11 @@ def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
         body = ProducerConnection(connection_set=_connections(clients.values()))
         return command.reply(body=body.encode())
 
-    def all_producers(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.GET_ALL_PRODUCER_INFO)
+    def all_producers(self, command: Command, channel: Channel) -> Command:
         """Every producer by group."""
         table: dict[str, list[ProducerInfo]] = {}
-        for group, client in producers.members():
+        for group, client in self._producers.members():
             table.setdefault(group, []).append(
                 ProducerInfo(
                     client_id=client.client_id,
@@ -67,12 +75,6 @@ def handlers(consumers: Consumers, producers: Producers) -> dict[int, Handler]:
                 )
             )
         return command.reply(body=ProducerTableInfo(data=table).encode())
-
-    return {
-        RequestCode.GET_CONSUMER_CONNECTION_LIST: consumer_connections,
-        RequestCode.GET_PRODUCER_CONNECTION_LIST: producer_connections,
-        RequestCode.GET_ALL_PRODUCER_INFO: all_producers,
-    }
 
 
 def _connections(clients: Iterable[Client]) -> list[Connection]:

@@ -9,7 +9,7 @@ sends, so they are built as objects.
 from collections.abc import Callable, Mapping
 
 from mq.client.machine import chance
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.pop.receipt import normal_topic
@@ -21,7 +21,8 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -43,7 +44,7 @@ class IndirectSends:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
         store: MessageStore,
@@ -54,7 +55,7 @@ class IndirectSends:
     ) -> None:
         """``on_sent_back`` is called with the topic and the group of each message sent back.
         ``check_read`` raises Refused unless who sent a request may read from a topic."""
-        self._config = config
+        self._settings = settings
         self._topics = topics
         self._groups = groups
         self._store = store
@@ -62,9 +63,6 @@ class IndirectSends:
         self._transactions = transactions
         self._on_sent_back = on_sent_back
         self._check_read = check_read
-
-    def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     def send(
         self,
@@ -84,7 +82,7 @@ class IndirectSends:
         prepared = self._is_prepared(fields, properties, sys_flag)
         if not prepared:  # Java writes a half's properties anew, with WAIT
             properties.pop(PropertyKey.WAIT_STORE, None)
-        properties[PropertyKey.CLUSTER] = self._config().broker_cluster_name
+        properties[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
         message = StoredMessage(
             queue.topic,
             body,
@@ -122,7 +120,7 @@ class IndirectSends:
                     "the system flag says that the message is prepared, TRAN_MSG that it is not",
                 )
             return False
-        config = self._config()
+        config = self._settings.broker
         if config.reject_transaction_message:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -147,6 +145,7 @@ class IndirectSends:
         message.properties.pop(PropertyKey.DELAY_LEVEL, None)
         add_what_fits(message.properties, {PropertyKey.DELAY_LEVEL: "0"})
 
+    @serves(RequestCode.CONSUMER_SEND_MSG_BACK)
     def send_back(self, command: Command, channel: Channel) -> None:
         """A consumer could not consume a message: it comes to its group again, or is buried.
 
@@ -154,7 +153,7 @@ class IndirectSends:
         """
         header = command.read_header(ConsumerSendMsgBackRequestHeader)
         group = self._group(header.group)
-        config = self._config()
+        config = self._settings.broker
         if not config.broker_permission & Permission.WRITE:
             raise Refused(
                 ResponseCode.NO_PERMISSION,

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from mq.daemons.broker.locks import QueueLocks
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import LARGE_BODY, Handler, Refused, Reply
+from mq.daemons.dispatch import LARGE_BODY, Refused, Reply
+from mq.daemons.serving import serves
 from mq.protocol.bodies import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -16,54 +17,68 @@ from mq.protocol.errors import RemoteProtocolError
 MOST_QUEUES = 10_000
 MOST_BYTES = 2 * 1024 * 1024
 
-Told = TypeVar("Told", LockBatchRequestBody, UnlockBatchRequestBody)
+Asked = TypeVar("Asked", LockBatchRequestBody, UnlockBatchRequestBody)
 
 
-def handlers(locks: QueueLocks) -> dict[int, Handler]:
-    """The table of this subject."""
+class LockHandlers:
+    """Gives queues to one member of a group at a time."""
 
-    def lock(command: Command, told: LockBatchRequestBody) -> Command:
+    def __init__(self, locks: QueueLocks) -> None:
+        self._locks = locks
+        self._large_lock = asyncio.Lock()
+        self._large_unlock = asyncio.Lock()
+
+    @serves(RequestCode.LOCK_BATCH_MQ)
+    def lock(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
         """Lock queues for a member of a group, or renew; answers which it holds."""
-        held = locks.lock(*_who(told), told.mq_set)
+        return _read(command, LockBatchRequestBody, self._lock, self._large_lock)
+
+    @serves(RequestCode.UNLOCK_BATCH_MQ)
+    def unlock(self, command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
+        """Give up locks."""
+        return _read(command, UnlockBatchRequestBody, self._unlock, self._large_unlock)
+
+    def _lock(self, command: Command, asked: LockBatchRequestBody) -> Command:
+        held = self._locks.lock(*_who(asked), asked.mq_set)
         return command.reply(body=LockBatchResponseBody(lock_ok_mq_set=held).encode())
 
-    def unlock(command: Command, told: UnlockBatchRequestBody) -> Command:
-        """Give up locks."""
-        locks.unlock(*_who(told), told.mq_set)
+    def _unlock(self, command: Command, asked: UnlockBatchRequestBody) -> Command:
+        self._locks.unlock(*_who(asked), asked.mq_set)
         return command.reply()
 
-    return {
-        RequestCode.LOCK_BATCH_MQ: _reading(LockBatchRequestBody, lock),
-        RequestCode.UNLOCK_BATCH_MQ: _reading(UnlockBatchRequestBody, unlock),
-    }
+
+def _read(
+    command: Command,
+    schema: type[Asked],
+    handler: Callable[[Command, Asked], Command],
+    one_at_a_time: asyncio.Lock,
+) -> Reply | Awaitable[Reply]:
+    """Have the body read for a handler: a large one in a thread, one that is too large never."""
+    if len(command.body) > MOST_BYTES:
+        raise _too_many(f"a body of {len(command.body)} bytes, over {MOST_BYTES}")
+    if len(command.body) > LARGE_BODY:
+        return _read_late(command, schema, handler, one_at_a_time)
+    return handler(command, command.read_body(schema))
 
 
-def _reading(schema: type[Told], handler: Callable[[Command, Told], Command]) -> Handler:
-    """A handler that gets its body read: a large one in a thread, one that is too large never."""
-    one_at_a_time = asyncio.Lock()
-
-    def call(command: Command, channel: Channel) -> Reply | Awaitable[Reply]:
-        if len(command.body) > MOST_BYTES:
-            raise _too_many(f"a body of {len(command.body)} bytes, over {MOST_BYTES}")
-        if len(command.body) > LARGE_BODY:
-            return call_late(command)
-        return handler(command, command.read_body(schema))
-
-    async def call_late(command: Command) -> Reply:
-        async with one_at_a_time:
-            told = await asyncio.to_thread(command.read_body, schema)
-        if len(told.mq_set) > MOST_QUEUES:
-            raise _too_many(f"{len(told.mq_set)} queues, over {MOST_QUEUES}")
-        return handler(command, told)
-
-    return call
+async def _read_late(
+    command: Command,
+    schema: type[Asked],
+    handler: Callable[[Command, Asked], Command],
+    one_at_a_time: asyncio.Lock,
+) -> Reply:
+    async with one_at_a_time:
+        asked = await asyncio.to_thread(command.read_body, schema)
+    if len(asked.mq_set) > MOST_QUEUES:
+        raise _too_many(f"{len(asked.mq_set)} queues, over {MOST_QUEUES}")
+    return handler(command, asked)
 
 
 def _too_many(what: str) -> Refused:
     return Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]one request for locks names {what}")
 
 
-def _who(told: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
-    if not told.consumer_group or not told.client_id:
-        raise RemoteProtocolError(f"{type(told).__name__}: consumerGroup or clientId is missing")
-    return told.consumer_group, told.client_id
+def _who(asked: LockBatchRequestBody | UnlockBatchRequestBody) -> tuple[str, str]:
+    if not asked.consumer_group or not asked.client_id:
+        raise RemoteProtocolError(f"{type(asked).__name__}: consumerGroup or clientId is missing")
+    return asked.consumer_group, asked.client_id

@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.delay import DelayedMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -28,56 +28,34 @@ from mq.protocol.headers.offset import (
 )
 
 
-def handlers(
-    store_config: Callable[[], MessageStoreConfig],
-    offsets: ConsumerOffsets,
-    delayed: DelayedMessages,
-    store: MessageStore,
-) -> dict[int, Handler]:
-    """The table of this subject."""
-    about_queues = QueueOffsetHandlers(store)
-    about_groups = GroupOffsetHandlers(store_config, offsets, store)
-
-    def delay_offsets(command: Command, channel: Channel) -> Command:
-        """How far each delay level has come, as a slave keeps it too."""
-        return command.reply(body=delayed.encode())
-
-    return {
-        RequestCode.GET_ALL_DELAY_OFFSET: delay_offsets,
-        RequestCode.GET_MAX_OFFSET: about_queues.max_offset,
-        RequestCode.GET_MIN_OFFSET: about_queues.min_offset,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: about_queues.by_time,
-        RequestCode.GET_EARLIEST_MSG_STORETIME: about_queues.earliest_store_time,
-        RequestCode.QUERY_CONSUMER_OFFSET: about_groups.query,
-        RequestCode.UPDATE_CONSUMER_OFFSET: about_groups.update,
-        RequestCode.GET_ALL_CONSUMER_OFFSET: about_groups.all_offsets,
-    }
-
-
 class QueueOffsetHandlers:
     """Offsets of a queue."""
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
+    @serves(RequestCode.GET_MAX_OFFSET)
     def max_offset(self, command: Command, channel: Channel) -> Command:
         """The offset that the next message will get."""
         header = command.read_header(GetMaxOffsetRequestHeader)
         offset = self._store.max_offset(header.topic, header.queue_id)
         return command.reply(fields=GetMaxOffsetResponseHeader(offset=offset).encode())
 
+    @serves(RequestCode.GET_MIN_OFFSET)
     def min_offset(self, command: Command, channel: Channel) -> Command:
         """The offset of the first message still stored."""
         header = command.read_header(GetMinOffsetRequestHeader)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return command.reply(fields=GetMinOffsetResponseHeader(offset=offset).encode())
 
+    @serves(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
     def by_time(self, command: Command, channel: Channel) -> Command:
         """The offset of the message stored at a time."""
         header = command.read_header(SearchOffsetRequestHeader)
         offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp)
         return command.reply(fields=SearchOffsetResponseHeader(offset=offset).encode())
 
+    @serves(RequestCode.GET_EARLIEST_MSG_STORETIME)
     def earliest_store_time(self, command: Command, channel: Channel) -> Command:
         """When the first message still stored was stored; -1 if there is none."""
         header = command.read_header(GetEarliestMsgStoretimeRequestHeader)
@@ -90,16 +68,14 @@ class GroupOffsetHandlers:
     """Offsets of groups."""
 
     def __init__(
-        self,
-        store_config: Callable[[], MessageStoreConfig],
-        offsets: ConsumerOffsets,
-        store: MessageStore,
+        self, settings: BrokerSettings, offsets: ConsumerOffsets, store: MessageStore
     ) -> None:
-        self._store_config = store_config
+        self._settings = settings
         self._offsets = offsets
         self._store = store
         self._memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
+    @serves(RequestCode.UPDATE_CONSUMER_OFFSET)
     def update(self, command: Command, channel: Channel) -> Command:
         """A group has come this far."""
         header = command.read_header(UpdateConsumerOffsetRequestHeader)
@@ -126,6 +102,7 @@ class GroupOffsetHandlers:
         )
         return command.reply()
 
+    @serves(RequestCode.QUERY_CONSUMER_OFFSET)
     def query(self, command: Command, channel: Channel) -> Command:
         """How far a group has come; a new group of a young queue has come to 0."""
         header = command.read_header(QueryConsumerOffsetRequestHeader)
@@ -152,9 +129,22 @@ class GroupOffsetHandlers:
         entry = self._store.consume_queue_entry(topic, queue_id, 0)
         if entry is None:
             return True
-        ratio = self._store_config().access_message_in_memory_max_ratio
+        ratio = self._settings.store.access_message_in_memory_max_ratio
         return self._store.max_physical_offset - entry[0] <= self._memory * ratio // 100
 
+    @serves(RequestCode.GET_ALL_CONSUMER_OFFSET)
     async def all_offsets(self, command: Command, channel: Channel) -> Command:
         """Every group's offsets, as a slave copies them."""
         return command.reply(body=await asyncio.to_thread(self._offsets.encoder(compact=True)))
+
+
+class DelayOffsetHandlers:
+    """Offsets of delay levels."""
+
+    def __init__(self, delayed: DelayedMessages) -> None:
+        self._delayed = delayed
+
+    @serves(RequestCode.GET_ALL_DELAY_OFFSET)
+    def all_offsets(self, command: Command, channel: Channel) -> Command:
+        """How far each delay level has come, as a slave keeps it too."""
+        return command.reply(body=self._delayed.encode())

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from mq.client.machine import clock
+from mq.daemons.broker.handlers.pop_requests import LONGEST_INVISIBLE
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
@@ -20,9 +21,10 @@ from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics, no_such_topic
-from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -35,7 +37,6 @@ from mq.protocol.headers.pop import (
 
 log = logging.getLogger(__name__)
 
-LONGEST_INVISIBLE = 7 * 24 * 3600 * 1000  # ms
 MOST_BATCH_BYTES = 2 * 1024 * 1024
 MOST_ACKS = 4096  # messages of one batch: a pop gives 32 at most
 
@@ -61,13 +62,7 @@ class AckHandlers:
         self._waiters = waiters
         self._clock = clock
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.ACK_MESSAGE: self.acknowledge,
-            RequestCode.BATCH_ACK_MESSAGE: self.acknowledge_batch,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change_invisible_time,
-        }
-
+    @serves(RequestCode.ACK_MESSAGE)
     async def acknowledge(self, command: Command, channel: Channel) -> Command:
         """A message was consumed."""
         header = command.read_header(AckMessageRequestHeader)
@@ -76,10 +71,11 @@ class AckHandlers:
         if receipt.is_ordered:
             await self._acknowledge_ordered(header.topic, header.consumer_group, receipt)
             return command.reply()
-        outcomes = Outcomes()
-        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], outcomes)
-        return await _answer(command, outcomes)
+        results = StoreResults()
+        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], results)
+        return await _answer(command, results)
 
+    @serves(RequestCode.BATCH_ACK_MESSAGE)
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
         """Several were; those that have come again meanwhile are left out."""
         if len(command.body) > MOST_BATCH_BYTES:
@@ -94,7 +90,7 @@ class AckHandlers:
             or sum(_bits(ack).bit_count() for ack in acks.acks) > MOST_ACKS
         ):
             raise RemoteProtocolError(f"a batch acknowledges over {MOST_ACKS} messages")
-        outcomes = Outcomes()
+        results = StoreResults()
         taken = late = 0
         for ack in acks.acks:
             topic, group = _names(ack)
@@ -110,7 +106,7 @@ class AckHandlers:
                     for offset in offsets:
                         await self._acknowledge_ordered(topic, group, receipt, offset)
                 else:
-                    self._put_ack(topic, group, receipt, offsets, outcomes)
+                    self._put_ack(topic, group, receipt, offsets, results)
                 taken += 1
             except Refused as refused:
                 if refused.code != ResponseCode.NO_MESSAGE:
@@ -118,8 +114,9 @@ class AckHandlers:
                 late += 1
         if late and not taken:
             raise Refused(ResponseCode.NO_MESSAGE, "all of these messages have come again")
-        return await _answer(command, outcomes)
+        return await _answer(command, results)
 
+    @serves(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
     async def change_invisible_time(self, command: Command, channel: Channel) -> Command:
         """Hide a message for a time from now on instead of what its pop said."""
         header = command.read_header(ChangeInvisibleTimeRequestHeader)
@@ -148,18 +145,18 @@ class AckHandlers:
             receipt.revive_queue_id,
             old.broker_name,
         )
-        outcomes = Outcomes()
+        results = StoreResults()
         try:
-            outcomes.put(lambda stored: self._points.put(new, stored))
+            results.put(lambda stored: self._points.put(new, stored))
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
-        self._put_ack(topic, group, receipt, [header.offset], outcomes)
+        self._put_ack(topic, group, receipt, [header.offset], results)
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=now,
             invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue_id,
         )
-        return await _answer(command, outcomes, fields.encode())
+        return await _answer(command, results, fields.encode())
 
     # one acknowledgement --------------------------------------------------------------------
 
@@ -169,7 +166,7 @@ class AckHandlers:
         group: str,
         receipt: Receipt,
         offsets: list[int],
-        outcomes: Outcomes,
+        results: StoreResults,
     ) -> None:
         """Write that messages were consumed. Raises Refused, also where it is too late."""
         key = _key(topic, group, receipt)
@@ -181,7 +178,7 @@ class AckHandlers:
         if not self._points.has_queue(receipt.revive_queue_id):
             raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
         try:
-            outcomes.put(
+            results.put(
                 lambda stored: self._points.acknowledge(
                     key, offsets, receipt.revive_queue_id, receipt.visible_at, stored
                 )
@@ -307,10 +304,10 @@ def _too_late(topic: str, receipt: Receipt) -> Refused:
 
 
 async def _answer(
-    command: Command, outcomes: Outcomes, fields: dict[str, str] | None = None
+    command: Command, results: StoreResults, fields: dict[str, str] | None = None
 ) -> Command:
-    await outcomes.wait()
-    refusal = outcomes.refusal
+    await results.wait()
+    refusal = results.refusal
     if refusal is not None:
         return command.reply(refusal.code, remark=refusal.remark)
     return command.reply(fields=fields)

@@ -5,53 +5,42 @@ those that lie side by side go out as one slice. Which answer goes with which of
 docs/protocol.md and follows DefaultMessageStore.getMessage and PullMessageProcessor.
 """
 
-import asyncio
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.bulk import asked_bytes
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.cold_pulls import ColdPulls
+from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
-from mq.daemons.broker.message_finder import FOUND, MOVED, NOT_FOUND, RETRY, Found
+from mq.daemons.broker.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.residency import NotInMemory, Residency
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import DirectHandler, Handler, Refused
+from mq.daemons.dispatch import DirectHandler, Refused
+from mq.daemons.serving import serves
 from mq.protocol.bodies import MessageModel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
-from mq.protocol.reply_template import ReplyTemplate
 
-_REMARKS = {
-    FOUND: "FOUND",
-    NOT_FOUND: "OFFSET_OVERFLOW_ONE",
-    RETRY: "NO_MATCHED_MESSAGE",
-    MOVED: "OFFSET_MOVED",
-}
 _PULLING = "pulling message"
 _COMMIT = PullSysFlag.COMMIT_OFFSET
 _SUSPEND = PullSysFlag.SUSPEND
 _SUBSCRIPTION = PullSysFlag.SUBSCRIPTION
-_NEXT = {"suggestWhichBrokerId": "0"} | dict.fromkeys(
-    ("nextBeginOffset", "minOffset", "maxOffset"), "%d"
-)
-_REPLIES = {code: ReplyTemplate(code, _NEXT, remark) for code, remark in _REMARKS.items()}
 
 # What a second look at a pull that was held needs of its header.
 _NEEDED_LATER = frozenset(
@@ -69,8 +58,7 @@ class PullHandlers:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
@@ -83,8 +71,7 @@ class PullHandlers:
     ) -> None:
         """``on_moved`` is called with group, topic, queue id, the offset asked for and the one to
         go on at."""
-        self._config = config
-        self._store_config = store_config
+        self._settings = settings
         self._topics = topics
         self._groups = groups
         self._consumers = consumers
@@ -94,7 +81,7 @@ class PullHandlers:
         self._log = store.log
         self._queues: dict[tuple[str, str], ConsumeQueue] = {}
         self._residency = Residency(store.log)
-        self._cold_reads: set[asyncio.Task[None]] = set()
+        self._cold = ColdPulls(store.log, reader, stats)
         self._warm_bytes = reader.warm_bytes
         self._expression = subscriptions.expression
         self._find = reader.find
@@ -107,25 +94,19 @@ class PullHandlers:
         # The lite pull consumer of 5.x asks the same under a code of its own.
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.PULL_MESSAGE: self.pull_other,
-            RequestCode.LITE_PULL_MESSAGE: self.pull_other,
-        }
-
     def configure(self) -> None:
         """Look again whether the queues that are remembered may be read."""
         self._queues.clear()
 
     async def close(self) -> None:
         """Wait for reads from the disk that are under way."""
-        if self._cold_reads:
-            await asyncio.gather(*self._cold_reads, return_exceptions=True)
+        await self._cold.close()
 
     def pull(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
         """A pull whose header came in JSON."""
         self._pull(header, channel, may_hold=True, present=self._residency)
 
+    @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull_other(self, command: Command, channel: Channel) -> None:
         """A pull whose header came in RocketMQ's binary form."""
         header: dict[str, object] = {
@@ -156,7 +137,7 @@ class PullHandlers:
         group = fields["consumerGroup"]
         known = self._groups.table.get(group)
         if known is None or not known.consume_enable:
-            check_broker(self._config(), _PULLING)
+            check_broker(self._settings.broker, _PULLING)
             known = consuming_group(self._groups, group)
         queue = self._queues.get((topic, fields["queueId"])) or self._find_queue(
             topic, fields["queueId"], channel
@@ -173,7 +154,7 @@ class PullHandlers:
             found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
         except NotInMemory as absent:
             later = self._pull_once_there(absent, header, channel, may_hold)
-            self._in_thread(later, header, channel)
+            self._cold.run(later, header, channel)
             return
         code, next_offset, ranges, count, _ = found
         if code == MOVED:
@@ -184,7 +165,7 @@ class PullHandlers:
             self._hold(header, fields, channel, queue, offset, expression)
         elif count and self._log.written - ranges[0][0] > self._warm_bytes:
             counter = self._stats.group(topic, group, queue.queue_id)
-            self._read_cold(header, channel, queue, found, counter)
+            self._cold.answer(header, channel, queue, found, counter)
         else:
             counter = self._stats.group(topic, group, queue.queue_id)
             self._answer_warm(header, channel, queue, found, counter)
@@ -198,14 +179,14 @@ class PullHandlers:
         header: dict[str, object],
         channel: Channel,
         queue: ConsumeQueue,
-        found: Found,
+        found: FoundMessages,
         counter: GroupCounter,
     ) -> None:
         code, next_offset, ranges, count, size = found
         slices = self._slices(ranges)
         if slices is None:  # a log file was deleted by age since the entries were read
             code, slices, count, size = RETRY, [], 0, 0
-        self._answer(header, channel, queue, code, next_offset, slices, size)
+        answer_pull(header, channel, queue, code, next_offset, slices, size)
         self._count(counter, count, size, ranges)
         if code == RETRY:
             self._look_how_far(counter, queue, next_offset)
@@ -216,37 +197,15 @@ class PullHandlers:
         if entry is not None:
             counter.behind = max(0, self._log.written - entry[0] - entry[1])
 
-    def _answer(
-        self,
-        header: dict[str, object],
-        channel: Channel,
-        queue: ConsumeQueue,
-        code: int,
-        next_offset: int,
-        slices: list[bytes | memoryview],
-        size: int,
-    ) -> None:
-        flag = header["flag"]
-        assert isinstance(flag, int)
-        if flag & ONE_WAY:
-            return
-        opaque = header["opaque"]
-        if type(opaque) is not int:
-            raise TypeError("opaque")
-        reply = _REPLIES[code].frame(
-            *(next_offset, queue.minimum, queue.readable, opaque), body_size=size
-        )
-        channel.send_parts([reply, *slices], size)
-
     # what is not for every pull -------------------------------------------------------------------
 
     def _bulk_bytes(self, asked: str) -> int:
-        config = self._store_config()
+        config = self._settings.store
         ordinary = config.max_transfer_bytes_on_message_in_memory
         return asked_bytes(asked, ordinary, config.max_transfer_bytes_on_bulk_pull)
 
     def _find_queue(self, topic: str, queue_text: str, channel: Channel) -> ConsumeQueue:
-        check_broker(self._config(), _PULLING)
+        check_broker(self._settings.broker, _PULLING)
         config = readable_topic(self._topics, topic, _PULLING)
         queue_id = int(queue_text)
         if not 0 <= queue_id < config.read_queue_nums:
@@ -281,7 +240,7 @@ class PullHandlers:
         offset: int,
         expression: Expression,
     ) -> None:
-        config = self._config()
+        config = self._settings.broker
         milliseconds = _long(fields["suspendTimeoutMillis"])
         if not config.long_polling_enable:
             milliseconds = config.short_polling_time_mills
@@ -307,7 +266,7 @@ class PullHandlers:
         try:
             self._pull(header, channel, may_hold)
         except Exception as error:  # Refused: its topic or group was changed while it waited
-            channel.reply_error(_request_of(header), error)
+            channel.reply_error(request_of(header), error)
 
     async def _pull_once_there(
         self, absent: NotInMemory, header: dict[str, object], channel: Channel, may_hold: bool
@@ -326,64 +285,6 @@ class PullHandlers:
             )
             counter.waited += int((clock.monotonic() - began) * 1000)
             self._pull_late(header, channel, may_hold)
-
-    def _read_cold(
-        self,
-        header: dict[str, object],
-        channel: Channel,
-        queue: ConsumeQueue,
-        found: Found,
-        counter: GroupCounter,
-    ) -> None:
-        """Read in a thread what is probably not in memory: the loop must not wait for a disk."""
-        self._in_thread(self._answer_cold(header, channel, queue, found, counter), header, channel)
-
-    def _in_thread(
-        self, work: Coroutine[None, None, None], header: dict[str, object], channel: Channel
-    ) -> None:
-        """Have a pull answered a little later; whatever goes wrong is an answer, too."""
-
-        async def answer() -> None:
-            try:
-                await work
-            except Exception as error:
-                channel.reply_error(_request_of(header), error)
-
-        task = asyncio.ensure_future(answer())
-        self._cold_reads.add(task)
-        task.add_done_callback(self._cold_reads.discard)
-
-    async def _answer_cold(
-        self,
-        header: dict[str, object],
-        channel: Channel,
-        queue: ConsumeQueue,
-        found: Found,
-        counter: GroupCounter,
-    ) -> None:
-        code, next_offset, ranges, count, size = found
-        files = [self._log.file_at(start) for start, _ in ranges]
-        began = clock.monotonic()
-        owed = COST + size
-        channel.owe(owed)
-        try:
-            slices = await asyncio.to_thread(read_ranges, files, ranges)
-        except OSError:  # the file was deleted by age meanwhile
-            code, slices, count, size = RETRY, [], 0, 0
-        finally:
-            channel.owe(-owed)
-        self._answer(header, channel, queue, code, next_offset, slices, size)
-        self._count(counter, count, size, ranges)
-        waited = int((clock.monotonic() - began) * 1000)
-        counter.waited += waited
-        self._stats.longest_read = max(self._stats.longest_read, waited)
-
-
-def _request_of(header: dict[str, object]) -> Command:
-    """The request as far as a refusal needs it."""
-    opaque = header["opaque"]
-    assert isinstance(opaque, int)
-    return Command(RequestCode.PULL_MESSAGE, opaque=opaque)
 
 
 def _long(text: str) -> int:

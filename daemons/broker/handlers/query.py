@@ -3,6 +3,7 @@
 from base64 import b64encode
 from collections.abc import Callable
 
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import is_ruled_out
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData, is_tag_type
 from mq.daemons.broker.genuine import genuine_record
@@ -10,9 +11,9 @@ from mq.daemons.broker.registry import Consumers
 from mq.daemons.broker.store.layout import EXTENSION_START, is_extension_address
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue_extension import Unit
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -30,41 +31,51 @@ from mq.protocol.tags import ALL_TAGS
 MOST_ENTRIES = 10_000
 
 
-def handlers(
-    store_config: Callable[[], MessageStoreConfig],
-    consumers: Consumers,
-    filters: ConsumerFilters,
-    store: MessageStore,
-    check_read: Callable[[Command, Channel, str], None] | None = None,
-) -> dict[int, Handler]:
-    """The table of this subject; `check_read` raises Refused for a topic that may not be read."""
+class QueryHandlers:
+    """Finds messages; `check_read` raises Refused for a topic that may not be read."""
 
-    def view(command: Command, channel: Channel) -> Command:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        consumers: Consumers,
+        filters: ConsumerFilters,
+        store: MessageStore,
+        check_read: Callable[[Command, Channel, str], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._consumers = consumers
+        self._filters = filters
+        self._store = store
+        self._check_read = check_read
+
+    @serves(RequestCode.VIEW_MESSAGE_BY_ID)
+    def view(self, command: Command, channel: Channel) -> Command:
         """The record at an offset of the commit log."""
         header = command.read_header(ViewMessageRequestHeader)
         record: bytes | None = None
-        if check_read is None:
-            record = store.record_at(header.offset)
+        if self._check_read is None:
+            record = self._store.record_at(header.offset)
         # Not what looks like a record in the body of a message: with a length of its own making
         # it would reach into the messages behind it, whatever their topic.
-        elif (found := genuine_record(store, header.offset)) is not None:
+        elif (found := genuine_record(self._store, header.offset)) is not None:
             record, message = found
-            check_read(command, channel, message.topic)
+            self._check_read(command, channel, message.topic)
         if record is None:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
             )
         return command.reply(body=record)
 
-    def by_key(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.QUERY_MESSAGE)
+    def by_key(self, command: Command, channel: Channel) -> Command:
         """Records of a topic that may have a key: the index knows hashes, so the asker compares."""
         header = command.read_header(QueryMessageRequestHeader)
-        config = store_config()
+        config = self._settings.store
         wanted = header.max_num
         if command.fields.get(UNIQUE_KEY_QUERY) == "true":
             wanted = config.default_query_max_num
         wanted = max(0, min(wanted, config.max_msgs_num_batch))
-        timestamp, offset, records = store.query_by_key(
+        timestamp, offset, records = self._store.query_by_key(
             header.topic, header.key, wanted, header.begin_timestamp, header.end_timestamp
         )
         fields = QueryMessageResponseHeader(
@@ -78,24 +89,25 @@ def handlers(
             )
         return command.reply(fields=fields, body=b"".join(records))
 
-    def queue_entries(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.QUERY_CONSUME_QUEUE)
+    def queue_entries(self, command: Command, channel: Channel) -> Command:
         """Entries of a consume queue from an index on."""
         header = command.read_header(QueryConsumeQueueRequestHeader)
         topic, queue_id = header.topic or "", header.queue_id
-        if queue_id not in store.queues_of(topic):
+        if queue_id not in self._store.queues_of(topic):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         body = QueryConsumeQueueResponseBody(
-            max_queue_index=store.max_offset(topic, queue_id),
-            min_queue_index=store.min_offset(topic, queue_id),
+            max_queue_index=self._store.max_offset(topic, queue_id),
+            min_queue_index=self._store.min_offset(topic, queue_id),
         )
         if header.consumer_group is not None:
-            body.subscription_data = consumers.subscription(header.consumer_group, topic)
+            body.subscription_data = self._consumers.subscription(header.consumer_group, topic)
             if body.subscription_data is None:
                 body.filter_data = f"{header.consumer_group}@{topic} is not online!"
             else:
-                body.filter_data = filters.describe(topic, header.consumer_group)
+                body.filter_data = self._filters.describe(topic, header.consumer_group)
         for index in range(header.index, header.index + min(header.count, MOST_ENTRIES)):
-            entry = store.consume_queue_entry(topic, queue_id, index)
+            entry = self._store.consume_queue_entry(topic, queue_id, index)
             if entry is None:
                 break
             physical_offset, size, tags_code = entry
@@ -103,19 +115,13 @@ def handlers(
                 physic_offset=physical_offset, physic_size=size, tags_code=tags_code
             )
             if is_extension_address(tags_code):
-                unit = store.queue_unit(topic, queue_id, tags_code)
+                unit = self._store.queue_unit(topic, queue_id, tags_code)
                 group = header.consumer_group or ""
-                _add_unit(data, unit, body.subscription_data, filters.get(topic, group))
+                _add_unit(data, unit, body.subscription_data, self._filters.get(topic, group))
             body.queue_data.append(data)
         if not body.queue_data:
             return command.reply(remark=f"Index {header.index} of {queue_id}@{topic} is not exist!")
         return command.reply(body=body.encode())
-
-    return {
-        RequestCode.VIEW_MESSAGE_BY_ID: view,
-        RequestCode.QUERY_MESSAGE: by_key,
-        RequestCode.QUERY_CONSUME_QUEUE: queue_entries,
-    }
 
 
 def _add_unit(

@@ -8,7 +8,8 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -21,18 +22,24 @@ from mq.protocol.recall import RecallHandle
 _TAG = "_RECALL_TAG_"
 
 
-def handlers(settings: BrokerSettings, topics: Topics, writer: MessageWriter) -> dict[int, Handler]:
-    """The table of this subject."""
+class RecallHandlers:
+    """Takes messages back."""
 
-    def recall(command: Command, channel: Channel) -> None:
+    def __init__(self, settings: BrokerSettings, topics: Topics, writer: MessageWriter) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._writer = writer
+
+    @serves(RequestCode.RECALL_MESSAGE)
+    def recall(self, command: Command, channel: Channel) -> None:
         """Take back a message that waits in the timer, by its handle.
 
         Source: RecallMessageProcessor of 5.3. A message for the timer, due in the same slot, says
         that the other one is not to be delivered.
         """
-        _check_service(settings)
+        _check_service(self._settings)
         header = command.read_header(RecallMessageRequestHeader)
-        if topics.get(header.topic) is None:
+        if self._topics.get(header.topic) is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"recall failed, the topic[{header.topic}] not exist",
@@ -42,8 +49,8 @@ def handlers(settings: BrokerSettings, topics: Topics, writer: MessageWriter) ->
                 ResponseCode.NO_PERMISSION,
                 f"recall failed, the topic[{header.topic}] is the broker's own",
             )
-        handle = _handle(settings, header)
-        fields = {PropertyKey.MSG_REGION: settings.broker.region_id}
+        handle = _handle(self._settings, header)
+        fields = {PropertyKey.MSG_REGION: self._settings.broker.region_id}
         fields |= RecallMessageResponseHeader(msg_id=handle.message_id).encode()
 
         def stored(refusal: StoreRefused | None) -> None:
@@ -54,13 +61,11 @@ def handlers(settings: BrokerSettings, topics: Topics, writer: MessageWriter) ->
                 channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=remark)
 
         try:
-            writer.put_or_delay(_order(handle, header, channel), stored)
+            self._writer.put_or_delay(_order(handle, header, channel), stored)
         except StoreRefused as refusal:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {refusal.remark}"
             ) from None
-
-    return {RequestCode.RECALL_MESSAGE: recall}
 
 
 def _check_service(settings: BrokerSettings) -> None:

@@ -11,7 +11,8 @@ from mq.daemons.broker.registry import Client, Consumers
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol.bodies import (
     GetConsumerStatusBody,
     MessageQueue,
@@ -38,23 +39,6 @@ TO_THE_END = -1  # a timestamp
 _VERSION_3_0_7_SNAPSHOT = 28
 
 
-def handlers(
-    settings: BrokerSettings,
-    topics: Topics,
-    offsets: ConsumerOffsets,
-    consumers: Consumers,
-    store: MessageStore,
-) -> dict[int, Handler]:
-    """The table of this subject."""
-    about = RelayHandlers(settings, topics, offsets, consumers, store)
-    return {
-        RequestCode.GET_CONSUMER_RUNNING_INFO: about.running_info,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY: about.consume_directly,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: about.reset_offset,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: about.consumer_status,
-    }
-
-
 class RelayHandlers:
     """Between an administrator and consumers."""
 
@@ -72,6 +56,7 @@ class RelayHandlers:
         self._consumers = consumers
         self._store = store
 
+    @serves(RequestCode.GET_CONSUMER_RUNNING_INFO)
     async def running_info(self, command: Command, channel: Channel) -> Command:
         """The inner state of one consumer."""
         header = command.read_header(GetConsumerRunningInfoRequestHeader)
@@ -79,6 +64,7 @@ class RelayHandlers:
         passed = Command(command.code, header.encode())
         return await self._call(command, passed, header.consumer_group, header.client_id)
 
+    @serves(RequestCode.CONSUME_MESSAGE_DIRECTLY)
     async def consume_directly(self, command: Command, channel: Channel) -> Command:
         """Let one consumer consume one stored message now."""
         header = command.read_header(ConsumeMessageDirectlyResultRequestHeader)
@@ -115,6 +101,7 @@ class RelayHandlers:
             ) from None
         return asked.reply(answer.code, answer.fields, answer.body, remark=answer.remark)
 
+    @serves(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     def reset_offset(self, command: Command, channel: Channel) -> Command:
         """Tell the consumers of a group, which must be there, to go on where a topic was at a time.
 
@@ -170,6 +157,7 @@ class RelayHandlers:
             table[queue] = wanted if header.is_force else min(wanted, consumed)
         return table
 
+    @serves(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     async def consumer_status(self, command: Command, channel: Channel) -> Command:
         """How far each consumer of a group says that it has come."""
         header = command.read_header(GetConsumerStatusRequestHeader)

@@ -9,10 +9,11 @@ from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.broker.timer.request import name_withdrawn
-from mq.daemons.broker.waiting import Outcomes, is_stored
+from mq.daemons.broker.waiting import StoreResults, is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag
@@ -51,13 +52,7 @@ class ReplyHandlers:
         self._writer = writer
         self._host = host
 
-    def handlers(self) -> dict[int, Handler]:
-        """The table of this subject."""
-        return {
-            RequestCode.SEND_REPLY_MESSAGE: self.send,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.send,
-        }
-
+    @serves(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
     async def send(self, command: Command, channel: Channel) -> Command:
         """Push a reply to the client that it names, and store it if storeReplyMessageEnable.
 
@@ -160,11 +155,11 @@ class ReplyHandlers:
         return None
 
     async def _store(self, message: StoredMessage) -> bool:
-        outcomes = Outcomes()
+        results = StoreResults()
         try:
-            outcomes.put(lambda stored: self._writer.put_or_delay(message, stored))
+            results.put(lambda stored: self._writer.put_or_delay(message, stored))
         except StoreRefused as refusal:
             log.warning("a reply is not stored: %s", refusal, extra={"failure": "stored replies"})
             return False
-        await outcomes.wait()
-        return is_stored(outcomes.refusal)
+        await results.wait()
+        return is_stored(results.refusal)

@@ -6,7 +6,7 @@ from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler
+from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -29,40 +29,41 @@ def _is_read_by_broker(topic: str) -> bool:
     return topic in _READ_BY_BROKER or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
 
-def handlers(topics: Topics, store: MessageStore) -> dict[int, Handler]:
-    """The table of this subject."""
+class RetentionHandlers:
+    """Deletes what is of no use any more."""
 
-    def clean_queues(command: Command, channel: Channel) -> Command:
+    def __init__(self, topics: Topics, store: MessageStore) -> None:
+        self._topics = topics
+        self._store = store
+
+    @serves(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+    def clean_queues(self, command: Command, channel: Channel) -> Command:
         """Take queues off the disk whose messages have all been deleted by age.
 
         They begin at offset 0 again (DefaultMessageStore.cleanExpiredConsumerQueue). Queues that
         the broker itself reads stay: how far it has come is kept as an offset. (Java spares those
         of the delay levels only, and then does not deliver what is put in the others.)
         """
-        for queue in list(store.queues):
+        for queue in list(self._store.queues):
             if 0 < queue.appended == queue.minimum and not _is_read_by_broker(queue.topic):
                 log.info("%s cleans %r: its messages are gone", channel.remote, queue)
                 queue.clear()
         return command.reply()
 
-    def clean_topics(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.CLEAN_UNUSED_TOPIC)
+    def clean_topics(self, command: Command, channel: Channel) -> Command:
         """Take the queues off the disk of topics that the broker does not have (any more)."""
-        for topic in store.queues.topics():
-            if topics.get(topic) is None and not topics.is_system(topic):
+        for topic in self._store.queues.topics():
+            if self._topics.get(topic) is None and not self._topics.is_system(topic):
                 log.info("%s cleans the queues of %s: no such topic", channel.remote, topic)
                 with saving():
-                    store.delete_topic(topic)
+                    self._store.delete_topic(topic)
         return command.reply()
 
-    async def delete_log_files(command: Command, channel: Channel) -> Command:
+    @serves(RequestCode.DELETE_EXPIRED_COMMITLOG)
+    async def delete_log_files(self, command: Command, channel: Channel) -> Command:
         """Delete log files that are older than fileReservedTime: some now, more by the next rounds
         of the cleaner (CleanCommitLogService.executeDeleteFilesManually)."""
-        deleted = await store.retention.clean(manual=True)
+        deleted = await self._store.retention.clean(manual=True)
         log.info("%s had %d expired log files deleted", channel.remote, deleted)
         return command.reply()
-
-    return {
-        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: clean_queues,
-        RequestCode.CLEAN_UNUSED_TOPIC: clean_topics,
-        RequestCode.DELETE_EXPIRED_COMMITLOG: delete_log_files,
-    }

@@ -11,10 +11,10 @@ waits, logs or builds an object per message. The letters are those of SendMessag
 
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from mq.client.machine import clock
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.store import layout
@@ -22,10 +22,10 @@ from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.records import keys_of
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import DirectHandler, Handler, Refused
+from mq.daemons.dispatch import DirectHandler, Refused
+from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
@@ -69,14 +69,12 @@ class SendHandlers:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         targets: SendTargets,
         appender: Appender,
         indirect: IndirectSends,
     ) -> None:
-        self._config = config
-        self._store_config = store_config
+        self._settings = settings
         self._targets = targets
         self._indirect = indirect
         self._remembered = targets.remembered
@@ -87,8 +85,8 @@ class SendHandlers:
 
     def configure(self) -> None:
         """Read the settings again that are used for every message."""
-        config = self._config()
-        self._max_body = self._store_config().max_message_size
+        config = self._settings.broker
+        self._max_body = self._settings.store.max_message_size
         self._cluster = f"{PropertyKey.CLUSTER}\x01{config.broker_cluster_name}"
         self._no_properties = _field(self._cluster)
         trace = "true" if config.trace_on else "false"
@@ -105,13 +103,6 @@ class SendHandlers:
     def direct(self) -> dict[int, DirectHandler]:
         # Whether it is a batch says the header, under either code (SendMessageProcessor).
         return {RequestCode.SEND_MESSAGE_V2: self.send, RequestCode.SEND_BATCH_MESSAGE: self.send}
-
-    def handlers(self) -> dict[int, Handler]:
-        return {
-            RequestCode.SEND_MESSAGE: self.send_command,
-            RequestCode.SEND_MESSAGE_V2: self.send_command,
-            RequestCode.SEND_BATCH_MESSAGE: self.send_command,
-        }
 
     # the ways in ---------------------------------------------------------------------------
 
@@ -226,7 +217,7 @@ class SendHandlers:
         if message.topic != TIMER_TOPIC or not unique or topic.startswith(RETRY_PREFIX):
             return ()
         due = int(properties[PropertyKey.TIMER_OUT_MS]) + 1  # in the slot, not at its start
-        handle = RecallHandle(topic, self._config().broker_name, due, unique)
+        handle = RecallHandle(topic, self._settings.broker.broker_name, due, unique)
         return (handle.encode().encode(),)
 
     def batch(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
@@ -261,7 +252,7 @@ class SendHandlers:
         # 5.x clients give the batch as a whole an id, too (DefaultMQProducer.batch): put into its
         # messages it would hide their own.
         common.pop(PropertyKey.UNIQUE_KEY, None)
-        common[PropertyKey.CLUSTER] = self._config().broker_cluster_name
+        common[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
         messages = messages_of(body, queue.topic, common)
         if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
@@ -286,6 +277,7 @@ class SendHandlers:
         reply = self._stored_batch.frame(ids.encode(), queue.queue_id, first_offset, opaque)
         self._appender.reply_when_stored(channel, reply, promptly)
 
+    @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
     def send_command(self, command: Command, channel: Channel) -> None:
         """A message in the first version of the header, or in RocketMQ's binary form."""
         header: dict[str, object] = {

@@ -10,7 +10,8 @@ from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.bodies import (
     CreateTopicListRequestBody,
@@ -40,26 +41,6 @@ SLAVE_REMARK = (
     "Can't modify topic or subscription group from slave broker, please execute it from master "
     "broker."
 )
-
-
-def handlers(
-    settings: BrokerSettings,
-    topics: Topics,
-    offsets: ConsumerOffsets,
-    store: MessageStore,
-    announced: Callable[[], Awaitable[None]],
-) -> dict[int, Handler]:
-    """The table of this subject. `announced` waits until name servers know of a change."""
-    about = TopicHandlers(settings, topics, offsets, store, announced)
-    return {
-        RequestCode.UPDATE_AND_CREATE_TOPIC: about.update,
-        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: about.update_list,
-        RequestCode.DELETE_TOPIC_IN_BROKER: about.delete,
-        RequestCode.GET_ALL_TOPIC_CONFIG: about.all_topics,
-        RequestCode.GET_TOPIC_CONFIG: about.one_topic,
-        RequestCode.GET_TOPIC_STATS_INFO: about.stats,
-        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: about.system_topics,
-    }
 
 
 def check_master(settings: BrokerSettings) -> None:
@@ -105,6 +86,7 @@ class TopicHandlers:
         self._store = store
         self._announced = announced
 
+    @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def update(self, command: Command, channel: Channel) -> Command:
         """Create a topic or change it. When it is answered, the name servers know it, too."""
         check_master(self._settings)
@@ -131,6 +113,7 @@ class TopicHandlers:
         await self._announced()
         return command.reply()
 
+    @serves(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     async def update_list(self, command: Command, channel: Channel) -> Command:
         """Create topics or change them, all or none, as 5.x tools ask for it."""
         check_master(self._settings)
@@ -144,6 +127,7 @@ class TopicHandlers:
         await self._announced()
         return command.reply()
 
+    @serves(RequestCode.DELETE_TOPIC_IN_BROKER)
     async def delete(self, command: Command, channel: Channel) -> Command:
         """Delete a topic with its queues and the offsets in it.
 
@@ -165,16 +149,19 @@ class TopicHandlers:
         await self._announced()
         return command.reply()
 
+    @serves(RequestCode.GET_ALL_TOPIC_CONFIG)
     async def all_topics(self, command: Command, channel: Channel) -> Command:
         """Every topic with its configuration."""
         # The table is replaced, never changed, when a topic comes or goes.
         return command.reply(body=await asyncio.to_thread(self._topics.wrapper().encode))
 
+    @serves(RequestCode.GET_TOPIC_CONFIG)
     def one_topic(self, command: Command, channel: Channel) -> Command:
         """The configuration of one topic, as 5.x tools ask for it."""
         header = command.read_header(GetTopicConfigRequestHeader)
         return command.reply(body=self._known(header.topic).encode())
 
+    @serves(RequestCode.GET_TOPIC_STATS_INFO)
     def stats(self, command: Command, channel: Channel) -> Command:
         """First and last offset of each queue, and when its last message came."""
         header = command.read_header(GetTopicStatsInfoRequestHeader)
@@ -192,6 +179,7 @@ class TopicHandlers:
             )
         return command.reply(body=TopicStatsTable(offset_table=table).encode())
 
+    @serves(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def system_topics(self, command: Command, channel: Channel) -> Command:
         """The topics that users may not create or change."""
         return command.reply(body=TopicList(topic_list=set(self._topics.system_names)).encode())

@@ -11,7 +11,8 @@ from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.channel import Channel
-from mq.daemons.dispatch import Handler, Refused
+from mq.daemons.dispatch import Refused
+from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -32,20 +33,6 @@ CheckWrite = Callable[[Command, Channel, str], None]
 _ENDS = (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK)
 
 
-def handlers(
-    settings: BrokerSettings,
-    transactions: Transactions,
-    store: MessageStore,
-    check_write: CheckWrite | None = None,
-) -> dict[int, Handler]:
-    """The table of this subject."""
-    about = TransactionHandlers(settings, transactions, store, check_write)
-    return {
-        RequestCode.END_TRANSACTION: about.end,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE: about.resume_check,
-    }
-
-
 class TransactionHandlers:
     """Ends transactions as their producers say."""
 
@@ -61,6 +48,7 @@ class TransactionHandlers:
         self._store = store
         self._check_write = check_write
 
+    @serves(RequestCode.END_TRANSACTION)
     def end(self, command: Command, channel: Channel) -> None:
         """Commit a transaction or roll it back; one whose end is still unknown stays open.
 
@@ -125,6 +113,7 @@ class TransactionHandlers:
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
 
+    @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume_check(self, command: Command, channel: Channel) -> None:
         """Check a transaction again that was given up (AdminBrokerProcessor)."""
         header = command.read_header(ResumeCheckHalfMessageRequestHeader)

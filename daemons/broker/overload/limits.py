@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from mq.client.machine import clock
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.send import read_send
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
@@ -18,7 +18,6 @@ from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Handler, Overloaded
-from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.overload.busy_reply import BusyReply
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import ONE_WAY, Command
@@ -132,9 +131,9 @@ class TopicSizes:
     went.
     """
 
-    def __init__(self, queues: Queues, operation: Callable[[], BrokerOperationConfig]) -> None:
+    def __init__(self, queues: Queues, settings: BrokerSettings) -> None:
         self._queues = queues
-        self._operation = operation
+        self._settings = settings
         self.refused: dict[str, Overloaded] = {}
         self.on_change: list[Callable[[], None]] = []
         self._known: dict[ConsumeQueue, tuple[int, int, int]] = {}  # from, upto, bytes
@@ -147,7 +146,7 @@ class TopicSizes:
 
     async def look(self) -> None:
         """Count what has come and gone since the last look."""
-        limits = self._operation().topic_limits()
+        limits = self._settings.operation.topic_limits()
         found: dict[str, Overloaded] = {}
         if limits:
             for topic in self._queues.topics():
@@ -188,12 +187,10 @@ class TopicSizes:
 class FlushBacklog:
     """Takes no more sends while too many wait for the disk (SYNC_FLUSH)."""
 
-    def __init__(
-        self, flusher: Flusher, appender: Appender, config: Callable[[], BrokerConfig]
-    ) -> None:
+    def __init__(self, flusher: Flusher, appender: Appender, settings: BrokerSettings) -> None:
         self._flusher = flusher
         self._appender = appender
-        self._config = config
+        self._settings = settings
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -204,7 +201,7 @@ class FlushBacklog:
     def look(self) -> None:
         """Refuse over the limit, and accept again at half of it."""
         waiting = self._flusher.waiting_replies
-        limit = self._config().send_thread_pool_queue_capacity
+        limit = self._settings.broker.send_thread_pool_queue_capacity
         if waiting > limit > 0:
             self._appender.refuse(
                 "flush backlog",

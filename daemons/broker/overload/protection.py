@@ -8,13 +8,11 @@ second for each of its thread pools, of which there are none here).
 
 import asyncio
 import logging
-from collections.abc import Callable
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store_config import MessageStoreConfig
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +26,11 @@ class SlowConsumers:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         stats: BrokerStats,
         groups: Groups,
     ) -> None:
-        self._config = config
-        self._store_config = store_config
+        self._settings = settings
         self._stats = stats
         self._groups = groups
 
@@ -46,10 +42,10 @@ class SlowConsumers:
 
     def look(self) -> list[str]:
         """Disable the groups that are too far behind now; returns their names."""
-        config = self._config()
+        config = self._settings.broker
         if not config.disable_consume_if_consumer_read_slowly:
             return []
-        if not self._store_config().disk_fall_recorded:
+        if not self._settings.store.disk_fall_recorded:
             return []
         found: dict[str, int] = {}
         for (_, group, _), counter in self._stats.groups.items():

@@ -15,11 +15,11 @@ were read since the file was written (SEEN_GROUP tells) move them on.
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.records import (
@@ -85,7 +85,7 @@ class PopCheckPoints:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         writer: MessageWriter,
         offsets: ConsumerOffsets,
@@ -101,7 +101,7 @@ class PopCheckPoints:
         self._groups = groups
         self.host = host
         self.aside = aside
-        self._cluster = config().broker_cluster_name
+        self._cluster = settings.broker.broker_cluster_name
         self.topic = revive_topic(self._cluster)
         self._table: dict[Key, PopCheckPoint] = {}
         self._due: list[tuple[int, int, PopCheckPoint]] = []  # a heap, by time and arrival
@@ -113,7 +113,7 @@ class PopCheckPoints:
         self._is_starting = True
         self.changed = asyncio.Event()
         self._seen: dict[int, int] = {}
-        numbers: set[int] = {*range(config().revive_queue_num), *store.queues_of(self.topic)}
+        numbers: set[int] = {*range(settings.broker.revive_queue_num), *store.queues_of(self.topic)}
         self._queues = {n: _ReviveQueue(self, store, self.topic, n) for n in sorted(numbers)}
         self._next_queue = 0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mq.client.machine import clock
-from mq.daemons.broker.pop.want import Want
+from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.state_file import read_body, write_atomically
 from mq.protocol.bodies.schema import Body, field
@@ -88,13 +88,13 @@ class OrderedPops:
         return 0 if info is None else info.blocked_until()
 
     def popped(
-        self, want: Want, queue: ConsumeQueue, offsets: Sequence[int], pop_time: int
+        self, request: PopRequest, queue: ConsumeQueue, offsets: Sequence[int], pop_time: int
     ) -> list[int]:
         """Note what is out; returns how often each of these was popped before."""
-        old = self._find(queue.topic, want.group, queue.queue_id)
+        old = self._find(queue.topic, request.group, queue.queue_id)
         before: dict[int, int] = {}
         if old is not None:
-            is_same = bool(want.attempt_id) and want.attempt_id == old.attempt_id
+            is_same = bool(request.attempt_id) and request.attempt_id == old.attempt_id
             before = {
                 offset: old.counts.get(offset, 0) + (not is_same)
                 for number, offset in enumerate(old.all_offsets())
@@ -102,13 +102,13 @@ class OrderedPops:
             }
         info = OrderInfo(
             pop_time=pop_time,
-            invisible_time=want.invisible_time,
+            invisible_time=request.invisible_time,
             offsets=[offsets[0], *(offset - offsets[0] for offset in offsets[1:])],
             counts={offset: before[offset] for offset in offsets if before.get(offset)},
             last_consume_time=pop_time,
-            attempt_id=want.attempt_id or None,
+            attempt_id=request.attempt_id or None,
         )
-        key = f"{queue.topic}{SEPARATOR}{want.group}"
+        key = f"{queue.topic}{SEPARATOR}{request.group}"
         self._table.setdefault(key, {})[queue.queue_id] = info
         return [before.get(offset, 0) for offset in offsets]
 

@@ -1,16 +1,18 @@
 """Pop consumption as the broker composes it: its parts, their requests and their work."""
 
-from collections.abc import Callable
 from pathlib import Path
 
-from mq.daemons.broker.aside import SetAside
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Subscriptions
-from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.assignment import AssignmentHandlers, QueuesOf
 from mq.daemons.broker.handlers.pop import PopHandlers
 from mq.daemons.broker.handlers.pop_ack import AckHandlers
-from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.handlers.pop_peek import PeekHandlers
+from mq.daemons.broker.handlers.pop_requests import PopRequests
+from mq.daemons.broker.handlers.popped_records import PoppedRecords
+from mq.daemons.broker.parts.clients import Clients
+from mq.daemons.broker.parts.delivery import Delivery
+from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.request_modes import RequestModes
@@ -18,45 +20,47 @@ from mq.daemons.broker.pop.revival import Revival
 from mq.daemons.broker.pop.taking import Pops
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.queue_reader import QueueReader
-from mq.daemons.broker.registry import Consumers
-from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.writer import MessageWriter
-from mq.daemons.dispatch import Handler, merge
+from mq.daemons.dispatch import Handler
+from mq.daemons.serving import handlers_of
 
 
 class PopService:
-    """Serves groups that pop. ``host`` is the broker's address as its own messages bear it."""
+    """Serves groups that pop."""
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        store: MessageStore,
-        writer: MessageWriter,
-        topics: Topics,
-        groups: Groups,
-        consumers: Consumers,
-        offsets: ConsumerOffsets,
+        settings: BrokerSettings,
+        stores: Stores,
+        clients: Clients,
+        delivery: Delivery,
         reader: QueueReader,
         subscriptions: Subscriptions,
         queues_of: QueuesOf,
-        host: tuple[str, int],
-        aside: SetAside,
     ) -> None:
+        store, topics, groups = stores.messages, stores.topics, stores.groups
+        offsets, writer = stores.offsets, delivery.writer
         folder: Path = store.root / "config"
-        self.points = PopCheckPoints(config, store, writer, offsets, topics, groups, host, aside)
+        host = delivery.transactions.host
+        self.points = PopCheckPoints(
+            settings, store, writer, offsets, topics, groups, host, stores.aside
+        )
         self.revival = Revival(self.points, writer, offsets, topics, groups)
         self.order = OrderedPops(folder / "consumerOrderInfo.json")
-        pops = Pops(config, store, topics, offsets, reader, self.points, self.order)
-        self._waiters = Waiters(pops, topics, lambda: config().pop_polling_size)
-        self._pop = PopHandlers(config, topics, groups, reader, subscriptions, pops, self._waiters)
-        self._ack = AckHandlers(topics, store, offsets, self.points, self.order, self._waiters)
+        pops = Pops(settings, store, topics, offsets, reader, self.points, self.order)
+        waiters = Waiters(pops, topics, settings)
+        requests = PopRequests(settings, topics, groups, subscriptions)
+        records = PoppedRecords(settings, reader)
+        self._pop = PopHandlers(settings, requests, records, pops, waiters)
+        self._peek = PeekHandlers(requests, records, pops, waiters)
+        self._ack = AckHandlers(topics, store, offsets, self.points, self.order, waiters)
         modes = RequestModes(folder / "messageRequestMode.json")
-        self._assignment = AssignmentHandlers(config, modes, topics, groups, consumers, queues_of)
+        self._assignment = AssignmentHandlers(
+            settings, modes, topics, groups, clients.consumers, queues_of
+        )
         self.points.start()
 
     def handlers(self) -> dict[int, Handler]:
-        return merge(self._pop.handlers(), self._ack.handlers(), self._assignment.handlers())
+        return handlers_of(self._pop, self._peek, self._ack, self._assignment)
 
     async def run(self) -> None:
         """Bring back what is not acknowledged in time, until cancelled."""

@@ -4,25 +4,25 @@ A group's place in a queue is its consumer offset; while check points are on the
 it is ahead of that. It is committed when they are stored, and goes back when they are not.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mq.client.machine import chance, clock
-from mq.daemons.broker.config import BrokerConfig
-from mq.daemons.broker.message_finder import FOUND, Found
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.message_finder import FOUND, FoundMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.pop.check_points import PopCheckPoints
 from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import ORDER_QUEUE, mark_of, retry_topic
 from mq.daemons.broker.pop.records import PopCheckPoint
-from mq.daemons.broker.pop.want import INIT_MIN, Want
+from mq.daemons.broker.pop.request import INIT_MIN, PopRequest
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.waiting import StoreResults
 from mq.protocol.record import RECORD_IDENTITY
 
 # Looks into one queue by one request; each passes over 800 entries that do not match.
@@ -32,12 +32,12 @@ _MOST_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Part:
+class PopBatch:
     """What was taken out of one queue."""
 
     queue: ConsumeQueue
     start: int
-    found: Found
+    found: FoundMessages
     offsets: list[int]
     counts: list[int]  # of an ordered pop: how often each was popped before
 
@@ -64,7 +64,7 @@ class Pops:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         topics: Topics,
         offsets: ConsumerOffsets,
@@ -72,7 +72,7 @@ class Pops:
         points: PopCheckPoints,
         order: OrderedPops,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._store = store
         self._topics = topics
         self._offsets = offsets
@@ -83,38 +83,40 @@ class Pops:
 
     # where a group is -----------------------------------------------------------------------
 
-    def rest(self, want: Want) -> int:
-        """How many messages are left in the queues of a want, filters aside."""
-        return sum(max(0, queue.readable - self.place(want, queue)) for queue in self.queues(want))
+    def rest(self, request: PopRequest) -> int:
+        """How many messages are left in the queues of a request, filters aside."""
+        return sum(
+            max(0, queue.readable - self.place(request, queue)) for queue in self.queues(request)
+        )
 
-    def queues(self, want: Want) -> Iterator[ConsumeQueue]:
-        """The queues of a want and, unless it is ordered, of its retries."""
-        topic = self._topics.get(want.topic)
+    def queues(self, request: PopRequest) -> Iterator[ConsumeQueue]:
+        """The queues of a request and, unless it is ordered, of its retries."""
+        topic = self._topics.get(request.topic)
         if topic is not None:
-            ids = range(topic.read_queue_nums) if want.queue_id < 0 else (want.queue_id,)
+            ids = range(topic.read_queue_nums) if request.queue_id < 0 else (request.queue_id,)
             for queue_id in ids:
-                yield self._store.queue(want.topic, queue_id)
-        if not want.is_ordered:
-            yield from self._retry_queues(want)
+                yield self._store.queue(request.topic, queue_id)
+        if not request.is_ordered:
+            yield from self._retry_queues(request)
 
-    def _retry_queues(self, want: Want) -> Iterator[ConsumeQueue]:
-        again = retry_topic(want.group, want.topic)
+    def _retry_queues(self, request: PopRequest) -> Iterator[ConsumeQueue]:
+        again = retry_topic(request.group, request.topic)
         config = self._topics.get(again)
         for queue_id in range(config.read_queue_nums if config is not None else 0):
             yield self._store.queue(again, queue_id)
 
-    def place(self, want: Want, queue: ConsumeQueue) -> int:
+    def place(self, request: PopRequest, queue: ConsumeQueue) -> int:
         """The offset of the next message that a group gets from a queue."""
-        key = (want.group, queue.topic, queue.queue_id)
+        key = (request.group, queue.topic, queue.queue_id)
         place = self._places.get(key)
         if place is not None:
             return place.offset
         offset = self._offsets.query(*key)
-        return offset if offset >= 0 else self._first_place(want, queue)
+        return offset if offset >= 0 else self._first_place(request, queue)
 
-    def _first_place(self, want: Want, queue: ConsumeQueue) -> int:
+    def _first_place(self, request: PopRequest, queue: ConsumeQueue) -> int:
         """Where a new group begins (PopMessageProcessor.getInitOffset)."""
-        if want.init_mode == INIT_MIN or queue.topic != want.topic:
+        if request.init_mode == INIT_MIN or queue.topic != request.topic:
             return queue.minimum
         if queue.minimum <= 0 and self._reader.is_warm(queue, 0):
             return 0
@@ -122,99 +124,99 @@ class Pops:
 
     # taking ---------------------------------------------------------------------------------
 
-    def take(self, want: Want, outcomes: Outcomes) -> tuple[list[Part], int, int]:
-        """Take what there is and write the check points; returns parts, pop time, revive queue.
+    def take(self, request: PopRequest, results: StoreResults) -> tuple[list[PopBatch], int, int]:
+        """Take what there is and write the check points; returns batches, pop time, revive queue.
 
-        Messages may be given out once ``outcomes`` are there and well. Raises StoreRefused when
+        Messages may be given out once ``results`` are there and well. Raises StoreRefused when
         nothing could be taken for want of a check point.
         """
         pop_time = clock.milliseconds()
-        revive_queue = ORDER_QUEUE if want.is_ordered else self._points.next_queue_id()
-        parts: list[Part] = []
-        left, size = want.maximum, 0
-        for queue in self._in_turn(want):
+        revive_queue = ORDER_QUEUE if request.is_ordered else self._points.next_queue_id()
+        batches: list[PopBatch] = []
+        left, size = request.maximum, 0
+        for queue in self._in_turn(request):
             if left <= 0 or size >= _MOST_BYTES:
                 break
-            if want.is_ordered and self._order.is_blocked(
-                want.attempt_id, queue.topic, want.group, queue.queue_id
+            if request.is_ordered and self._order.is_blocked(
+                request.attempt_id, queue.topic, request.group, queue.queue_id
             ):
                 continue
-            part = self._take_from(want, queue, left)
-            if part is None:
+            batch = self._take_from(request, queue, left)
+            if batch is None:
                 continue
             try:
-                self._keep(want, part, pop_time, revive_queue, outcomes)
+                self._keep(request, batch, pop_time, revive_queue, results)
             except StoreRefused:
-                if parts:
+                if batches:
                     break
                 raise
-            parts.append(part)
-            left -= len(part.offsets)
-            size += part.found.size
-        return parts, pop_time, revive_queue
+            batches.append(batch)
+            left -= len(batch.offsets)
+            size += batch.found.size
+        return batches, pop_time, revive_queue
 
-    def peek(self, want: Want) -> list[Part]:
+    def peek(self, request: PopRequest) -> list[PopBatch]:
         """What `take` would get, without taking it."""
-        parts: list[Part] = []
-        left = want.maximum
-        for queue in self._in_turn(want):
-            start = self.place(want, queue)
-            found = self._reader.find(queue, start, left, want.expression) if left > 0 else None
+        batches: list[PopBatch] = []
+        left = request.maximum
+        for queue in self._in_turn(request):
+            start = self.place(request, queue)
+            found = self._reader.find(queue, start, left, request.expression) if left > 0 else None
             if found is not None and found.code == FOUND:
-                parts.append(Part(queue, start, found, self._offsets_of(found, start), []))
+                batches.append(PopBatch(queue, start, found, self._offsets_of(found, start), []))
                 left -= found.messages
-        return parts
+        return batches
 
-    def has_something(self, want: Want, attempt_id: str) -> bool:
+    def has_something(self, request: PopRequest, attempt_id: str) -> bool:
         """Whether a pop would get something, filters aside."""
         return any(
-            queue.readable > self.place(want, queue)
-            for queue in self.queues(want)
+            queue.readable > self.place(request, queue)
+            for queue in self.queues(request)
             if not (
-                want.is_ordered
-                and self._order.is_blocked(attempt_id, queue.topic, want.group, queue.queue_id)
+                request.is_ordered
+                and self._order.is_blocked(attempt_id, queue.topic, request.group, queue.queue_id)
             )
         )
 
-    def free_at(self, want: Want) -> int:
+    def free_at(self, request: PopRequest) -> int:
         """When the first queue is free again that waits for acknowledgements, ms; 0 if none."""
         times = [
-            self._order.blocked_until(queue.topic, want.group, queue.queue_id)
-            for queue in self.queues(want)
+            self._order.blocked_until(queue.topic, request.group, queue.queue_id)
+            for queue in self.queues(request)
         ]
         now = clock.milliseconds()
         return min((moment for moment in times if moment > now), default=0)
 
-    def _in_turn(self, want: Want) -> list[ConsumeQueue]:
+    def _in_turn(self, request: PopRequest) -> list[ConsumeQueue]:
         """The queues of the topic from any on, those of retries before or behind them."""
-        queues = [queue for queue in self.queues(want) if queue.topic == want.topic]
+        queues = [queue for queue in self.queues(request) if queue.topic == request.topic]
         turn = chance.randrange(len(queues)) if queues else 0
         queues = queues[turn:] + queues[:turn]
-        if want.is_ordered:
+        if request.is_ordered:
             return queues
-        retries = list(self._retry_queues(want))
-        first = chance.randrange(100) < self._config().pop_from_retry_probability
+        retries = list(self._retry_queues(request))
+        first = chance.randrange(100) < self._settings.broker.pop_from_retry_probability
         return retries + queues if first else queues + retries
 
-    def _take_from(self, want: Want, queue: ConsumeQueue, maximum: int) -> Part | None:
-        key = (want.group, queue.topic, queue.queue_id)
-        begin = start = self.place(want, queue)
+    def _take_from(self, request: PopRequest, queue: ConsumeQueue, maximum: int) -> PopBatch | None:
+        key = (request.group, queue.topic, queue.queue_id)
+        begin = start = self.place(request, queue)
         if start == queue.readable:
             return None
         if self._offsets.query(*key) < 0:
             self._commit(key, start)
         for _ in range(_MOST_LOOKS):
-            found = self._reader.find(queue, start, maximum, want.expression)
+            found = self._reader.find(queue, start, maximum, request.expression)
             if found.code == FOUND:
                 offsets = self._offsets_of(found, start)
-                return Part(queue, begin, found, offsets, [])
+                return PopBatch(queue, begin, found, offsets, [])
             if found.next_offset == start:
                 break
             start = found.next_offset  # nothing there fits, or the offset was none of the queue's
         self._pass_over(key, begin, start)
         return None
 
-    def _offsets_of(self, found: Found, start: int) -> list[int]:
+    def _offsets_of(self, found: FoundMessages, start: int) -> list[int]:
         _, next_offset, ranges, count, _ = found
         if count == next_offset - start:
             return list(range(start, next_offset))
@@ -247,52 +249,59 @@ class Pops:
     # keeping --------------------------------------------------------------------------------
 
     def _keep(
-        self, want: Want, part: Part, pop_time: int, revive_queue: int, outcomes: Outcomes
+        self,
+        request: PopRequest,
+        batch: PopBatch,
+        pop_time: int,
+        revive_queue: int,
+        results: StoreResults,
     ) -> None:
         """Note what was taken, so that it comes again unless it is acknowledged."""
-        queue = part.queue
-        if want.is_ordered:
-            part.counts = self._order.popped(want, queue, part.offsets, pop_time)
+        queue = batch.queue
+        if request.is_ordered:
+            batch.counts = self._order.popped(request, queue, batch.offsets, pop_time)
             # What was passed over before the first of them is done with.
-            self._commit((want.group, queue.topic, queue.queue_id), part.offsets[0])
+            self._commit((request.group, queue.topic, queue.queue_id), batch.offsets[0])
             return
         point = PopCheckPoint(
             queue.topic,
-            want.group,
+            request.group,
             queue.queue_id,
-            part.offsets[0],
-            part.offsets,
+            batch.offsets[0],
+            batch.offsets,
             pop_time,
-            want.invisible_time,
+            request.invisible_time,
             revive_queue,
-            self._config().broker_name,
+            self._settings.broker.broker_name,
         )
-        key = (want.group, queue.topic, queue.queue_id)
+        key = (request.group, queue.topic, queue.queue_id)
 
         def put(outcome: OnStored) -> None:
             def stored(refusal: StoreRefused | None) -> None:
-                self._settle(key, part, refusal)
+                self._settle(key, batch, refusal)
                 outcome(refusal)
 
             self._points.put(point, stored)
 
-        outcomes.put(put)
+        results.put(put)
         place = self._places.setdefault(key, _Place())
-        place.offset = part.found[1]
+        place.offset = batch.found[1]
         place.under_way += 1
 
-    def _settle(self, key: tuple[str, str, int], part: Part, refusal: StoreRefused | None) -> None:
+    def _settle(
+        self, key: tuple[str, str, int], batch: PopBatch, refusal: StoreRefused | None
+    ) -> None:
         """A check point is stored, or is not: in the turn in which it can be read."""
         place = self._places[key]
         place.under_way -= 1
         group, topic, queue_id = key
-        if refusal is None and self._offsets.query(group, topic, queue_id) == part.start:
+        if refusal is None and self._offsets.query(group, topic, queue_id) == batch.start:
             # Unless someone has reset the group meanwhile.
-            offset = part.found[1]
+            offset = batch.found[1]
             while offset in place.passed:
                 offset = place.passed.pop(offset)
             self._commit(key, offset)
         if refusal is not None:
-            place.offset = min(place.offset, part.start)
+            place.offset = min(place.offset, batch.start)
         if not place.under_way:
             del self._places[key]

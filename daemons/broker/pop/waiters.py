@@ -10,11 +10,12 @@ from collections.abc import Callable
 from functools import partial
 
 from mq.client.machine import clock
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.kept import keep_filter, release_filter
 from mq.daemons.broker.long_polling import COST, LONGEST_HOLD, size_of_texts
 from mq.daemons.broker.pop.receipt import retry_topic
+from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import Pops
-from mq.daemons.broker.pop.want import Want
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
@@ -29,21 +30,21 @@ _HELD = "held pops"  # the attribute of a channel, and what it makes us keep
 class Held:
     """A request that waits. ``serve`` tries to answer it, ``end`` does when the wait is over."""
 
-    __slots__ = ("channel", "command", "cost", "end", "line", "serve", "timer", "want")
+    __slots__ = ("channel", "command", "cost", "end", "line", "request", "serve", "timer")
 
     def __init__(
         self,
         command: Command,
         channel: Channel,
-        want: Want,
+        request: PopRequest,
         serve: Callable[[], bool],
         end: Callable[[], None],
     ) -> None:
         self.cost = COST + size_of_texts(command.fields.values())
-        command.fields, command.body = {}, b""  # what is needed of them is in ``want``
+        command.fields, command.body = {}, b""  # what is needed of them is in ``request``
         self.command = command
         self.channel = channel
-        self.want = want
+        self.request = request
         self.serve = serve
         self.end = end
         self.line: _Line | None = None
@@ -58,7 +59,7 @@ class Held:
         if self.channel.attributes.get(_HELD, {}).pop(self, self) is None:
             kept = self.channel.kept
             self.channel.keep(_HELD, kept.get(_HELD, 0) - self.cost)
-            release_filter(self.channel, self.want.expression)
+            release_filter(self.channel, self.request.expression)
 
     def over(self) -> None:
         self.drop()
@@ -100,39 +101,39 @@ class _Line:
 class Waiters:
     """All that wait."""
 
-    def __init__(self, pops: Pops, topics: Topics, most: Callable[[], int]) -> None:
-        """``most`` gives how many may wait for one queue of a group."""
+    def __init__(self, pops: Pops, topics: Topics, settings: BrokerSettings) -> None:
         self._pops = pops
-        self._most = most
+        self._settings = settings
         self._lines: dict[tuple[str, str], _Line] = {}
         topics.on_change.append(self._topic_changed)
 
     def waiting(self, group: str, topic: str, queue_id: int) -> int:
         """How many pops wait for a queue, or for any."""
         line = self._lines.get((group, topic))
-        return 0 if line is None else sum(h.want.queue_id == queue_id for h in line.held)
+        return 0 if line is None else sum(h.request.queue_id == queue_id for h in line.held)
 
     def add(self, held: Held, seconds: float) -> bool:
         """Let a request wait; False if too many do."""
-        want = held.want
+        request = held.request
         of_channel = held.channel.attributes.get(_HELD)
         if of_channel is None:
             of_channel = held.channel.attributes[_HELD] = {}
             held.channel.on_close.append(_drop_all)
         if len(of_channel) >= MOST_OF_A_CHANNEL:
             return False
-        if self.waiting(want.group, want.topic, want.queue_id) >= self._most():
+        most = self._settings.broker.pop_polling_size
+        if self.waiting(request.group, request.topic, request.queue_id) >= most:
             return False
-        key = (want.group, want.topic)
+        key = (request.group, request.topic)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line(self, *key)
         of_channel[held] = None
         held.channel.keep(_HELD, held.channel.kept.get(_HELD, 0) + held.cost)
-        keep_filter(held.channel, want.expression)
+        keep_filter(held.channel, request.expression)
         line.held[held] = None
         held.line = line
-        line.hang(line.queues.union(self._pops.queues(want)))
+        line.hang(line.queues.union(self._pops.queues(request)))
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(min(seconds, LONGEST_HOLD), held.over)
         return True
@@ -150,7 +151,7 @@ class Waiters:
                 continue
             if held.serve():
                 held.drop()
-            if not self._pops.rest(held.want):
+            if not self._pops.rest(held.request):
                 break
 
     def _wake_again(self, line: _Line, channel: Channel) -> None:
@@ -162,6 +163,12 @@ class Waiters:
     def _wake_late(self, line: _Line, channel: Channel) -> None:
         line.unwoken.discard(channel)
         self.wake_group(line.group, line.topic)
+
+    def wake_when_free(self, request: PopRequest) -> None:
+        """An ordered pop gets what is out once its invisible time is over."""
+        free_at = self._pops.free_at(request) if request.is_ordered else 0
+        if free_at:
+            self.wake_at(request.group, request.topic, free_at)
 
     def wake_at(self, group: str, topic: str, moment: int) -> None:
         """Wake later, at a time in ms: a queue is free again then."""
@@ -179,7 +186,7 @@ class Waiters:
                 held.drop()
 
     def _queues_of(self, line: _Line) -> set[ConsumeQueue]:
-        return {queue for held in line.held for queue in self._pops.queues(held.want)}
+        return {queue for held in line.held for queue in self._pops.queues(held.request)}
 
     def _topic_changed(self, name: str) -> None:
         """A topic has come, or has other queues: mostly the retry topic with the first retry."""

@@ -95,6 +95,10 @@ class Batch:
         self.callbacks: list[OnStored] = []
 
 
+#: What puts more about a message into its queue's extension: see `Appender`.
+Extend = Callable[[ConsumeQueue, int, int, bytes], int]
+
+
 class Appender:
     """Puts messages into the log.
 
@@ -106,13 +110,15 @@ class Appender:
     store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
 
-    def __init__(self, commit_log: CommitLog, store_host: bytes) -> None:
+    def __init__(
+        self, commit_log: CommitLog, store_host: bytes, extend: Extend | None = None
+    ) -> None:
         self.refusal: StoreRefused | None = None
         self.await_flush: Callable[[Batch], None] | None = None
         self.on_published: Callable[[Batch], None] = lambda batch: None
         self.on_pages_needed: Callable[[], int] = lambda: 1 << 63
         self.pages_needed_from = 0
-        self.extend: Callable[[ConsumeQueue, int, int, bytes], int] | None = None
+        self.extend = extend
         self.store_host = store_host
         self.failed_writes = 0
         self.messages = 0  # published since the start, and their bytes in the log

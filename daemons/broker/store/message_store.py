@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.append import Appender, Batch, Extend
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.commit_log import CommitLog
@@ -53,13 +53,20 @@ class MessageStore:
     """The messages of one broker.
 
     ``config`` gives the settings in force. ``store_host`` is the broker's address and port as
-    records hold it. Used as an async context manager: entering recovers and starts, leaving stops.
+    records hold it. ``extender`` makes the `extend` of an Appender for the store's queues. Used as
+    an async context manager: entering recovers and starts, leaving stops.
     """
 
-    def __init__(self, config: Callable[[], MessageStoreConfig], store_host: bytes) -> None:
+    def __init__(
+        self,
+        config: Callable[[], MessageStoreConfig],
+        store_host: bytes,
+        extender: Callable[[Queues], Extend] | None = None,
+    ) -> None:
         settings = config()
         self._config = config
         self._store_host = store_host
+        self._extender = extender
         self.root = Path(settings.store_path_root_dir)
         self.log = CommitLog(
             self._commit_log_folders(settings), settings.mapped_file_size_commit_log
@@ -148,7 +155,8 @@ class MessageStore:
 
     async def _start_parts(self) -> None:
         settings = self._config()
-        self.appender = Appender(self.log, self._store_host)
+        extend = None if self._extender is None else self._extender(self.queues)
+        self.appender = Appender(self.log, self._store_host, extend)
         self.appender.on_published = self._published
         if self.log.position > self.log.minimum:
             self.appender.last_timestamp = max(

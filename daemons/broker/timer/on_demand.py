@@ -25,7 +25,7 @@ class TimerOnDemand:
         """Start it, unless it runs already."""
         if self.timer is not None:
             return
-        timer = self.timer = Timer(lambda: self._settings.store, self._store, writer, self._aside)
+        timer = self.timer = Timer(self._settings, self._store, writer, self._aside)
         for work, name in timer.works():
             self._tasks.spawn(work, name)
         pause = self._settings.store.timer_flush_interval_ms / 1000

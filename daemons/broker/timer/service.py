@@ -13,15 +13,15 @@ those of RocketMQ 5 (TimerMessageStore), so that either broker goes on where the
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.broker.timer import log as timer_log
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.log import TimerLog, Unit
@@ -53,24 +53,24 @@ class Timer:
 
     def __init__(
         self,
-        config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         store: MessageStore,
         writer: MessageWriter,
         aside: SetAside,
     ) -> None:
-        settings = config()
-        self._config = config
+        config = settings.store
+        self._settings = settings
         self._store = store
         self._writer = writer
         self._aside = aside
-        self._precision = settings.timer_precision_ms
+        self._precision = config.timer_precision_ms
         self._queue = store.queue(names.TIMER_TOPIC, 0)
         is_new = not self.is_used(store.root)
         self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
         self._wheel = TimerWheel(store.root / _TIMER_WHEEL, self._precision)
         if not is_new:
             self._wheel.check_precision(max(self._checkpoint.read_time, _now()))
-        self._log = TimerLog(store.root / _TIMER_LOG, settings.mapped_file_size_timer_log)
+        self._log = TimerLog(store.root / _TIMER_LOG, config.mapped_file_size_timer_log)
         self._news = NextMessage()
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
         # Physical offsets of what was put from the slot that is being delivered: that begins again
@@ -198,9 +198,9 @@ class Timer:
 
     def _roll_window(self) -> int:
         """Milliseconds after which a message is put again: well before its log file is deleted."""
-        settings = self._config()
-        kept = settings.file_reserved_time * 3600 * 1000 // 2
-        slots = min(settings.timer_roll_window_slot, SLOTS - 1)  # the wheel has no more
+        config = self._settings.store
+        kept = config.file_reserved_time * 3600 * 1000 // 2
+        slots = min(config.timer_roll_window_slot, SLOTS - 1)  # the wheel has no more
         longest = min(slots * self._precision, kept, timer_log.LONGEST_DELAY)
         return max(longest, 2 * self._precision)  # less would put it again without a pause
 

@@ -12,20 +12,19 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable
 from enum import Enum, auto
 
 from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registry import Producers
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store_config import BrokerRole, MessageStoreConfig
+from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions
-from mq.daemons.broker.waiting import Outcomes, is_hopeless, is_stored
+from mq.daemons.broker.waiting import StoreResults, is_hopeless, is_stored
 from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
 from mq.protocol.codes import RequestCode
@@ -57,16 +56,14 @@ class TransactionChecks:
 
     def __init__(
         self,
-        config: Callable[[], BrokerConfig],
-        store_config: Callable[[], MessageStoreConfig],
+        settings: BrokerSettings,
         transactions: Transactions,
         writer: MessageWriter,
         topics: Topics,
         producers: Producers,
         aside: SetAside,
     ) -> None:
-        self._config = config
-        self._store_config = store_config
+        self._settings = settings
         self._transactions = transactions
         self._ledger = transactions.ledger
         self._writer = writer
@@ -87,14 +84,14 @@ class TransactionChecks:
         last = clock()
         while True:
             self._changed.clear()
-            left = last + self._config().transaction_check_interval / 1000 - clock()
+            left = last + self._settings.broker.transaction_check_interval / 1000 - clock()
             if left > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
                         await self._changed.wait()
                 continue
             last = clock()
-            if self._store_config().broker_role is not BrokerRole.SLAVE:
+            if self._settings.store.broker_role is not BrokerRole.SLAVE:
                 try:
                     await self.round()
                 except OSError as error:
@@ -107,14 +104,14 @@ class TransactionChecks:
         started = _now()
         offsets = deque(self._ledger.offsets())
         while offsets and clock() < latest:
-            outcomes = Outcomes()
-            go_on = self._check(offsets, started, outcomes)
-            await outcomes.wait()
-            if not go_on or not outcomes.all_well:
+            results = StoreResults()
+            go_on = self._check(offsets, started, results)
+            await results.wait()
+            if not go_on or not results.all_well:
                 break
         self._transactions.save_progress()
 
-    def _check(self, offsets: deque[int], started: int, outcomes: Outcomes) -> bool:
+    def _check(self, offsets: deque[int], started: int, results: StoreResults) -> bool:
         """Take some halves and look at them; returns whether the round goes on behind them."""
         size = 0
         for _ in range(min(_AT_ONCE, len(offsets))):
@@ -128,7 +125,7 @@ class TransactionChecks:
                 if half is None:
                     raise LookupError("the half of an open transaction is not in the log")
                 size += half.store_size
-                if not self._handle(half, started, outcomes):
+                if not self._handle(half, started, results):
                     return False
             except StoreRefused as refusal:
                 if not is_hopeless(refusal):
@@ -145,7 +142,7 @@ class TransactionChecks:
                 self._set_aside(offset, error)
         return True
 
-    def _handle(self, half: StoredMessage, started: int, outcomes: Outcomes) -> bool:
+    def _handle(self, half: StoredMessage, started: int, results: StoreResults) -> bool:
         """Do what is to be done with a half; returns whether the round goes on behind it.
 
         Raises StoreRefused.
@@ -155,7 +152,7 @@ class TransactionChecks:
             return False
         if verdict is not _Verdict.GIVE_UP:
             try:
-                self._put_again(half, verdict, outcomes)
+                self._put_again(half, verdict, results)
                 return True
             except StoreRefused as refusal:
                 if not is_hopeless(refusal):
@@ -167,7 +164,7 @@ class TransactionChecks:
             if again is None:
                 raise LookupError("the half of an open transaction is not in the log")
             half = again
-        self._give_up(half, outcomes)
+        self._give_up(half, results)
         return True
 
     def _set_aside(self, offset: int, error: BaseException) -> None:
@@ -183,12 +180,12 @@ class TransactionChecks:
         now = _now()
         age = now - half.born_timestamp  # below 0 if the producer's clock is ahead
         checks = number_property(half, PropertyKey.TRANSACTION_CHECK_TIMES) or 0
-        kept = self._store_config().file_reserved_time * 3600 * 1000
-        if checks >= self._config().transaction_check_max or age > kept:
+        kept = self._settings.store.file_reserved_time * 3600 * 1000
+        if checks >= self._settings.broker.transaction_check_max or age > kept:
             return _Verdict.GIVE_UP
         if half.store_timestamp >= started:
             return _Verdict.TOO_YOUNG
-        immunity = self._config().transaction_time_out
+        immunity = self._settings.broker.transaction_time_out
         seconds = number_property(half, PropertyKey.CHECK_IMMUNITY_TIME)
         if seconds is not None:
             immunity = seconds * 1000 if seconds >= 0 else immunity
@@ -196,7 +193,7 @@ class TransactionChecks:
                 return _Verdict.IMMUNE
         return _Verdict.TOO_YOUNG if 0 <= age <= immunity else _Verdict.CHECK
 
-    def _put_again(self, half: StoredMessage, verdict: _Verdict, outcomes: Outcomes) -> None:
+    def _put_again(self, half: StoredMessage, verdict: _Verdict, results: StoreResults) -> None:
         """Put a half at the end of the half topic, and then ask its producer unless it is immune.
 
         Raises StoreRefused.
@@ -220,7 +217,7 @@ class TransactionChecks:
 
             self._writer.put(half, stored)
 
-        outcomes.put(put)
+        results.put(put)
         # At once, for an end of the half by its old offset may come before it is stored.
         self._ledger.replace(old, half.queue_offset)
 
@@ -257,7 +254,7 @@ class TransactionChecks:
             Command(RequestCode.CHECK_TRANSACTION_STATE, header.encode(), encode_record(half))
         )
 
-    def _give_up(self, half: StoredMessage, outcomes: Outcomes) -> None:
+    def _give_up(self, half: StoredMessage, results: StoreResults) -> None:
         """Put a half where operators find it (DefaultTransactionalMessageCheckListener)."""
         offset = half.queue_offset
         topic = self._topics.create_internal(
@@ -276,7 +273,7 @@ class TransactionChecks:
 
             self._writer.put(half, stored)
 
-        outcomes.put(put)
+        results.put(put)
 
 
 def _now() -> int:

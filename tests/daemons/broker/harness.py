@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Self
 
 from mq.daemons.broker.config import BrokerSettings
-from mq.daemons.broker.parts import (
-    make_clients,
-    make_services,
-    make_stats,
-    open_delivery,
-    open_stores,
-)
-from mq.daemons.broker.requests import admin_handlers
+from mq.daemons.broker.parts.clients import make_clients
+from mq.daemons.broker.parts.delivery import open_delivery
+from mq.daemons.broker.parts.services import make_services
+from mq.daemons.broker.parts.stats import make_stats
+from mq.daemons.broker.parts.stores import open_stores
 from mq.daemons.broker.requests import serve as serve_requests
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
@@ -47,28 +44,17 @@ class Harness:
         settings, parts, tasks = self.settings, self._parts, Tasks()
         host = bytes((127, 0, 0, 1)) + struct.pack(">i", 10911)
         self.stores = await open_stores(settings, host, parts)
-        self.clients = make_clients(settings, None)
-        self.stats = make_stats(settings, self.stores)
+        self.clients = make_clients(settings, "127.0.0.1:10911", self.stores)
+        self.stats = make_stats(settings, self.stores, self.clients)
         self.delivery = open_delivery(settings, self.stores, self.clients, tasks, parts)
         await parts.enter_async_context(tasks)
         self.services = make_services(
-            settings, self.stores, self.clients, self.delivery, self.stats, self._queues_of
+            settings, self.stores, self.clients, self.stats, self.delivery, self, tasks
         )
         parts.push_async_callback(self.services.end_reads)
-        admin = admin_handlers(
-            settings,
-            "127.0.0.1:10911",
-            self.stores,
-            self.clients,
-            self.delivery,
-            self.stats,
-            self.services,
-            self._announced,
-            None,
-            tasks.info,
-        )
+        groups = (self.stats, self.services, self.stores, self.delivery, self.clients)
         dispatcher = Dispatcher({})
-        serve_requests(settings, admin, self.services, dispatcher, Dispatcher({}))
+        serve_requests(settings, groups, self.services, dispatcher, Dispatcher({}))
         self.listener = Listener(dispatcher, "127.0.0.1", 0)
         await parts.enter_async_context(self.listener)
         return self
@@ -76,10 +62,12 @@ class Harness:
     async def __aexit__(self, *_: object) -> None:
         await self._parts.aclose()
 
-    async def _queues_of(self, topic: str) -> list[MessageQueue] | None:
-        return None  # there is no name server to ask
+    # as NameServers: there are none
 
-    async def _announced(self) -> None:
+    async def queues_of(self, topic: str) -> list[MessageQueue] | None:
+        return None
+
+    async def announced(self) -> None:
         self.announcements += 1
 
     @property

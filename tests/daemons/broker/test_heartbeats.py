@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.config import BrokerConfig, BrokerSettings
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers import client as client_handlers
 from mq.daemons.dispatch import Overloaded
@@ -58,7 +58,7 @@ def test_a_heartbeat_of_a_thousand_groups_holds_nobody_up(tmp_path: Path) -> Non
             assert broker.stores.topics.get("%RETRY%group-999") is not None
             channel = next(c for c in broker.listener.channels if c.remote == peer.address)
             assert channel.memory > len(heartbeat(1000))
-        again = Groups(tmp_path / "store/config/subscriptionGroup.json", BrokerConfig)
+        again = Groups(tmp_path / "store/config/subscriptionGroup.json", BrokerSettings())
         assert {f"group-{number}" for number in range(1000)} <= again.table.keys()
 
     asyncio.run(main())
@@ -99,8 +99,9 @@ def test_too_many_groups_in_a_heartbeat_are_refused_by_the_name_of_the_setting(
 
 
 def test_while_there_are_enough_groups_none_is_made_for_a_client(tmp_path: Path) -> None:
-    groups = Groups(tmp_path / "g.json", BrokerConfig)
-    groups.most = lambda: len(groups.table)
+    settings = BrokerSettings()
+    groups = Groups(tmp_path / "g.json", settings)
+    settings.operation = settings.operation.replace(max_auto_created_groups=len(groups.table))
     with pytest.raises(Overloaded, match="maxAutoCreatedGroups"):
         groups.find("g")
     assert "g" not in groups.table

@@ -66,7 +66,7 @@ def test_nobody_has_the_broker_write_events_without_end(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         now = [0.0]
         events = OffsetMovedEvents(
-            broker.delivery.writer, lambda: "b", ("127.0.0.1", 1), lambda: now[0]
+            broker.delivery.writer, broker.settings, ("127.0.0.1", 1), lambda: now[0]
         )
         for second in (0.0, 1.0):
             now[0] = second

@@ -11,7 +11,7 @@ from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.waiting import Outcomes
+from mq.daemons.broker.waiting import StoreResults
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill
@@ -86,18 +86,18 @@ def test_transactions_are_checked_after_the_store_refused(tmp_path: Path) -> Non
 
 def test_outcomes_that_come_before_they_are_waited_for_end_no_later_wait() -> None:
     async def script() -> None:
-        outcomes = Outcomes()
+        results = StoreResults()
         callbacks: list[OnStored] = []
-        outcomes.put(lambda stored: stored(None))  # at once, as when a file was full
-        outcomes.put(callbacks.append)
+        results.put(lambda stored: stored(None))  # at once, as when a file was full
+        results.put(callbacks.append)
         with pytest.raises(StoreRefused):
-            outcomes.put(refuse)
-        waiting = asyncio.ensure_future(outcomes.wait())
+            results.put(refuse)
+        waiting = asyncio.ensure_future(results.wait())
         await asyncio.sleep(0)
         assert not waiting.done()
         callbacks[0](None)
         await asyncio.wait_for(waiting, 5)
-        assert outcomes.all_well
+        assert results.all_well
 
     def refuse(_: object) -> None:
         raise StoreRefused(ResponseCode.SYSTEM_BUSY, "no")

@@ -40,7 +40,7 @@ class Setup:
         names = ";".join(server.address for server in self.servers)
         overrides = {"brokerName": "broker-a", "namesrvAddr": names} | self.overrides
         self.settings = BrokerSettings.load(None, overrides)
-        self.topics = Topics(self.root / "topics.json", lambda: self.settings.broker)
+        self.topics = Topics(self.root / "topics.json", self.settings)
         self.tasks = await self.parts.enter_async_context(Tasks())
         self.registration = Registration(self.settings, self.topics, 10911, 10912, self.tasks)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.topics import Topics, new_topic
 from mq.protocol.bodies import SubscriptionGroupConfig
@@ -18,11 +18,11 @@ Make = Callable[[Path], Table]
 
 
 def topics(path: Path) -> Table:
-    return Topics(path / "topics.json", BrokerConfig)
+    return Topics(path / "topics.json", BrokerSettings())
 
 
 def groups(path: Path) -> Table:
-    return Groups(path / "subscriptionGroup.json", BrokerConfig)
+    return Groups(path / "subscriptionGroup.json", BrokerSettings())
 
 
 def member(table: Table, name: str) -> Any:

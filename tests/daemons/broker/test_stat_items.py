@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.stat_items import DAY, HOUR, MINUTE, Key, StatItems, Total
 from mq.protocol.bodies import BrokerStatsData
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import send
+from tests.daemons.broker.settings import broker_settings
 from tests.daemons.broker.test_delay import broker_on
 from tests.daemons.peer import Peer
 
@@ -23,8 +23,7 @@ class Counters:
     def __init__(self, **settings: bool) -> None:
         self.now = 1000.0
         self.table: dict[Key, Total] = {}
-        self.config = BrokerConfig().replace(**settings)
-        self.items = StatItems(self.totals, lambda: self.config, lambda: self.now)
+        self.items = StatItems(self.totals, broker_settings(**settings), lambda: self.now)
 
     def totals(self) -> Mapping[Key, Total]:
         return self.table

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from mq.daemons import state_file
-from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.topics import Topics, new_topic
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import write_atomically
 from mq.protocol.flags import TopicSysFlag
+from tests.daemons.broker.settings import broker_settings
 
 BORN = {
     "SELF_TEST_TOPIC": (1, 6),
@@ -25,14 +26,8 @@ BORN = {
 }
 
 
-class Config:
-    """A configuration that a test changes."""
-
-    def __init__(self, **changes: object) -> None:
-        self.value = BrokerConfig(broker_name="broker-a").replace(**changes)
-
-    def __call__(self) -> BrokerConfig:
-        return self.value
+def config(**changes: object) -> BrokerSettings:
+    return broker_settings(broker_name="broker-a", **changes)
 
 
 def shape(topics: Topics) -> dict[str, tuple[int, int]]:
@@ -40,7 +35,7 @@ def shape(topics: Topics) -> dict[str, tuple[int, int]]:
 
 
 def test_a_broker_is_born_with_its_system_topics(tmp_path: Path) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
+    topics = Topics(tmp_path / "topics.json", config())
     assert shape(topics) == BORN
     assert all(topics.is_system(name) for name in BORN)
     assert topics.is_system("rmq_sys_anything")
@@ -50,7 +45,7 @@ def test_a_broker_is_born_with_its_system_topics(tmp_path: Path) -> None:
 def test_switches_change_what_a_broker_is_born_with(tmp_path: Path) -> None:
     topics = Topics(
         tmp_path / "topics.json",
-        Config(
+        config(
             auto_create_topic_enable=False,
             trace_topic_enable=True,
             cluster_topic_enable=False,
@@ -68,7 +63,7 @@ def test_switches_change_what_a_broker_is_born_with(tmp_path: Path) -> None:
 
 def test_the_file_is_the_one_java_writes(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     asyncio.run(topics.update(new_topic("orders", 8)))
     text = path.read_text()
     assert text.startswith('{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":')
@@ -81,10 +76,10 @@ def test_the_file_is_the_one_java_writes(tmp_path: Path) -> None:
 
 def test_topics_and_version_survive_a_restart_and_the_file_wins(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     asyncio.run(topics.update(new_topic("orders", 8)))
     asyncio.run(topics.update(new_topic("TBW102", 2, 7)))
-    again = Topics(path, Config())
+    again = Topics(path, config())
     assert shape(again) == BORN | {"orders": (8, 6), "TBW102": (2, 7)}
     assert again.data_version == topics.data_version
     assert again.data_version.counter == 2
@@ -92,11 +87,11 @@ def test_topics_and_version_survive_a_restart_and_the_file_wins(tmp_path: Path) 
 
 def test_a_torn_file_is_read_from_its_bak(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     asyncio.run(topics.update(new_topic("orders", 8)))
     asyncio.run(topics.update(new_topic("more", 8)))
     path.write_bytes(path.read_bytes()[:100])
-    assert "orders" in Topics(path, Config()).table
+    assert "orders" in Topics(path, config()).table
 
 
 def test_a_file_of_a_5x_broker_is_read(tmp_path: Path) -> None:
@@ -106,14 +101,14 @@ def test_a_file_of_a_5x_broker_is_read(tmp_path: Path) -> None:
         '"attributes":{"+message.type":"NORMAL"},"order":false,"perm":6,"readQueueNums":2,'
         '"topicFilterType":"SINGLE_TAG","topicName":"t","topicSysFlag":0,"writeQueueNums":2}}}'
     )
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     assert shape(topics)["t"] == (2, 6)
     assert topics.data_version.counter == 3
 
 
 @pytest.mark.parametrize(("asked", "made"), [(4, 4), (100, 8), (-1, 0)])
 def test_a_send_makes_a_topic_after_the_default_one(tmp_path: Path, asked: int, made: int) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
+    topics = Topics(tmp_path / "topics.json", config())
     told: list[str] = []
     topics.on_change.append(told.append)
     topic = topics.create_for_send("orders", "TBW102", asked, TopicSysFlag.UNIT, "peer")
@@ -126,10 +121,10 @@ def test_a_send_makes_a_topic_after_the_default_one(tmp_path: Path, asked: int, 
 
 def test_a_send_makes_no_topic_where_that_is_switched_off(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
-    asyncio.run(Topics(path, Config()).update(new_topic("orders", 8)))  # the file now has TBW102
-    config = Config()
-    topics = Topics(path, config)
-    config.value = config.value.replace(auto_create_topic_enable=False)
+    asyncio.run(Topics(path, config()).update(new_topic("orders", 8)))  # the file now has TBW102
+    settings = config()
+    topics = Topics(path, settings)
+    settings.broker = settings.broker.replace(auto_create_topic_enable=False)
     assert topics.create_for_send("new", "TBW102", 4, 0, "peer") is None
     assert topics.create_for_send("new", "none", 4, 0, "peer") is None
     assert topics.create_for_send("new", "orders", 4, 0, "peer") is None  # not to be inherited
@@ -137,14 +132,14 @@ def test_a_send_makes_no_topic_where_that_is_switched_off(tmp_path: Path) -> Non
 
 
 def test_internal_topics_are_made_once(tmp_path: Path) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
+    topics = Topics(tmp_path / "topics.json", config())
     first = topics.create_internal("%RETRY%g", 2)
     assert topics.create_internal("%RETRY%g", 7) is first
     assert topics.data_version.counter == 1
 
 
 def test_ordered_topics_follow_the_name_servers(tmp_path: Path) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
+    topics = Topics(tmp_path / "topics.json", config())
     asyncio.run(topics.update(new_topic("a", 1)))
     asyncio.run(topics.update(new_topic("b", 1)))
     asyncio.run(topics.set_ordered(["a", "unknown"]))
@@ -157,7 +152,7 @@ def test_ordered_topics_follow_the_name_servers(tmp_path: Path) -> None:
 
 
 def test_unit_flags_are_set_and_cleared(tmp_path: Path) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
+    topics = Topics(tmp_path / "topics.json", config())
     asyncio.run(topics.update(new_topic("a", 1, sys_flag=TopicSysFlag.UNIT_SUB)))
     topics.set_unit_flag("a", TopicSysFlag.UNIT, True)
     assert topics.table["a"].topic_sys_flag == 3
@@ -167,7 +162,7 @@ def test_unit_flags_are_set_and_cleared(tmp_path: Path) -> None:
 
 
 def test_a_change_that_cannot_be_saved_is_no_change(tmp_path: Path) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
+    topics = Topics(tmp_path / "topics.json", config())
     asyncio.run(topics.update(new_topic("a", 1)))
     (tmp_path / "topics.json.tmp").mkdir()
     version = topics.data_version
@@ -181,18 +176,18 @@ def test_a_change_that_cannot_be_saved_is_no_change(tmp_path: Path) -> None:
 
 def test_a_deleted_topic_is_gone_after_a_restart_too(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     asyncio.run(topics.update(new_topic("a", 1)))
     assert asyncio.run(topics.delete("a"))
     assert not asyncio.run(topics.delete("a"))
-    assert "a" not in Topics(path, Config()).table
+    assert "a" not in Topics(path, config()).table
 
 
 def test_a_topic_made_for_a_send_is_saved_at_once(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
-    again = Topics(path, Config())
+    again = Topics(path, config())
     assert shape(again)["orders"] == (4, 6)
     assert again.data_version == topics.data_version
 
@@ -211,16 +206,16 @@ def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_
     names = [f"orders-{number}" for number in range(50)]
 
     async def main() -> Topics:
-        topics = Topics(path, Config())
+        topics = Topics(path, config())
         for name in names:
             topics.create_for_send(name, "TBW102", 4, 0, "127.0.0.1:1")
         # The first is safe before its message is: a Java broker knows only what is in the file.
-        assert shape(Topics(path, Config())).keys() & set(names) == {names[0]}
+        assert shape(Topics(path, config())).keys() & set(names) == {names[0]}
         await topics.file.close()
         return topics
 
     topics = asyncio.run(main())
-    again = Topics(path, Config())
+    again = Topics(path, config())
     assert shape(again).keys() >= set(names)
     assert again.data_version == topics.data_version
     assert 2 <= len(writers) <= 3 and threading.main_thread() not in writers[1:]
@@ -228,12 +223,12 @@ def test_of_topics_made_in_a_row_the_first_is_saved_at_once_and_the_others_in_a_
 
 def test_a_change_that_could_not_be_saved_is_not_saved_later(tmp_path: Path) -> None:
     path = tmp_path / "file" / "topics.json"
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     asyncio.run(topics.update(new_topic("orders", 4)))
     with file_in_the_way(path), pytest.raises(OSError):
         asyncio.run(topics.update(new_topic("orders", 8)))
     topics.save()
-    assert shape(Topics(path, Config()))["orders"] == (4, 6)
+    assert shape(Topics(path, config()))["orders"] == (4, 6)
 
 
 @contextlib.contextmanager
@@ -248,8 +243,9 @@ def file_in_the_way(path: Path) -> Iterator[None]:
 
 
 def test_while_there_are_enough_topics_none_is_made_for_a_send(tmp_path: Path) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
-    topics.most = lambda: len(topics.table)
+    settings = config()
+    topics = Topics(tmp_path / "topics.json", settings)
+    settings.operation = settings.operation.replace(max_auto_created_topics=len(topics.table))
     with pytest.raises(Overloaded, match="maxAutoCreatedTopics"):
         topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
     asyncio.run(topics.update(new_topic("orders", 4)))  # an administrator may
@@ -257,18 +253,18 @@ def test_while_there_are_enough_topics_none_is_made_for_a_send(tmp_path: Path) -
 
 def test_a_save_that_fails_is_made_up_for(tmp_path: Path) -> None:
     path = tmp_path / "file" / "topics.json"
-    topics = Topics(path, Config())
+    topics = Topics(path, config())
     (tmp_path / "file").write_bytes(b"in the way")
     topics.create_for_send("orders", "TBW102", 4, 0, "127.0.0.1:1")
     with pytest.raises(OSError):
         asyncio.run(topics.save_pending())
     (tmp_path / "file").unlink()
     asyncio.run(topics.save_pending())
-    assert shape(Topics(path, Config()))["orders"] == (4, 6)
+    assert shape(Topics(path, config()))["orders"] == (4, 6)
 
 
 def test_topics_that_have_messages_are_made_again(tmp_path: Path) -> None:
-    topics = Topics(tmp_path / "topics.json", Config())
+    topics = Topics(tmp_path / "topics.json", config())
     asyncio.run(topics.update(new_topic("known", 2)))
     topics.adopt({"known": 9, "orders": 12, "few": 1, "%RETRY%g": 1, "rmq_sys_wheel_timer": 1})
     made = {name: queues for name, (queues, _) in shape(topics).items() if name not in BORN}
@@ -299,7 +295,7 @@ def test_the_loop_goes_on_while_a_change_is_written_and_keeps_what_is_made_meanw
     path = tmp_path / "topics.json"
 
     async def main() -> None:
-        topics = Topics(path, Config())
+        topics = Topics(path, config())
         await topics.update(new_topic("old", 1))
         told: list[str] = []
         topics.on_change.append(told.append)
@@ -318,7 +314,7 @@ def test_the_loop_goes_on_while_a_change_is_written_and_keeps_what_is_made_meanw
         assert told == ["sent", "internal", "a", "old"]
         assert {"a", "sent", "internal"} <= topics.table.keys() and "old" not in topics.table
         await topics.file.close()
-        again = Topics(path, Config())
+        again = Topics(path, config())
         assert again.table.keys() == topics.table.keys()
         assert again.data_version == topics.data_version
 
@@ -331,7 +327,7 @@ def test_a_change_whose_asker_goes_away_is_made_all_the_same(
     path = tmp_path / "topics.json"
 
     async def main() -> None:
-        topics = Topics(path, Config())
+        topics = Topics(path, config())
         disk = SlowDisk(monkeypatch)
         change = asyncio.ensure_future(topics.update(new_topic("a", 1)))
         await asyncio.to_thread(disk.began.wait, 10)
@@ -341,7 +337,7 @@ def test_a_change_whose_asker_goes_away_is_made_all_the_same(
         disk.go.set()
         await closing
         assert change.cancelled()
-        assert "a" in topics.table and "a" in Topics(path, Config()).table
+        assert "a" in topics.table and "a" in Topics(path, config()).table
 
     asyncio.run(main())
 
@@ -352,7 +348,7 @@ def test_a_change_that_cannot_be_written_leaves_what_was_made_meanwhile(
     path = tmp_path / "topics.json"
 
     async def main() -> None:
-        topics = Topics(path, Config())
+        topics = Topics(path, config())
         disk = SlowDisk(monkeypatch, fails=True)
         changes = [
             asyncio.ensure_future(topics.update(new_topic(name, 1))) for name in ("refused", "b")
@@ -363,7 +359,7 @@ def test_a_change_that_cannot_be_written_leaves_what_was_made_meanwhile(
         refused, taken = await asyncio.gather(*changes, return_exceptions=True)
         assert isinstance(refused, OSError) and taken is None
         await topics.file.close()
-        for found in (topics.table, Topics(path, Config()).table):
+        for found in (topics.table, Topics(path, config()).table):
             assert {"b", "internal"} <= found.keys() and "refused" not in found
 
     asyncio.run(main())
@@ -373,7 +369,7 @@ def test_a_changed_topic_stays_ordered_when_the_name_servers_say_so_meanwhile(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        topics = Topics(tmp_path / "topics.json", Config())
+        topics = Topics(tmp_path / "topics.json", config())
         await topics.update(new_topic("a", 1))
         await asyncio.gather(topics.set_ordered(["a"]), topics.update(new_topic("a", 2)))
         assert (topics.table["a"].order, topics.table["a"].read_queue_nums) == (True, 2)

@@ -10,7 +10,8 @@ from mq.daemons.beacon import Beacon
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.daemons.namesrv.routes import Registration, Routes
+from mq.daemons.namesrv.registration import Registration
+from mq.daemons.namesrv.routes import Routes
 from mq.protocol.bodies import DataVersion, TopicConfig
 from tests.interop.peers import free_port
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.config import BrokerConfig
 from mq.daemons.broker.filter.table import ConsumerFilters
 from mq.protocol.bodies import SubscriptionData
+from tests.daemons.broker.settings import broker_settings
 
 DAY = 86_400
 
@@ -25,8 +25,9 @@ def clock() -> Clock:
 
 
 def table(path: Path, clock: Clock, **config: int) -> ConsumerFilters:
-    settings = BrokerConfig(**config)  # type: ignore[arg-type]
-    return ConsumerFilters(path / "consumerFilter.json", lambda: settings, clock)
+    filters = ConsumerFilters(path / "consumerFilter.json", broker_settings(**config), clock)
+    filters.load()
+    return filters
 
 
 def wants(text: str, version: int = 7, topic: str = "t") -> SubscriptionData:

@@ -17,6 +17,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.daemons.broker.harness import create_topic
+from tests.daemons.broker.settings import broker_settings
 from tests.daemons.peer import Peer
 
 Script = Callable[[Broker, Peer], Awaitable[None]]
@@ -132,11 +133,8 @@ def test_too_many_sends_that_wait_for_the_disk_stop_others() -> None:
         def accept(self, cause: str) -> None:
             self.refused.pop(cause, None)
 
-    class Config:
-        send_thread_pool_queue_capacity = 10
-
     flusher, appender = Waiting(), Port()
-    backlog = FlushBacklog(flusher, appender, Config)  # type: ignore[arg-type]
+    backlog = FlushBacklog(flusher, appender, broker_settings(send_thread_pool_queue_capacity=10))  # type: ignore[arg-type]
     backlog.look()
     assert "sendThreadPoolQueueCapacity" in str(appender.refused["flush backlog"])
     flusher.waiting_replies = 7

@@ -9,7 +9,7 @@ ALL_QUEUES = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class PopRequest:
     """What a group wants to pop; times in ms."""
 
     group: str

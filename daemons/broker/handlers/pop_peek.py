@@ -1,0 +1,104 @@
+"""Looks at what a pop would get: PEEK_MESSAGE, NOTIFICATION and POLLING_INFO (5.x)."""
+
+from mq.client.machine import clock
+from mq.daemons.broker.handlers.pop_requests import PopRequests, check_maximum
+from mq.daemons.broker.handlers.popped_records import PoppedRecords
+from mq.daemons.broker.pop.request import ALL_QUEUES
+from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.pop.waiters import Held, Waiters
+from mq.daemons.channel import Channel
+from mq.daemons.serving import serves
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.pop import (
+    NotificationRequestHeader,
+    NotificationResponseHeader,
+    PeekMessageRequestHeader,
+    PollingInfoRequestHeader,
+    PollingInfoResponseHeader,
+    PopMessageResponseHeader,
+)
+
+NOTHING = "NO_MESSAGE_IN_QUEUE"
+
+
+class PeekHandlers:
+    """Tells groups that pop what there is, and takes nothing."""
+
+    def __init__(
+        self, requests: PopRequests, records: PoppedRecords, pops: Pops, waiters: Waiters
+    ) -> None:
+        self._requests = requests
+        self._records = records
+        self._pops = pops
+        self._waiters = waiters
+
+    @serves(RequestCode.PEEK_MESSAGE)
+    async def peek(self, command: Command, channel: Channel) -> Command:
+        """What a pop would get, without taking it."""
+        header = command.read_header(PeekMessageRequestHeader)
+        check_maximum(header.max_msg_nums)
+        self._requests.check(header.topic, header.consumer_group, header.queue_id, channel)
+        request = self._requests.of_everything(
+            header.topic, header.consumer_group, header.queue_id, header.max_msg_nums
+        )
+        bodies: list[bytes] = []
+        for batch in self._pops.peek(request):
+            bodies.append(await self._records.read(request, batch, _now(), 0, 0))
+            self._records.count(request, batch)
+        fields = PopMessageResponseHeader(rest_num=self._pops.rest(request)).encode()
+        if not bodies:
+            return command.reply(ResponseCode.PULL_NOT_FOUND, fields, remark=NOTHING)
+        return command.reply(ResponseCode.SUCCESS, fields, b"".join(bodies), remark="FOUND")
+
+    @serves(RequestCode.NOTIFICATION)
+    def notify(self, command: Command, channel: Channel) -> None:
+        """Say that there is something to pop, at once or when there is."""
+        header = command.read_header(NotificationRequestHeader)
+        self._requests.check(header.topic, header.consumer_group, header.queue_id, channel)
+        request = self._requests.of_everything(
+            header.topic, header.consumer_group, header.queue_id, 1, header.order
+        )
+
+        def answer(has_messages: bool, is_full: bool = False) -> None:
+            fields = NotificationResponseHeader(has_msg=has_messages, polling_full=is_full)
+            channel.reply(command, ResponseCode.SUCCESS, fields.encode())
+
+        def serve() -> bool:
+            if not self._pops.has_something(request, header.attempt_id or ""):
+                return False
+            answer(has_messages=True)
+            return True
+
+        until = (header.born_time or _now()) + header.poll_time
+        if serve() or command.is_one_way:
+            return
+        held = Held(command, channel, request, serve, lambda: answer(has_messages=False))
+        if header.poll_time <= 0 or until <= _now():
+            held.end()
+        elif not self._waiters.add(held, (until - _now()) / 1000):
+            answer(has_messages=False, is_full=True)
+        else:
+            self._waiters.wake_when_free(request)
+
+    @serves(RequestCode.POLLING_INFO)
+    def polling_info(self, command: Command, channel: Channel) -> Command:
+        """How many pops wait for a queue."""
+        header = command.read_header(PollingInfoRequestHeader)
+        self._requests.check(header.topic, header.consumer_group, header.queue_id, channel)
+        number = self._waiters.waiting(
+            header.consumer_group, header.topic, max(header.queue_id, ALL_QUEUES)
+        )
+        return command.reply(fields=PollingInfoResponseHeader(polling_num=number).encode())
+
+    @serves(RequestCode.POP_ROLLBACK)
+    def export_records(self, command: Command, channel: Channel) -> Command:
+        """Have what was popped where older releases look for it: here it is nowhere else.
+
+        Java's 5.4 may keep it in RocksDB (AdminBrokerProcessor.transferPopToFsStore).
+        """
+        return command.reply()
+
+
+def _now() -> int:
+    return clock.milliseconds()

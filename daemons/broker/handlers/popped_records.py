@@ -1,0 +1,59 @@
+"""The records that go out to a group that pops (5.x)."""
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.pop.receipt import RETRY_MARK, Receipt
+from mq.daemons.broker.pop.request import PopRequest
+from mq.daemons.broker.pop.taking import PopBatch
+from mq.daemons.broker.queue_reader import QueueReader
+from mq.protocol.errors import LocalProtocolError
+from mq.protocol.message import decode_records, encode_record
+from mq.protocol.properties import PropertyKey
+
+
+class PoppedRecords:
+    """Reads the records of batches, and counts them when they have gone out."""
+
+    def __init__(self, settings: BrokerSettings, reader: QueueReader) -> None:
+        self._settings = settings
+        self._reader = reader
+
+    async def read(
+        self,
+        request: PopRequest,
+        batch: PopBatch,
+        pop_time: int,
+        invisible_time: int,
+        revive_queue: int,
+    ) -> bytes:
+        """The records of a batch. A retry goes out as a message of the topic that was asked for,
+        with its receipt in it (popResponseReturnActualRetryTopic=false)."""
+        body = await self._reader.read(batch.found)
+        if batch.queue.topic == request.topic:
+            return body
+        records = []
+        for message in decode_records(body, decompress=False):
+            receipt = Receipt(
+                batch.offsets[0],
+                pop_time,
+                invisible_time,
+                revive_queue,
+                RETRY_MARK,
+                self._settings.broker.broker_name,
+                batch.queue.queue_id,
+                message.queue_offset,
+            )
+            message.topic = request.topic
+            message.properties.setdefault(PropertyKey.POP_CHECKPOINT, receipt.encode())
+            try:
+                records.append(encode_record(message))
+            except LocalProtocolError:
+                # No room for the receipt. Clients make one from the header, as for any message, for
+                # one that says where it really lies.
+                message.topic = batch.queue.topic
+                del message.properties[PropertyKey.POP_CHECKPOINT]
+                records.append(encode_record(message))
+        return b"".join(records)
+
+    def count(self, request: PopRequest, batch: PopBatch) -> None:
+        """Count a batch as read by its group."""
+        self._reader.count(batch.queue.topic, request.group, batch.queue.queue_id, batch.found)

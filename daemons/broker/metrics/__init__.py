@@ -1,0 +1,1 @@
+"""Metrics of a broker: imported only where somebody reads them."""

@@ -1,0 +1,40 @@
+"""Metrics: what a broker tells of itself to monitoring.
+
+Those with a name that begins with rocketmq_ are what RocketMQ's exporter shows of a broker
+(RMQMetricsCollector of apache/rocketmq-exporter), so that its dashboards go on working; those that
+begin with mq_ are ours. docs/operations.md lists both.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mq.daemons.broker.parts.group import Group
+from mq.daemons.listener import Listener
+from mq.daemons.metrics import Metric, gauge, of_listeners, of_tasks
+from mq.daemons.supervision import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetrics:
+    """What a broker's metrics are taken from: its ports, its tasks, and each group of its parts."""
+
+    listeners: Mapping[str, Listener]  # by name; the main one comes first
+    tasks: Tasks
+    groups: Sequence[Group]
+
+    def all(self) -> Iterator[Metric]:
+        return (metric for metric in self.with_pauses() if metric is not None)
+
+    def with_pauses(self) -> Iterator[Metric | None]:
+        """All of them; at each None anything else may happen. A broker has metrics of each topic
+        and group, and others wait while it puts them together."""
+        yield from of_listeners(self.listeners)
+        yield of_tasks(self.tasks)
+        yield self._held_pulls()
+        for group in self.groups:
+            yield from group.metrics()
+
+    def _held_pulls(self) -> Metric:
+        main = next(iter(self.listeners.values()))
+        held = sum(len(channel.attributes.get("held", ())) for channel in main.channels)
+        return gauge("mq_held_pulls", "Pulls waiting for a message.", held)

@@ -1,0 +1,103 @@
+"""Metrics of groups: how far they have come, and who is in them."""
+
+from collections.abc import Iterator, Mapping
+
+from mq.daemons.broker.config import BrokerConfig
+from mq.daemons.broker.metrics.pacing import Values, paced, whose
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.registry import Consumers, Producers
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.metrics import Kind, Metric
+from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, retry_topic
+
+
+def progress(
+    config: BrokerConfig,
+    store: MessageStore,
+    offsets: ConsumerOffsets,
+    consumers: Consumers,
+    producers: Producers,
+) -> Iterator[Metric | None]:
+    """Ends of topics, offsets of groups, and what lies between them."""
+    ends: dict[str, int] = {}
+    for pause, queue in paced(store.queues):
+        if pause:
+            yield None
+        ends[queue.topic] = ends.get(queue.topic, 0) + queue.readable
+    plain: Values = []
+    retry: Values = []
+    dead: Values = []
+    for pause, (topic, end) in paced(sorted(ends.items())):
+        if pause:
+            yield None
+        if topic.startswith(RETRY_PREFIX):
+            retry.append(((topic,), end))
+        elif topic.startswith(DEAD_LETTER_PREFIX):
+            dead.append(((topic.removeprefix(DEAD_LETTER_PREFIX),), end))
+        else:
+            plain.append(((topic,), end))
+    labels_of_broker = whose(config)
+    for name, labels, values, doc in (
+        ("rocketmq_producer_offset", ("topic",), plain, "Sum of a topic's max offsets."),
+        ("rocketmq_topic_retry_offset", ("topic",), retry, "Sum of a retry topic's max offsets."),
+        (
+            "rocketmq_topic_dlq_offset",
+            ("group",),
+            dead,
+            "Sum of a dead letter topic's max offsets.",
+        ),
+    ):
+        yield Metric(name, Kind.gauge, doc, labels, values, labels_of_broker)
+    yield from _of_groups(config, store, offsets, consumers, ends)
+    yield Metric(
+        "rocketmq_producer_count",
+        Kind.gauge,
+        "Connected producers of a group.",
+        ("group",),
+        [((group,), float(len(made))) for group, made in producers.groups.items()],
+        labels_of_broker,
+    )
+
+
+def _of_groups(
+    config: BrokerConfig,
+    store: MessageStore,
+    committed: ConsumerOffsets,
+    consumers: Consumers,
+    ends: Mapping[str, int],
+) -> Iterator[Metric | None]:
+    offsets: Values = []
+    behind: Values = []
+    behind_retry: Values = []
+    for pause, (key, queues) in paced(committed.table.items()):
+        if pause:
+            yield None
+        topic, _, group = key.partition("@")
+        offsets.append(((topic, group), sum(queues.values())))
+        difference = sum(
+            max(0, store.max_offset(topic, queue_id) - offset)
+            for queue_id, offset in queues.items()
+        )
+        members = consumers.groups.get(group)
+        model = "" if members is None or members.message_model is None else members.message_model
+        labels = (group, topic, str(0 if members is None else len(members.clients)), str(model))
+        is_retry = topic == retry_topic(group)
+        (behind_retry if is_retry else behind).append((labels, difference))
+    yield Metric(
+        "rocketmq_consumer_offset",
+        Kind.gauge,
+        "Sum of a group's committed offsets in a topic.",
+        ("topic", "group"),
+        offsets,
+        whose(config),
+    )
+    labels = ("group", "topic", "countOfOnlineConsumers", "msgModel")
+    doc = "Messages that a group has not consumed yet."
+    yield Metric("rocketmq_group_diff", Kind.gauge, doc, labels, behind)
+    yield Metric("rocketmq_group_retrydiff", Kind.gauge, doc, labels, behind_retry)
+    dead = [
+        ((group, DEAD_LETTER_PREFIX + group, "0", ""), float(ends[DEAD_LETTER_PREFIX + group]))
+        for group in {key.partition("@")[2] for key in committed.table}
+        if DEAD_LETTER_PREFIX + group in ends
+    ]
+    yield Metric("rocketmq_group_dlqdiff", Kind.gauge, "Dead letters of a group.", labels, dead)

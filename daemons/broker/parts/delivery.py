@@ -1,0 +1,81 @@
+"""Delivery: what puts messages into queues beside plain sends."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delay import DelayedMessages
+from mq.daemons.broker.handlers.offset import DelayOffsetHandlers
+from mq.daemons.broker.handlers.recall import RecallHandlers
+from mq.daemons.broker.handlers.transaction import TransactionHandlers
+from mq.daemons.broker.parts.clients import Clients
+from mq.daemons.broker.parts.group import Metrics, Works
+from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.periodic import saving
+from mq.daemons.broker.timer.on_demand import TimerOnDemand
+from mq.daemons.broker.timer.service import Timer
+from mq.daemons.broker.transactions.checks import TransactionChecks
+from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.dispatch import Handler
+from mq.daemons.serving import handlers_of
+from mq.daemons.supervision import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What puts messages into queues beside plain sends: at once, later, or with a transaction."""
+
+    settings: BrokerSettings
+    stores: Stores
+    clients: Clients
+    writer: MessageWriter
+    delayed: DelayedMessages
+    timer: TimerOnDemand
+    transactions: Transactions
+    checks: TransactionChecks
+
+    def works(self) -> Works:
+        yield from self.delayed.works()
+        yield saving(
+            self.delayed.save,
+            lambda: self.settings.store.flush_delay_offset_interval / 1000,
+            "delay offsets",
+        )
+        yield self.checks.run, "transaction checks"
+
+    def handlers(self) -> dict[int, Handler]:
+        access = self.clients.access
+        check_write = None if access is None else access.check_write
+        return handlers_of(
+            DelayOffsetHandlers(self.delayed),
+            RecallHandlers(self.settings, self.stores.topics, self.writer),
+            TransactionHandlers(
+                self.settings, self.transactions, self.stores.messages, check_write
+            ),
+        )
+
+    def metrics(self) -> Metrics:
+        yield from ()
+
+    def start_used_timer(self) -> None:
+        """Start the timer of a broker that has had messages for it."""
+        if Timer.is_used(self.stores.messages.root):
+            self.timer.start(self.writer)
+
+
+def open_delivery(
+    settings: BrokerSettings, stores: Stores, clients: Clients, tasks: Tasks, parts: AsyncExitStack
+) -> Delivery:
+    """Open what waits for its time; `parts` saves and closes it, in reverse."""
+    store, aside, topics = stores.messages, stores.aside, stores.topics
+    timer = TimerOnDemand(settings, store, aside, tasks)
+    writer = MessageWriter(settings, store, topics, on_timed=timer.start)
+    delayed = DelayedMessages(store.root / "config" / "delayOffset.json", store, writer, aside)
+    parts.push_async_callback(delayed.save)
+    parts.push_async_callback(timer.close)
+    transactions = Transactions(store, writer, stores.offsets, topics)
+    parts.callback(transactions.save_progress)
+    checks = TransactionChecks(settings, transactions, writer, topics, clients.producers, aside)
+    settings.on_change.append(lambda _: checks.configure())
+    return Delivery(settings, stores, clients, writer, delayed, timer, transactions, checks)

@@ -1,0 +1,105 @@
+"""Stores: what is on the disk."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.filter.bit_maps import extender
+from mq.daemons.broker.filter.table import ConsumerFilters
+from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.handlers.config import ConfigHandlers
+from mq.daemons.broker.handlers.offset import GroupOffsetHandlers, QueueOffsetHandlers
+from mq.daemons.broker.handlers.retention import RetentionHandlers
+from mq.daemons.broker.handlers.timer import TimerHandlers
+from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.overload.limits import FlushBacklog
+from mq.daemons.broker.overload.protection import WaterMarks
+from mq.daemons.broker.parts.group import Metrics, Works
+from mq.daemons.broker.periodic import saving
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store_config import FlushDiskType
+from mq.daemons.broker.topics import Topics
+from mq.daemons.dispatch import Handler
+from mq.daemons.serving import handlers_of
+
+# How soon topics and groups that could not be saved are saved again.
+SAVE_AGAIN_SECONDS = 1.0
+# How often consumerFilter.json is written if a filter has changed (BrokerController.initialize).
+FILTER_SAVE_SECONDS = 10.0
+ASIDE_SAVE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What is on the disk: messages, and what is known of topics and groups."""
+
+    settings: BrokerSettings
+    messages: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsets
+    filters: ConsumerFilters
+    aside: SetAside
+
+    def works(self) -> Works:
+        settings, messages = self.settings, self.messages
+        yield WaterMarks(messages).run, "water marks"
+        if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            backlog = FlushBacklog(messages.flusher, messages.appender, settings)
+            yield backlog.run, "flush backlog"
+        yield from messages.works()
+        yield saving(
+            self.offsets.save,
+            lambda: settings.broker.flush_consumer_offset_interval / 1000,
+            "consumer offsets",
+        )
+        # What could not be saved when it was made.
+        yield saving(self.topics.save_pending, lambda: SAVE_AGAIN_SECONDS, "topics")
+        yield saving(self.groups.save_pending, lambda: SAVE_AGAIN_SECONDS, "subscription groups")
+        yield saving(self.filters.save, lambda: FILTER_SAVE_SECONDS, "filters")
+        yield saving(self.aside.save, lambda: ASIDE_SAVE_SECONDS, "what was set aside")
+
+    def handlers(self) -> dict[int, Handler]:
+        return handlers_of(
+            ConfigHandlers(self.settings, self.topics),
+            RetentionHandlers(self.topics, self.messages),
+            QueueOffsetHandlers(self.messages),
+            GroupOffsetHandlers(self.settings, self.offsets, self.messages),
+            TimerHandlers(self.messages),
+        )
+
+    def metrics(self) -> Metrics:
+        from mq.daemons.broker.metrics.storage import set_aside, storage
+
+        yield set_aside(self.aside)
+        yield from storage(self.messages)
+
+
+async def open_stores(settings: BrokerSettings, host: bytes, parts: AsyncExitStack) -> Stores:
+    """Open what is on the disk; `parts` saves and closes it, in reverse.
+
+    ``host`` is the address that every record holds. Raises StoreError.
+    """
+    folder = Path(settings.store.store_path_root_dir) / "config"
+    filters = ConsumerFilters(folder / "consumerFilter.json", settings)
+    extend = partial(extender, settings, filters)
+    has_extension = settings.store.enable_consume_queue_ext
+    store = await parts.enter_async_context(
+        MessageStore(lambda: settings.store, host, extend if has_extension else None)
+    )
+    # Files are read when the store is ours: another broker may have written them until then.
+    topics = Topics(folder / "topics.json", settings)
+    topics.adopt(store.queue_counts())
+    parts.push_async_callback(topics.file.close)
+    groups = Groups(folder / "subscriptionGroup.json", settings)
+    parts.push_async_callback(groups.file.close)
+    offsets = ConsumerOffsets(folder / "consumerOffset.json")
+    parts.push_async_callback(offsets.save)
+    filters.load()
+    parts.push_async_callback(filters.save)
+    aside = SetAside(store)
+    parts.push_async_callback(aside.save)
+    return Stores(settings, store, topics, groups, offsets, filters, aside)

@@ -1,0 +1,71 @@
+"""Key-value configuration."""
+
+from collections.abc import Callable
+
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Refused
+from mq.daemons.namesrv.kv import KvConfig
+from mq.daemons.serving import serves
+from mq.protocol.bodies import KVTable
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from mq.protocol.headers.kv import (
+    DeleteKVConfigRequestHeader,
+    GetKVConfigRequestHeader,
+    GetKVConfigResponseHeader,
+    GetKVListByNamespaceRequestHeader,
+    PutKVConfigRequestHeader,
+)
+
+
+class KvHandlers:
+    """Key-value configuration."""
+
+    def __init__(self, kv: KvConfig) -> None:
+        self._kv = kv
+
+    @serves(RequestCode.PUT_KV_CONFIG)
+    def put(self, command: Command, channel: Channel) -> Command:
+        """Set a value."""
+        header = PutKVConfigRequestHeader.decode(command.fields)
+        _saved(lambda: self._kv.put(header.namespace, header.key, header.value))
+        return command.reply()
+
+    @serves(RequestCode.GET_KV_CONFIG)
+    def get(self, command: Command, channel: Channel) -> Command:
+        """Look up a value."""
+        header = GetKVConfigRequestHeader.decode(command.fields)
+        value = self._kv.get(header.namespace, header.key)
+        if value is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return command.reply(fields=GetKVConfigResponseHeader(value=value).encode())
+
+    @serves(RequestCode.DELETE_KV_CONFIG)
+    def delete(self, command: Command, channel: Channel) -> Command:
+        """Remove a value."""
+        header = DeleteKVConfigRequestHeader.decode(command.fields)
+        _saved(lambda: self._kv.delete(header.namespace, header.key))
+        return command.reply()
+
+    @serves(RequestCode.GET_KVLIST_BY_NAMESPACE)
+    def list_namespace(self, command: Command, channel: Channel) -> Command:
+        """All values of a namespace."""
+        header = GetKVListByNamespaceRequestHeader.decode(command.fields)
+        table = self._kv.namespace(header.namespace)
+        if table is None:
+            raise Refused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        return command.reply(body=KVTable(table=table).encode())
+
+
+def _saved(change: Callable[[], None]) -> None:
+    try:
+        change()
+    except OSError as error:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"the KV configuration cannot be saved: {error.strerror}"
+        ) from None

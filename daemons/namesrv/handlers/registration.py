@@ -1,0 +1,196 @@
+"""Registrations: brokers say that they are there, which topics they have, and that they stop."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+
+from mq.daemons.beacon import INTERVAL_FIELD, START_FIELD
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import LARGE_BODY, Refused
+from mq.daemons.namesrv.config import NamesrvSettings
+from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
+from mq.daemons.namesrv.registration import OutOfOrder, Registration
+from mq.daemons.namesrv.routes import Routes
+from mq.daemons.namesrv.turns import in_turn
+from mq.daemons.registration_body import body_crc32, decompress
+from mq.daemons.registration_order import RegistrationOrder
+from mq.daemons.serving import serves
+from mq.protocol.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from mq.protocol.codes import RequestCode, ResponseCode, version_number
+from mq.protocol.command import Command
+from mq.protocol.headers.broker import (
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    UnRegisterBrokerRequestHeader,
+)
+
+log = logging.getLogger(__name__)
+
+# Before it the body of REGISTER_BROKER is the topics alone (DefaultRequestProcessor).
+WITH_FILTER_SERVERS = version_number("V3_0_11")
+WITH_MAPPINGS = version_number("V5_0_0")
+
+# A compressed registration over so many bytes takes milliseconds to read: not in the loop.
+LARGE_COMPRESSED = 1024
+
+# A broker that says that its beacons are rarer than this is watched as if they were not: silence of
+# a few minutes ends any broker.
+LONGEST_BEACON_INTERVAL = 40.0
+
+
+class RegistrationHandlers:
+    """Brokers that come, and those that go."""
+
+    def __init__(self, routes: Routes, kv: KvConfig, settings: NamesrvSettings) -> None:
+        self._routes = routes
+        self._kv = kv
+        self._settings = settings
+        self._large = asyncio.Lock()
+
+    @serves(RequestCode.REGISTER_BROKER)
+    @in_turn
+    def register(self, command: Command, channel: Channel) -> Command | Awaitable[Command]:
+        """A broker says that it lives, and which topics it has."""
+        header = RegisterBrokerRequestHeader.decode(command.fields)
+        if len(command.body) > (LARGE_COMPRESSED if header.compressed else LARGE_BODY):
+            return self._register_large(command, channel, header)
+        registration = _registration_of(
+            command, channel, header, _read_body(command, channel, header)
+        )
+        _watch(channel, self._routes)
+        drops = self._settings.namesrv.delete_topic_with_broker_registration
+        try:
+            master = self._routes.register(registration, channel, drop_missing_topics=drops)
+        except OutOfOrder as error:
+            raise _out_of_order(registration, error) from None
+        return self._registered(command, *master)
+
+    async def _register_large(
+        self, command: Command, channel: Channel, header: RegisterBrokerRequestHeader
+    ) -> Command:
+        async with self._large:  # one at a time: each takes many times its size in memory
+            if channel.closed:
+                raise ConnectionError("closed before its turn")
+            body = await asyncio.to_thread(_read_body, command, channel, header)
+            if channel.closed:  # nobody would forget it with its connection
+                raise ConnectionError("closed while its registration was read")
+            registration = _registration_of(command, channel, header, body)
+            _watch(channel, self._routes)
+            drops = self._settings.namesrv.delete_topic_with_broker_registration
+            try:
+                master = await self._routes.register_in_steps(
+                    registration, channel, drop_missing_topics=drops
+                )
+            except OutOfOrder as error:
+                raise _out_of_order(registration, error) from None
+        return self._registered(command, *master)
+
+    def _registered(self, command: Command, master: str | None, ha_address: str | None) -> Command:
+        fields = RegisterBrokerResponseHeader(ha_server_addr=ha_address, master_addr=master)
+        ordered = None
+        if self._settings.namesrv.return_order_topic_config_to_broker:
+            ordered = self._kv.namespace(ORDER_TOPIC_NAMESPACE)
+        return command.reply(
+            fields=fields.encode(), body=b"" if ordered is None else KVTable(table=ordered).encode()
+        )
+
+    @serves(RequestCode.UNREGISTER_BROKER)
+    @in_turn
+    def unregister(self, command: Command, channel: Channel) -> Command:
+        """A broker says that it stops."""
+        header = UnRegisterBrokerRequestHeader.decode(command.fields)
+        self._routes.unregister(
+            header.cluster_name, header.broker_name, header.broker_addr, header.broker_id
+        )
+        return command.reply()
+
+    @serves(RequestCode.QUERY_DATA_VERSION)
+    @in_turn
+    def query_data_version(self, command: Command, channel: Channel) -> Command:
+        """Whether a broker has to register again; if not, it has shown that it lives."""
+        header = QueryDataVersionRequestHeader.decode(command.fields)
+        version = DataVersion.decode(command.body)
+        changed = self._routes.is_changed(header.broker_addr, version)
+        if not changed:
+            self._routes.touch(header.broker_addr)
+        known = self._routes.data_version(header.broker_addr)
+        return command.reply(
+            fields=QueryDataVersionResponseHeader(changed=changed).encode(),
+            body=b"" if known is None else known.encode(),
+        )
+
+
+def _read_body(
+    command: Command, channel: Channel, header: RegisterBrokerRequestHeader
+) -> RegisterBrokerBody:
+    """What a registration says; of a large one to be called in a thread."""
+    if header.body_crc32 and body_crc32(command.body) != header.body_crc32:
+        log.warning("registration with a wrong checksum", extra={"peer": channel.remote})
+        raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    return _registration_body(command, header.compressed)
+
+
+def _registration_of(
+    command: Command,
+    channel: Channel,
+    header: RegisterBrokerRequestHeader,
+    body: RegisterBrokerBody,
+) -> Registration:
+    wrapper = body.topic_config_serialize_wrapper
+    timeout = header.heartbeat_timeout_millis
+    start = command.fields.get(START_FIELD)
+    return Registration(
+        cluster=header.cluster_name,
+        broker_name=header.broker_name,
+        address=header.broker_addr,
+        broker_id=header.broker_id,
+        ha_address=header.ha_server_addr,
+        data_version=wrapper.data_version,
+        topics=wrapper.topic_config_table,
+        filter_servers=(
+            body.filter_server_list if command.version >= WITH_FILTER_SERVERS else None
+        ),
+        mappings=wrapper.topic_queue_mapping_info_map or {},
+        timeout=None if timeout is None else timeout / 1000,
+        beacon_source=None if start is None else (start, channel.remote_address[0]),
+        beacon_interval=_beacon_interval(command.fields.get(INTERVAL_FIELD, "")),
+        order=RegistrationOrder.decode(command.fields),
+    )
+
+
+def _out_of_order(registration: Registration, error: OutOfOrder) -> Refused:
+    log.info("%s: not registered: %s", registration.address, error)
+    return Refused(ResponseCode.SYSTEM_ERROR, str(error))
+
+
+def _registration_body(command: Command, compressed: bool) -> RegisterBrokerBody:
+    if not command.body:
+        return RegisterBrokerBody()  # no topics, of version 0
+    if command.version < WITH_FILTER_SERVERS:
+        wrapper = TopicConfigAndMappingSerializeWrapper.decode(command.body)
+        return RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
+    if compressed:
+        return decompress(command.body, mappings=command.version >= WITH_MAPPINGS)
+    return RegisterBrokerBody.decode(command.body)
+
+
+def _beacon_interval(text: str) -> float:
+    """Seconds between two beacons, of a field in ms; 0 where it says nothing reasonable."""
+    try:
+        return min(max(int(text) / 1000, 0.0), LONGEST_BEACON_INTERVAL)
+    except ValueError:
+        return 0.0
+
+
+def _watch(channel: Channel, routes: Routes) -> None:
+    """Have the routes registration, once, when a broker's connection closes."""
+    if "routes" not in channel.attributes:
+        channel.attributes["routes"] = routes
+        channel.on_close.append(routes.connection_lost)
