@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.parameters import broker_option
 from mq.cli.runtime.errors import UsageError
+from mq.client.operations import cluster
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

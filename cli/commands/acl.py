@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.commands.users import secret
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
@@ -16,6 +16,7 @@ from mq.cli.runtime.options import Truth, one_of
 from mq.cli.runtime.release import until_5
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, nested, number, text, time
+from mq.client.operations import cluster, java_order
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -221,7 +222,7 @@ async def cluster_acl_config_version(
     for info in done.values():
         files = info.all_acl_config_data_version
         room = 1 << max(len(files) - 1, 0).bit_length()
-        for file in java_text.hash_order(java_text.hash_order(files), capacity=room, load=1):
+        for file in java_order.hash_order(java_order.hash_order(files), capacity=room, load=1):
             version = files[file]
             names = (info.cluster_name, info.broker_name, info.broker_addr, file)
             when = java_text.seconds_text(version.timestamp)

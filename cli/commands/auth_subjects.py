@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.release import since_5
 from mq.cli.show.result import Column, Result, Row, text
+from mq.client.operations import cluster
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin

@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.parameters import broker_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError, legal
+from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -341,7 +342,7 @@ async def _all_groups(admin: "Admin") -> Result:
     heads = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
     plain = _GROUP_LINE.format(*heads)
     rows: list[Row] = []
-    for topic in java_text.hash_order(await listing.topic_names(admin.session)):
+    for topic in java_order.hash_order(await listing.topic_names(admin.session)):
         if topic.startswith(RETRY_PREFIX):
             row = await _group_row(admin, topic.removeprefix(RETRY_PREFIX))
             rows.append(row)

@@ -144,7 +144,7 @@ def _version(connection: "Connection") -> str:
 
 def _write(folder: Path, client_id: str, page: str) -> str:
     """Write a page to a file that is named after its client. Clients choose their ids."""
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     name = client_id.replace("/", "_").replace(os.sep, "_").lstrip(".") or "_"
     try:

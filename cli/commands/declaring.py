@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.runtime import local_files
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import local_files
 
 if TYPE_CHECKING:
     from mq.cli.declared.comparison import Change, Comparison

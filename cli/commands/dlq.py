@@ -12,10 +12,11 @@ from mq.cli.messages.lines import BodyForm
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
-from mq.cli.runtime.errors import NotFound, UsageError, legal
+from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.cli.messages.dead_letters import Letters, Resending, Resent

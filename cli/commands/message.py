@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import wire
 from mq.cli.parameters import Topic, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, nested, number, text, time
+from mq.client.operations import wire
+from mq.client.operations.errors import NotFound
+from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
     from mq.cli.messages.track import Track
@@ -132,7 +134,7 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
     plain, rows = "", []
     for message_id in ids:
         message = await _by_offset_id(admin, message_id)
-        address = message_text.host(message.store_host)
+        address = address_text(message.store_host)
         done = await wire.consume_directly(admin.session, address, group, client_id, message_id)
         result = done.consume_result.name if done.consume_result else "null"
         plain += (
@@ -225,7 +227,7 @@ async def query_msg_by_key(
             for address in broker.broker_addrs.values()
         }
     for message in messages:
-        home = brokers.get(message_text.host(message.store_host))
+        home = brokers.get(address_text(message.store_host))
         message.broker_name = home.broker_name if home else ""
     if cluster is not None:
         names = {item.broker_name for item in brokers.values() if item.cluster == cluster}

@@ -98,8 +98,8 @@ async def message_import(
     from mq.cli.messages.choice import Rate
     from mq.cli.messages.importing import Importer, load_state, save_state
     from mq.cli.messages.sending import Targets, queue_map
-    from mq.cli.runtime import local_files
     from mq.cli.runtime.progress import progress
+    from mq.client.operations import local_files
 
     _check_topic(to_topic)
     path = Path(file)
@@ -321,7 +321,7 @@ class _Copier:
         from mq.cli.messages import resumable
         from mq.cli.messages.choice import Reader
         from mq.cli.messages.importing import SAVE_SECONDS
-        from mq.cli.runtime import local_files
+        from mq.client.operations import local_files
 
         def save() -> None:
             queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}

@@ -142,7 +142,7 @@ async def export(
     """Write what is chosen to a file, or to standard output for `-`."""
     from mq.cli.messages.choice import Rate
     from mq.cli.messages.export import FileSink, StreamSink
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     limiter = Rate(rate)
     if limit is not None and limit < 1:

@@ -8,17 +8,18 @@ from typing import Annotated
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.commands.consumer import consume_stats
 from mq.cli.offsets import reset
 from mq.cli.parameters import Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, bare
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 
 COMMANDS = {
     "offset": (
@@ -249,9 +250,9 @@ async def get_consumer_status(
         f"get consumer status from client. group={group}, topic={topic}, originClientId={client}\n"
     ) + width.format("#clientId", "#brokerName", "#queueId", "#offset")
     rows: list[Row] = []
-    for name in java_text.hash_order(status.consumer_table):
+    for name in java_order.hash_order(status.consumer_table):
         table = status.consumer_table[name]
-        for queue in java_text.hash_order(table, java_text.queue_hash):
+        for queue in java_order.hash_order(table, java_order.queue_hash):
             row = (queue.broker_name, queue.queue_id, table[queue])
             rows.append((name, *row))
             plain += width.format(java_text.cut(name, 50), *row)

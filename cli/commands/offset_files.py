@@ -111,7 +111,7 @@ async def offset_export(
     """
     from mq.cli.offsets import groups as group_offsets
     from mq.cli.offsets import records as offset_records
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     timed = by is Measure.TIMESTAMP
     if keep < 0:
@@ -207,7 +207,7 @@ async def offset_import(
     """
     from mq.cli.offsets import records as offset_records
     from mq.cli.offsets.importing import Import
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     selection = Selection(tuple(group or ()), tuple(topic or ()))
     found = offset_records.decode(local_files.read(Path(file)), file)
@@ -270,8 +270,8 @@ async def offset_diff(
     """
     from mq.cli.offsets import groups as group_offsets
     from mq.cli.offsets import records as offset_records
-    from mq.cli.runtime import local_files
     from mq.cli.runtime.status import Status
+    from mq.client.operations import local_files
 
     selection = Selection(tuple(group or ()), tuple(topic or ()))
     before = offset_records.decode(local_files.read(Path(first)), first)

@@ -362,7 +362,7 @@ def _reported(call: Call, outcome: "JobResult", report: str | None) -> str | Non
     if report == "-":
         call.environment.stdout.write(outcome.page)
         return report
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     local_files.replace(Path(report), outcome.page.encode())
     return report

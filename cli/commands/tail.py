@@ -22,8 +22,9 @@ from mq.cli.runtime.effects import endless, gives, shows_messages
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import message_text
-from mq.cli.show.output import Format, local
+from mq.cli.show.output import Format
 from mq.cli.show.result import Result
+from mq.cli.show.times import local
 
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage

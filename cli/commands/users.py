@@ -12,9 +12,10 @@ from mq.cli import where
 from mq.cli.commands.auth_subjects import AuthSubject, Copies, FromBroker, ToBroker, at_brokers
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import one_of
 from mq.cli.show.result import Result, Row, text
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import UserInfo

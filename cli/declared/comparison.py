@@ -4,18 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.cli import cluster
 from mq.cli.declared.document import Declared, Document
-from mq.cli.runtime.errors import CommandError, NotFound
+from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.client.errors import MQError
+from mq.client.operations import cluster
+from mq.client.operations.errors import NotFound
 from mq.protocol.bodies import PlainAccessConfig, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.flags import permission_text
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
-    from mq.cli.wire import Clusters
     from mq.client.admin import Admin
+    from mq.client.operations.wire import Clusters
 
 Config = TopicConfig | SubscriptionGroupConfig | PlainAccessConfig
 

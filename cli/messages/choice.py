@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.messages.lines import has_key
-from mq.cli.runtime.errors import CommandError, NotFound, UsageError
+from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 from mq.client.errors import MQError
+from mq.client.operations.errors import NotFound
 from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
 

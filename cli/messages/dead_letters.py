@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mq.cli.messages.choice import Choice, Reader
 from mq.cli.messages.lines import message_again
-from mq.cli.runtime.errors import CommandError, NotFound
+from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.client.errors import ClientError, MQError, RouteNotFound
+from mq.client.operations.errors import NotFound
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
 from mq.protocol.properties import PropertyKey

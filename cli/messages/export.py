@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from mq.cli.messages.choice import Rate, Reader, Span, is_same, unreadable
-from mq.cli.runtime import local_files
-from mq.cli.runtime.errors import CommandError
 from mq.client.errors import MQError
+from mq.client.operations import local_files
+from mq.client.operations.errors import NextStep, OperationError
 from mq.protocol.message import StoredMessage
 
 SAVE_SECONDS = 5.0
@@ -86,7 +86,7 @@ class FileSink:
         self._spans: list[Span] = []
         self._thread = ThreadPoolExecutor(1, "mq-export")
         self._jobs: deque[Future[None]] = deque()
-        self._failed: CommandError | None = None
+        self._failed: OperationError | None = None
         self.positions: Positions = {}  # of a cut export
         self.incomplete = False  # some queue could not be read: keep the state
 
@@ -109,7 +109,7 @@ class FileSink:
         return self._count
 
     def _load(self) -> int:
-        """Take over the state of a cut export; returns the good bytes. Raises CommandError."""
+        """Take over the state of a cut export; returns the good bytes. Raises OperationError."""
         import orjson
 
         try:
@@ -186,19 +186,19 @@ class FileSink:
                 self._save()
         except OSError as error:
             self._failed = local_files.cannot("write", self._path, error)
-        except CommandError as error:
+        except OperationError as error:
             self._failed = error
         if self._failed is not None and self._resume:
             self._retreat(self._failed)
 
-    def _retreat(self, failed: CommandError) -> None:
+    def _retreat(self, failed: OperationError) -> None:
         """Back to what was whole before the disk was full, and have the state say so."""
         try:
             os.ftruncate(self._file, self._good.size)
             os.fsync(self._file)
             self._save()
-            failed.hint = "make room, and go on with --resume"
-        except (OSError, CommandError):
+            failed.hint = NextStep.MAKE_ROOM
+        except (OSError, OperationError):
             self._resume = False
 
     def _save(self) -> None:
@@ -221,7 +221,7 @@ class FileSink:
             self._raise_failure()
             self._end(whole=whole, named=kind is None)
             # What brokers or Ctrl-C have cut can go on; what was asked for wrongly can not.
-            cut = kind is not None and not issubclass(kind, CommandError) and self._good.size > 0
+            cut = kind is not None and not issubclass(kind, OperationError) and self._good.size > 0
             ended = kind is None or cut
         except OSError as failed:
             raise local_files.cannot("write", self._path, failed) from failed

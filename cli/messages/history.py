@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.cli import cluster, wire
 from mq.cli.messages import dead_letters
 from mq.cli.messages.traces import entries
-from mq.cli.runtime.errors import NotFound
-from mq.cli.show import java_text, message_text
 from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
+from mq.client.operations import cluster, java_order, wire
+from mq.client.operations.errors import NotFound
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel
+from mq.protocol.host import address_text
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ async def history(admin: "Admin", message: "StoredMessage") -> list[Event]:
     """Everything that is known of a message, by time; then a line for each group."""
     events = list(_stored(message))
     events += [_traced(record) for record in await _traces(admin, message.message_id)]
-    address = message_text.host(message.store_host)
+    address = address_text(message.store_host)
     verdicts = []
     for group in await _groups(admin, message):
         returned = await _returned(admin, group, message)
@@ -100,9 +100,9 @@ async def history(admin: "Admin", message: "StoredMessage") -> list[Event]:
 
 
 def _stored(message: "StoredMessage") -> Iterator[Event]:
-    place = f"{message.broker_name or message_text.host(message.store_host)}"
+    place = f"{message.broker_name or address_text(message.store_host)}"
     yield Event(
-        message.born_timestamp, "sent", None, message_text.host(message.born_host), _size(message)
+        message.born_timestamp, "sent", None, address_text(message.born_host), _size(message)
     )
     yield Event(
         message.store_timestamp,
@@ -153,7 +153,7 @@ async def _groups(admin: "Admin", message: "StoredMessage") -> list[str]:
     for broker in route.broker_datas:
         address = cluster.any_address(broker)
         found |= dict.fromkeys(await wire.groups_of_topic(admin.session, address, message.topic))
-    return java_text.hash_order(found)
+    return java_order.hash_order(found)
 
 
 async def _returned(admin: "Admin", group: str, message: "StoredMessage") -> list[Event]:
@@ -165,7 +165,7 @@ async def _returned(admin: "Admin", group: str, message: "StoredMessage") -> lis
     ):
         with suppress(MQError):
             for copy in await admin.find_by_unique_id(topic, message.message_id):
-                place = f"{message_text.host(copy.store_host)}, queue {copy.queue_id}"
+                place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
                 detail = f"try {copy.reconsume_times}, offset {copy.queue_offset} of {topic}"
                 if name == "dead letter":
                     limit = await dead_letters.retry_limit(admin, group)

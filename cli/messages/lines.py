@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from mq.protocol.host import host_text
+from mq.protocol.host import address_text, host_text
 from mq.protocol.message import Message, StoredMessage
 from mq.protocol.properties import (
     KEY_SEPARATOR,
@@ -101,8 +101,7 @@ class _Hosts(dict[tuple[bytes, int], str]):
     def __missing__(self, key: tuple[bytes, int]) -> str:
         if len(self) > 10_000:
             self.clear()
-        name = host_text(key[0])
-        text = self[key] = f"[{name}]:{key[1]}" if ":" in name else f"{name}:{key[1]}"
+        text = self[key] = address_text((host_text(key[0]), key[1]))
         return text
 
 

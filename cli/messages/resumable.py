@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from mq.cli.messages.choice import is_same, unreadable
-from mq.cli.runtime import local_files
+from mq.client.operations import local_files
 
 
 def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, Any]]:

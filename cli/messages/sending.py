@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mq.cli.runtime.errors import CommandError, NotFound, UsageError
+from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 from mq.client.errors import MQError
+from mq.client.operations.errors import NotFound
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import RETRY_PREFIX
 

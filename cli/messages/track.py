@@ -3,12 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from mq.cli import cluster, wire
 from mq.cli.commands.consumer import consume_stats
-from mq.cli.runtime.errors import NotFound
-from mq.cli.show import java_text, message_text
 from mq.client.errors import BrokerError, ConsumerNotOnline, MQError
+from mq.client.operations import cluster, java_order, wire
+from mq.client.operations.errors import NotFound
 from mq.protocol.bodies import ConsumeType
+from mq.protocol.host import address_text
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def tracks(admin: "Admin", message: "StoredMessage") -> list[Track]:
         return []
     address = cluster.any_address(route.broker_datas[0])
     names = await wire.groups_of_topic(admin.session, address, message.topic)
-    return [await _track(admin, message, group) for group in java_text.hash_order(names)]
+    return [await _track(admin, message, group) for group in java_order.hash_order(names)]
 
 
 async def _track(admin: "Admin", message: "StoredMessage", group: str) -> Track:
@@ -75,7 +75,7 @@ async def _consumed(admin: "Admin", message: "StoredMessage", group: str) -> boo
     """Whether the group has gone past the message on the broker that stores it."""
     stats = await consume_stats(admin, group)
     table = (await admin.cluster_info()).broker_addr_table
-    home = message_text.host(message.store_host)
+    home = address_text(message.store_host)
     for queue, offset in stats.offsets.items():
         if (queue.topic, queue.queue_id) == (message.topic, message.queue_id):
             broker = table.get(queue.broker_name)

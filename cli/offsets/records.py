@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
-from mq.cli.show.csv_text import csv_text
+from mq.client.operations.csv_text import csv_text
 
 _NAMES = ("group", "topic", "brokerName", "queueId", "offset", "timestamp")
 _MOST = 2**63 - 1  # what a broker keeps an offset in

@@ -6,11 +6,12 @@ keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and 
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.cli import cluster
-from mq.cli.runtime.errors import CommandError, NotFound
+from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, number, text
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -126,8 +127,8 @@ async def all_queues(
     for table_ in done.values():
         assert table_ is not None
         moved.update(table_)
-        parts.append(java_text.hash_order(table_, java_text.queue_hash))
-    order = java_text.merged_order(parts, java_text.queue_hash)
+        parts.append(java_order.hash_order(table_, java_order.queue_hash))
+    order = java_order.merged_order(parts, java_order.queue_hash)
     rows = [
         Moved(queue.broker_name, queue.queue_id, None, None, None, moved[queue]) for queue in order
     ]
@@ -172,7 +173,7 @@ async def _at_broker(
     stats = (await admin.consume_stats(address, wanted.group)).offset_table
     known = [
         (queue, stats[queue].broker_offset, stats[queue].consumer_offset)
-        for queue in java_text.hash_order(stats, java_text.queue_hash)
+        for queue in java_order.hash_order(stats, java_order.queue_hash)
         if queue.topic == wanted.topic
     ]
     if not known:

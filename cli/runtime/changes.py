@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mq.cli.runtime import masking
 from mq.cli.show.result import Result, Row, nested, number, text
+from mq.client.operations import masking
 
 if TYPE_CHECKING:
     from mq.protocol.command import Command

@@ -1,4 +1,4 @@
-"""Which brokers a command means: by cluster name, broker name or address.
+"""Which brokers are meant: by cluster name, broker name or address.
 
 Where Java's CommandUtil prints "[error] Make sure the specified clusterName exists …" and goes on
 as if all were well, these raise NotFound.
@@ -7,14 +7,14 @@ as if all were well, these raise NotFound.
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mq.cli.runtime.errors import NotFound
-from mq.cli.show import java_text
+from mq.client.operations import java_order
+from mq.client.operations.errors import NextStep, NotFound
 from mq.protocol.names import MASTER_ID
 
 if TYPE_CHECKING:
-    from mq.cli.wire import Clusters
     from mq.client.admin import Admin
     from mq.client.caller import Caller
+    from mq.client.operations.wire import Clusters
     from mq.protocol.bodies import BrokerData
 
 T = TypeVar("T")
@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 async def clusters(session: "Caller") -> "Clusters":
     """Every cluster and broker that the name server knows."""
-    from mq.cli import wire  # here: it takes 8 ms to load, and most commands need none of it
+    from mq.client.operations import (
+        wire,  # here: it takes 8 ms to load, and most commands need none of it
+    )
 
     return await wire.clusters(session)
 
@@ -32,8 +34,8 @@ def broker_names(info: "Clusters", cluster: str) -> list[str]:
     names = info.cluster_addr_table.get(cluster)
     if names is None:
         known = ", ".join(sorted(info.cluster_addr_table)) or "there are none"
-        raise NotFound(f"no cluster {cluster!r} (known: {known})", hint="see: mq clusterList")
-    return java_text.hash_order(names)
+        raise NotFound(f"no cluster {cluster!r} (known: {known})", hint=NextStep.LIST_CLUSTERS)
+    return java_order.hash_order(names)
 
 
 def brokers(info: "Clusters", cluster: str) -> list["BrokerData"]:
@@ -50,8 +52,8 @@ def masters(info: "Clusters", cluster: str) -> list[str]:
         if MASTER_ID in broker.broker_addrs
     ]
     if not found:
-        raise NotFound(f"cluster {cluster!r} has no master now", hint="see: mq clusterList")
-    return java_text.hash_order(found)
+        raise NotFound(f"cluster {cluster!r} has no master now", hint=NextStep.LIST_CLUSTERS)
+    return java_order.hash_order(found)
 
 
 def addresses(info: "Clusters", cluster: str) -> list[str]:
@@ -61,7 +63,7 @@ def addresses(info: "Clusters", cluster: str) -> list[str]:
         for broker in brokers(info, cluster)
         for broker_id in sorted(broker.broker_addrs)
     ]
-    return java_text.hash_order(found)
+    return java_order.hash_order(found)
 
 
 def broker_name(info: "Clusters", address: str) -> str:
@@ -69,12 +71,12 @@ def broker_name(info: "Clusters", address: str) -> str:
     for name, broker in info.broker_addr_table.items():
         if address in broker.broker_addrs.values():
             return name
-    raise NotFound(f"no name server knows a broker at {address}", hint="see: mq clusterList")
+    raise NotFound(f"no name server knows a broker at {address}", hint=NextStep.LIST_CLUSTERS)
 
 
 def cluster_of(info: "Clusters", broker: str) -> str | None:
     """The cluster that a broker name belongs to."""
-    for name in java_text.hash_order(info.cluster_addr_table):
+    for name in java_order.hash_order(info.cluster_addr_table):
         if broker in info.cluster_addr_table[name]:
             return name
     return None
@@ -88,22 +90,6 @@ def any_address(broker: "BrokerData") -> str:
     if found is None:
         raise NotFound(f"broker {broker.broker_name} has no address now")
     return found
-
-
-async def heads(admin: "Admin", name: str) -> dict[str, str]:
-    """The line above each broker's settings, by address: every master, then its replicas."""
-    groups: dict[str, list[str]] = {}
-    for broker in brokers(await clusters(admin.session), name):
-        ids = sorted(broker.broker_addrs)
-        master = broker.broker_addrs.get(MASTER_ID, "null")
-        groups[master] = [broker.broker_addrs[item] for item in ids if item != MASTER_ID]
-    heads = {}
-    for master in java_text.hash_order(groups, capacity=4):
-        if master != "null":
-            heads[master] = f"============Master: {master}============\n"
-        for replica in groups[master]:
-            heads[replica] = f"============My Master: {master}=====Slave: {replica}============\n"
-    return heads
 
 
 async def at_each(

@@ -1,7 +1,7 @@
 """Bodies whose sets keep the order in which they came.
 
 Java walks its sets in the order of their hash tables, and that order depends on the order of
-insertion wherever two names share a bucket. The plain format needs it; see `mq.cli.show.java_text`.
+insertion wherever two names share a bucket. See `mq.client.operations.java_order`.
 """
 
 from typing import TYPE_CHECKING, TypeVar

@@ -1,4 +1,4 @@
-"""Files that commands write: there whole or not at all, whatever happens in the middle."""
+"""Files that operations write: there whole or not at all, whatever happens in the middle."""
 
 import errno
 import os
@@ -8,12 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mq.cli.runtime.errors import CommandError, NotFound
-from mq.cli.runtime.status import Status
+from mq.client.operations.errors import CannotWrite, Locked, NotFound, OperationError
 
 
 def read(path: Path) -> bytes:
-    """The content of a file. Raises NotFound, or CommandError for one that cannot be read."""
+    """The content of a file. Raises NotFound where it cannot be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -39,7 +38,7 @@ def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
     """Put `content` in place of the file at `path`: a reader sees the old one or the new one.
 
     Up to `keep` files that it replaces stay as PATH.1, the latest, to PATH.`keep`. Raises
-    CommandError when that fails; the old file is still there then, and nothing half-written.
+    CannotWrite when that fails; the old file is still there then, and nothing half-written.
     """
     partial = beside(path, "tmp")
     try:
@@ -83,7 +82,7 @@ def beside(path: Path, what: str) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Be the only process that writes `path`. Raises CommandError, LOCKED, if another does.
+    """Be the only process that writes `path`. Raises Locked if another does.
 
     The lock is on a file beside it, which the holder removes before it lets go.
     """
@@ -113,10 +112,8 @@ def _take(lock: Path, path: Path) -> int:
             pass
         except BlockingIOError:
             os.close(descriptor)
-            raise CommandError(
-                f"{path} is being written by another mq",
-                hint="try again when it has ended",
-                status=Status.LOCKED,
+            raise Locked(
+                f"{path} is being written by another mq", hint="try again when it has ended"
             ) from None
         except OSError as error:
             os.close(descriptor)
@@ -124,7 +121,7 @@ def _take(lock: Path, path: Path) -> int:
         os.close(descriptor)
 
 
-def cannot(act: str, path: Path | str, error: OSError) -> CommandError:
+def cannot(act: str, path: Path | str, error: OSError) -> OperationError:
     """The error for a file that cannot be read, written or locked."""
     hint = ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -133,9 +130,9 @@ def cannot(act: str, path: Path | str, error: OSError) -> CommandError:
         hint = f"there is no folder {Path(path).parent}: make it, or choose another place"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = "run it as a user who may, or choose another place"
-    status = Status.NOT_FOUND if act == "read" else Status.CANNOT_CREATE
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return CommandError(f"cannot {act} {path}: {reason}", hint=hint, status=status)
+    kind = NotFound if act == "read" else CannotWrite
+    return kind(f"cannot {act} {path}: {reason}", hint=hint)
 
 
 def _backup(path: Path, number: int) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli.runtime import local_files
-from mq.cli.runtime.errors import CommandError
+from mq.client.operations import local_files
+from mq.client.operations.errors import CannotWrite, Locked
 
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -26,9 +26,8 @@ def test_as_many_older_files_are_kept_as_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_error_of_one_line(tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as raised:
+    with pytest.raises(CannotWrite, match="No such file or directory") as raised:
         local_files.replace(tmp_path / "none" / "file", b"")
-    assert (raised.value.status, "No such file or directory" in raised.value.message) == (73, True)
     assert raised.value.hint == (
         f"there is no folder {tmp_path / 'none'}: make it, or choose another place"
     )
@@ -36,18 +35,15 @@ def test_a_folder_that_is_not_there_is_an_error_of_one_line(tmp_path: Path) -> N
 
 def test_who_may_not_write_is_told_what_to_do() -> None:
     refused = local_files.cannot("write", "/x", PermissionError(errno.EACCES, "denied"))
-    assert (refused.status, refused.hint) == (
-        73,
-        "run it as a user who may, or choose another place",
-    )
+    assert isinstance(refused, CannotWrite)
+    assert refused.hint == "run it as a user who may, or choose another place"
 
 
 def test_only_one_holds_a_lock_and_its_file_goes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with local_files.locked(path):
-        with pytest.raises(CommandError) as raised, local_files.locked(path):
+        with pytest.raises(Locked), local_files.locked(path):
             pass
-        assert raised.value.status == 79
         assert local_files.beside(path, "lock").exists()
     assert list(tmp_path.iterdir()) == []
 
@@ -68,7 +64,7 @@ def test_many_that_lock_one_after_the_other_never_hold_it_together(tmp_path: Pat
                     os.sched_yield()
                     holders.remove(number)
                     done += 1
-            except CommandError:
+            except Locked:
                 os.sched_yield()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
