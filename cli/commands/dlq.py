@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli.commands import message_files
-from mq.cli.commands.message_files import BodyOption, Limit, RateOption, Resume
-from mq.cli.messages.lines import BodyForm
+from mq.cli.messages.selecting import BodyOption, Limit, RateOption, Resume
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
@@ -17,10 +16,11 @@ from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
-    from mq.cli.messages.dead_letters import Letters, Resending, Resent
     from mq.client.admin import Admin
+    from mq.client.operations.messages.dead_letters import Letters, Resending, Resent
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -112,8 +112,14 @@ async def dlq_list(
 
 
 async def _listed(admin: "Admin", group: str, scan: int) -> tuple[Row | None, list[str]]:
-    from mq.cli.messages.dead_letters import USED_UP, Letters, cause, origin_topic, retry_limit
     from mq.client.errors import MQError
+    from mq.client.operations.messages.dead_letters import (
+        USED_UP,
+        Letters,
+        cause,
+        origin_topic,
+        retry_limit,
+    )
 
     letters = Letters(admin, group)
     try:
@@ -153,8 +159,14 @@ async def dlq_show(
     With where each was sent to, how often it was tried, why it is here, and, where it was resent,
     the offset id of the copy.
     """
-    from mq.cli.messages.dead_letters import Letters, cause, copy_of, origin_topic, retry_limit
     from mq.client.errors import MQError
+    from mq.client.operations.messages.dead_letters import (
+        Letters,
+        cause,
+        copy_of,
+        origin_topic,
+        retry_limit,
+    )
     from mq.protocol.properties import PropertyKey
 
     _check(group)
@@ -225,7 +237,7 @@ async def dlq_resend(
     letter stays where it is until the broker deletes it with age. --limit counts those that are
     sent or fail, oldest first.
     """
-    from mq.cli.messages.dead_letters import Letters, Resending, locked
+    from mq.client.operations.messages.dead_letters import Letters, Resending, locked
     from mq.client.producer import Producer
     from mq.client.session import Session
 
@@ -273,6 +285,15 @@ async def _resend(
     return results
 
 
+def _reason(item: "Resent") -> str:
+    if not item.only_elsewhere:
+        return item.reason
+    return (
+        f"{item.reason}; --any-broker sends it to another one (and may send it again later, "
+        "while that one is away)"
+    )
+
+
 def _resent(results: "list[Resent]", failures: list[str]) -> Result:
     rows: list[Row] = [
         (
@@ -281,14 +302,14 @@ def _resent(results: "list[Resent]", failures: list[str]) -> Result:
             item.topic,
             item.result,
             item.copy_id,
-            item.reason or None,
+            _reason(item) or None,
         )
         for item in results
     ]
     counts = Counter(item.result for item in results)
     totals = {name: counts[name] for name in ("sent", "before", "failed")}
     failures = failures + [
-        f"{item.message_id}: {item.reason}" for item in results if item.result == "failed"
+        f"{item.message_id}: {_reason(item)}" for item in results if item.result == "failed"
     ]
     return Result(_RESENT, rows, totals=totals, failures=failures)
 
@@ -310,12 +331,12 @@ async def dlq_export(
     As message export does it, of the group's dead letter topic. The file can be sent to any topic
     by message import.
     """
-    from mq.cli.messages.choice import Choice
+    from mq.client.operations.messages.choice import Choice
     from mq.protocol.names import dead_letter_topic
 
     _check(group)
     choice = Choice(dead_letter_topic(group))
-    return await message_files.export(
+    return await message_files.export_to(
         call, file, choice, body=body, limit=limit, rate=rate, resume=resume
     )
 

@@ -21,8 +21,8 @@ from mq.client.operations.errors import NotFound
 from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
-    from mq.cli.messages.track import Track
     from mq.client.admin import Admin
+    from mq.client.operations.messages.track import Track
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -179,13 +179,16 @@ async def _details(
 
     `shown` is how many of them mqadmin shows, where that is fewer.
     """
-    from mq.cli.messages import track
+    from mq.cli.messages import track_text
+    from mq.client.operations.messages.track import tracks
 
     plain = ""
     documents: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
-        found: list[Track] = await track.tracks(admin, message)
-        documents.append({**message_text.document(message), "consumers": track.documents(found)})
+        found: list[Track] = await tracks(admin, message)
+        documents.append(
+            {**message_text.document(message), "consumers": track_text.documents(found)}
+        )
         if call.output is Format.PLAIN and (shown is None or index < shown):
             suffix = f"_{index}" if index and not offset_id else ""
             path = message_text.write_body(call.environment, message, suffix)
@@ -193,7 +196,7 @@ async def _details(
             if charset is not None:
                 body = bytes(message.body).decode(charset, "replace")
                 plain += f"{'Message Body:':<20} {body}\n"
-            plain += track.text(found)
+            plain += track_text.text(found)
     rows = [message_text.row(message) for message in messages]
     return Result(message_text.COLUMNS, rows, plain, data=documents, messages=messages)
 

@@ -1,14 +1,13 @@
 """Messages sent again: from files, and from topic to topic."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from mq.cli.commands.message_files import (
+from mq.cli.messages.selecting import (
     Begin,
     Brokers,
     End,
@@ -28,10 +27,9 @@ from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
-    from mq.cli.messages.choice import Choice, Rate, Span
-    from mq.cli.messages.importing import Done, Importer
-    from mq.cli.messages.sending import Target, Targets
     from mq.client.caller import Caller
+    from mq.client.operations.messages.importing import Done, Importer
+    from mq.client.operations.messages.sending import Target
     from mq.client.producer import Producer
 
 COMMANDS = {
@@ -95,11 +93,11 @@ async def message_import(
     .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
     broker is away, it refuses to. A message whose answer was lost may be sent twice.
     """
-    from mq.cli.messages.choice import Rate
-    from mq.cli.messages.importing import Importer, load_state, save_state
-    from mq.cli.messages.sending import Targets, queue_map
     from mq.cli.runtime.progress import progress
     from mq.client.operations import local_files
+    from mq.client.operations.messages.importing import Importer, load_state, save_state
+    from mq.client.operations.messages.rate import Rate
+    from mq.client.operations.messages.sending import Targets, queue_map
 
     _check_topic(to_topic)
     path = Path(file)
@@ -193,7 +191,10 @@ async def message_copy(
     is out of the routes, is missed until then. Up to one batch of each queue may be copied twice
     after a cut; nothing is left out without a word.
     """
-    from mq.cli.messages.choice import Rate
+    from mq.cli.runtime.progress import of_messages
+    from mq.client.operations.messages.copying import Copier
+    from mq.client.operations.messages.rate import Rate
+    from mq.client.operations.messages.sending import Targets, queue_map
 
     _check_topic(to_topic)
     choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
@@ -214,162 +215,21 @@ async def message_copy(
         _other_session(call, source, to_namesrv, to_acl_file) as session,
         _producer(call, session) as producer,
     ):
-        from mq.cli.messages.sending import Targets, queue_map
-
         targets = Targets(producer, await queue_map(producer, to_topic or topic, mapping or ()))
-        copier = _Copier(call, source, choice, targets, to_topic or topic, new_ids, limiter)
+        copier = Copier(
+            source,
+            choice,
+            targets,
+            to_topic or topic,
+            new_ids=new_ids,
+            rate=limiter,
+            progress=of_messages(call.environment, "copying"),
+        )
         if resume is not None and not call.dry_run:
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
     return _sent(targets.all(), failures + copier.gaps)
-
-
-class _Copier:
-    """Takes messages from the spans of a topic to their targets, span beside span."""
-
-    def __init__(
-        self,
-        call: Call,
-        source: "Caller",
-        choice: "Choice",
-        targets: "Targets",
-        topic: str,
-        new_ids: bool,
-        rate: "Rate",
-    ) -> None:
-        from mq.cli.messages.choice import Reader
-
-        self._call = call
-        self._source = source
-        self._choice = choice
-        self._reader = Reader(source, choice)
-        self._targets = targets
-        self._topic = topic
-        self._new_ids = new_ids
-        self._rate = rate
-        self._spans: list[Span] = []
-        self._done: dict[str, dict[str, Any]] = {}  # the state of a cut copy
-
-    async def run(self) -> list[str]:
-        """Copy all; returns a line for each queue that could not be copied to its end."""
-        from mq.cli.runtime.progress import progress
-
-        found, failures = await self._reader.spans(self._done)
-        for span in found:
-            failure = await self._go_on(span)
-            if failure is None:
-                self._spans.append(span)
-            else:
-                failures.append(failure)
-        total = sum(max(0, span.end - span.next) for span in self._spans)
-        with progress(self._call.environment, "copying", total=total, unit="messages") as step:
-            ended = await asyncio.gather(*(self._one(span, step) for span in self._spans))
-        return failures + [failure for failure in ended if failure is not None]
-
-    async def _go_on(self, span: "Span") -> str | None:
-        """Begin where the cut copy has come to; says why that cannot be. Raises CommandError."""
-        from mq.cli.messages.sending import check_same
-        from mq.client.errors import MQError
-
-        done = self._done.get(span.name, {})
-        check_same(self._target(span), done.get("to"), span.name)
-        begin = done.get("next")
-        if begin is None:
-            return None
-        try:
-            return await self._reader.go_on(span, begin, done.get("seen"))
-        except MQError as error:
-            return f"{span.name}: {error}"
-
-    def _target(self, span: "Span") -> "Target":
-        return self._targets.of(span.queue.broker_name, span.queue.queue_id)
-
-    @property
-    def gaps(self) -> list[str]:
-        """A line for each stretch of messages that were gone before they could be copied."""
-        return self._reader.gaps
-
-    async def _one(self, span: "Span", step: Any) -> str | None:
-        from mq.cli.messages.lines import message_again
-        from mq.client.errors import MQError
-
-        target = self._target(span)
-        try:
-            async for messages, after in self._reader.batches(span):
-                await self._rate.wait(len(messages))
-                await target.send(
-                    [
-                        message_again(
-                            self._topic,
-                            message.body,
-                            message.flag,
-                            message.properties,
-                            new_id=self._new_ids,
-                        )
-                        for message in messages
-                    ]
-                )
-                step(after - span.next)
-                span.next = after
-        except MQError as error:
-            return f"{span.name}: {error}"
-        return None
-
-    async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
-        """`run` that keeps in a file how far it is, and goes on from there."""
-        from mq.cli.messages import resumable
-        from mq.cli.messages.choice import Reader
-        from mq.cli.messages.importing import SAVE_SECONDS
-        from mq.client.operations import local_files
-
-        def save() -> None:
-            queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}
-            queues |= self._done
-            for span in self._spans:
-                to = self._target(span).name
-                queues[span.name] = {"next": span.next, "to": to, "seen": span.seen}
-            resumable.save(path, asked, queues)
-
-        async def save_again() -> None:
-            while True:
-                await asyncio.sleep(SAVE_SECONDS)
-                save()
-
-        with local_files.locked(path):
-            self._done = _positions(path, resumable.load(path, asked, "a copy"))
-            self._reader = Reader(self._source, self._choice.at_times_of(asked))
-            save()  # now, while nothing would be lost if it cannot be
-            saving = asyncio.ensure_future(save_again())
-            try:
-                failures = await self.run()
-            except BaseException:
-                save()
-                raise
-            finally:
-                saving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await saving
-            if failures:
-                save()
-            else:
-                local_files.remove(path)
-        return failures
-
-
-def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The state of a copy, looked at. Raises CommandError."""
-    from mq.cli.messages.choice import unreadable
-
-    for name, values in queues.items():
-        seen = values.get("seen") or (0, 0)
-        if (
-            type(values.get("next", 0)) is not int
-            or type(values.get("to", "")) is not str
-            or [type(item) for item in seen] != [int, int]
-        ):
-            raise unreadable(f"{path} is not the state of a copy: {name} has {values}")
-    return queues
 
 
 @asynccontextmanager

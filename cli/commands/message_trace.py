@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.messages.traces import Entry, entries
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
 from mq.client.operations import java_order
 from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.traces import Entry, entries
 from mq.protocol.host import address_text
 from mq.protocol.names import TRACE_TOPIC
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.commands.consumer import consume_stats, group_broker
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show import running_text
 from mq.cli.show.result import Result, Row, number, text, time
 from mq.client.operations import java_order
+from mq.client.operations.consumption import consume_stats, group_broker
 from mq.client.operations.errors import NotFound
 from mq.protocol.names import RETRY_PREFIX
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from mq.cli.commands.consumer import consume_stats
 from mq.cli.offsets import reset
 from mq.cli.parameters import Topic, group_option
 from mq.cli.runtime.call import Call
@@ -19,6 +18,7 @@ from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text
 from mq.client.operations import cluster, java_order
+from mq.client.operations.consumption import consume_stats
 from mq.client.operations.errors import NotFound
 
 COMMANDS = {

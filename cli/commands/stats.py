@@ -142,8 +142,8 @@ async def _behind(admin: "Admin", masters: list[str], group: str, topic: str) ->
     mqadmin asks the brokers of the retry topic. A group whose consumers have not been there yet has
     none; then those of the topic are asked.
     """
-    from mq.cli.commands.consumer import consume_stats
     from mq.client.errors import MQError, RouteNotFound
+    from mq.client.operations.consumption import consume_stats
 
     try:
         return max(0, (await consume_stats(admin, group, topic)).lag), True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.commands.message_files import (
+from mq.cli.messages.selecting import (
     Brokers,
     Key,
     Queues,
@@ -64,7 +64,7 @@ async def tail(
     they arrive. No group, offset or other trace is left at the brokers. A broker that goes away is
     reported, and followed again as soon as it is back.
     """
-    from mq.cli.messages.following import Follower, body_matches
+    from mq.client.operations.messages.following import Follower, body_matches
 
     if last < 0:
         raise UsageError(f"--last {last}: it cannot be negative")

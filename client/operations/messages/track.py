@@ -1,11 +1,11 @@
 """Who has consumed a message: DefaultMQAdminExtImpl.messageTrackDetail."""
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mq.cli.commands.consumer import consume_stats
 from mq.client.errors import BrokerError, ConsumerNotOnline, MQError
 from mq.client.operations import cluster, java_order, wire
+from mq.client.operations.consumption import consume_stats
 from mq.client.operations.errors import NotFound
 from mq.protocol.bodies import ConsumeType
 from mq.protocol.host import address_text
@@ -30,12 +30,6 @@ class Track:
     group: str
     type: str = "UNKNOWN"
     error: str | None = None
-
-    def __str__(self) -> str:
-        return (
-            f"MessageTrack [consumerGroup={self.group}, trackType={self.type}, "
-            f"exceptionDesc={'null' if self.error is None else self.error}]"
-        )
 
 
 async def tracks(admin: "Admin", message: "StoredMessage") -> list[Track]:
@@ -92,15 +86,3 @@ def _filtered(connection: "ConsumerConnection", message: "StoredMessage") -> boo
         return False
     tags = subscription.tags_set
     return "*" not in tags and message.properties.get("TAGS") not in tags
-
-
-def text(found: list[Track]) -> str:
-    """What ends the page on a message."""
-    if not found:
-        return "\n\nWARN: No Consumer"
-    return "\n\n" + "".join(map(str, found))
-
-
-def documents(found: list[Track]) -> list[dict[str, Any]]:
-    """For JSON."""
-    return [asdict(track) for track in found]

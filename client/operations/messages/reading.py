@@ -1,16 +1,13 @@
-"""Which messages of a topic are meant: by time, queue, tag, key or SQL92; and pulling them."""
+"""Pulling the messages that a Choice means, queue by queue."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from mq.cli.messages.lines import has_key
-from mq.cli.runtime.errors import CommandError, UsageError
-from mq.cli.runtime.status import Status
 from mq.client.errors import MQError
-from mq.client.operations.errors import NotFound
+from mq.client.operations.errors import NextStep, NotFound
+from mq.client.operations.messages.choice import Choice
 from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
 from mq.protocol.bodies import MessageQueue
 
@@ -21,105 +18,6 @@ if TYPE_CHECKING:
 TRIES = 3  # of a pull that fails for the moment
 RETRY_SECONDS = 1.0
 PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What to read of a topic. Times are of storing, ms since 1970: from `begin` to before `end`.
-
-    `given` is how the two were written. `brokers` and `queue_ids` are empty for all. At most one of
-    `tags` and `sql` is given.
-    """
-
-    topic: str
-    begin: int | None = None
-    end: int | None = None
-    brokers: tuple[str, ...] = ()
-    queue_ids: tuple[int, ...] = ()
-    tags: str | None = None
-    sql: str | None = None
-    key: str | None = None
-    given: tuple[str | None, str | None] = (None, None)
-
-    def __post_init__(self) -> None:
-        if self.tags is not None and self.sql is not None:
-            raise UsageError("--tag and --sql cannot go together", hint="TAGS is a name in SQL92")
-        if self.sql is not None:
-            _check_sql(self.sql)
-        if self.begin is not None and self.end is not None and self.begin >= self.end:
-            raise UsageError("--begin is not before --end: no message is between them")
-
-    @property
-    def expression(self) -> tuple[str, str]:
-        """The expression and its type, for the broker."""
-        return (
-            ("*" if self.tags is None else self.tags, "TAG")
-            if self.sql is None
-            else (
-                self.sql,
-                "SQL92",
-            )
-        )
-
-    def test(self) -> "Callable[[StoredMessage], bool] | None":
-        """What is left to be looked at here, message by message; None where nothing is."""
-        begin, end, key = self.begin, self.end, self.key
-        if begin is None and end is None and key is None:
-            return None
-
-        def takes(message: "StoredMessage") -> bool:
-            return (
-                (begin is None or message.store_timestamp >= begin)
-                and (end is None or message.store_timestamp < end)
-                and (key is None or has_key(message, key))
-            )
-
-        return takes
-
-    def document(self) -> dict[str, Any]:
-        """For a state file, to see that the same is asked for again: see `is_same`."""
-        found = {
-            name: value
-            for name, value in vars(self).items()
-            if value not in (None, ()) and name not in ("begin", "end", "given")
-        }
-        if any(self.given):
-            found |= {"given": list(self.given), "times": [self.begin, self.end]}
-        return found
-
-    def at_times_of(self, asked: Mapping[str, Any]) -> "Choice":
-        """The same from and to the times that a state has."""
-        begin, end = asked.get("times") or (self.begin, self.end)
-        return replace(self, begin=begin, end=end)
-
-
-def is_same(asked: dict[str, Any], stored: Any) -> bool:
-    """Whether a state is of what is asked for now; then `asked` gets the times of the state.
-
-    `--begin 24h` is another time whenever it is read, and means the time of the first run.
-    """
-    times = stored.get("times") if isinstance(stored, dict) else None
-    if not isinstance(stored, dict) or stored | {"times": None} != asked | {"times": None}:
-        return False
-    if "times" in asked and times is not None:
-        asked["times"] = times
-    return True
-
-
-def _check_sql(expression: str) -> None:
-    """Java's brokers answer a pull whose expression they cannot read with every message.
-
-    (PullMessageProcessor goes on without the filter that ConsumerFilterManager.build has not made.)
-    """
-    from mq.daemons.broker.filter.errors import FilterSyntaxError
-    from mq.daemons.broker.filter.sql92 import read_filter
-
-    try:
-        read_filter(expression)
-    except FilterSyntaxError as error:
-        raise UsageError(
-            f"--sql: {error}", hint="for example: amount > 5 AND TAGS = 'new'"
-        ) from None
 
 
 @dataclass
@@ -178,7 +76,8 @@ class Reader:
         if not queues:
             raise NotFound(
                 f"topic {self.choice.topic} has no such queue that can be read",
-                hint=f"see: mq topicRoute -t {self.choice.topic}",
+                hint=NextStep.LOOK_AT_ROUTE,
+                subject=self.choice.topic,
             )
         routed = {queue_name(queue) for queue in queues}
         failures = {
@@ -329,39 +228,3 @@ class Reader:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
         raise AssertionError("the last try returns or raises")
-
-
-class Rate:
-    """Lets no more than so many messages a second pass, evenly."""
-
-    def __init__(self, per_second: float | None) -> None:
-        """Raises UsageError for a rate that is not above 0."""
-        if per_second is not None and not per_second > 0:
-            raise UsageError(f"--rate {per_second:g}: messages a second must be above 0")
-        self._seconds = None if per_second is None else 1 / per_second
-        self._free = time.monotonic()
-
-    async def wait(self, count: int) -> None:
-        """Wait until `count` more may pass."""
-        if self._seconds is None or not count:
-            return
-        now = time.monotonic()
-        self._free = max(self._free, now) + count * self._seconds
-        if self._free > now:
-            await asyncio.sleep(self._free - now)
-
-
-def parse_queue_ids(texts: Iterable[int] | None) -> tuple[int, ...]:
-    """Queue ids of options. Raises UsageError for a negative one."""
-    found = tuple(texts or ())
-    for number in found:
-        if number < 0:
-            raise UsageError(f"a queue id of {number}")
-    return found
-
-
-def unreadable(reason: str) -> CommandError:
-    """The error for an invalid state file, or that of another export."""
-    return CommandError(
-        reason, hint="remove it, or leave --resume out, to begin again", status=Status.BAD_DATA
-    )

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.cli.messages import dead_letters
-from mq.cli.messages.traces import entries
 from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
 from mq.client.operations import cluster, java_order, wire
 from mq.client.operations.errors import NotFound
+from mq.client.operations.messages import dead_letters
+from mq.client.operations.messages.traces import entries
 from mq.protocol import names
 from mq.protocol.bodies import MessageModel
 from mq.protocol.host import address_text
@@ -203,7 +203,7 @@ async def _verdict(
         return Event(None, event, group, None, detail)
 
     if any(event.event == "dead letter" for event in returned):
-        return verdict("dead letter", f"it was given up; send it again: mq dlq resend -g {group}")
+        return verdict("dead letter", "it was given up")
     connection: ConsumerConnection | None = None
     try:
         connection = await admin.group_connection(group)

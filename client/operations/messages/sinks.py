@@ -10,17 +10,16 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from mq.cli.messages.choice import Rate, Reader, Span, is_same, unreadable
-from mq.client.errors import MQError
 from mq.client.operations import local_files
 from mq.client.operations.errors import NextStep, OperationError
-from mq.protocol.message import StoredMessage
+from mq.client.operations.messages.choice import is_same
+from mq.client.operations.messages.reading import Span
+from mq.client.operations.messages.resumable import unreadable
 
 SAVE_SECONDS = 5.0
 CHUNK = 4 * 1024 * 1024  # bytes handed to the thread that writes at a time
@@ -238,59 +237,3 @@ class FileSink:
             local_files.publish(self._part, self._path)
         if whole:
             self._state.unlink(missing_ok=True)
-
-
-class Exporter:
-    """Reads spans side by side, each in order, and writes what it finds."""
-
-    def __init__(
-        self,
-        reader: Reader,
-        sink: Sink,
-        encode: Callable[[list[StoredMessage]], bytes],
-        *,
-        rate: Rate,
-        limit: int | None = None,
-        step: Callable[[int], None] = lambda count: None,
-    ) -> None:
-        """`step` is told how many messages were looked at. `limit` is of messages written."""
-        self._reader = reader
-        self._sink = sink
-        self._encode = encode
-        self._rate = rate
-        self._left = limit
-        self._step = step
-        self.counts: dict[str, int] = {}
-        self.failures: list[str] = []
-
-    async def run(self, spans: list[Span]) -> None:
-        """Export all of them. What a broker refuses is in `failures` at the end."""
-        tasks = [asyncio.ensure_future(self._one(span, spans)) for span in spans]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _one(self, span: Span, spans: list[Span]) -> None:
-        written = 0
-        try:
-            async for messages, after in self._reader.batches(span):
-                if self._left is not None:
-                    if self._left <= 0:
-                        return
-                    if len(messages) > self._left:
-                        messages = messages[: self._left]
-                        after = messages[-1].queue_offset + 1
-                    self._left -= len(messages)
-                await self._rate.wait(len(messages))
-                lines = self._encode(messages)
-                self._step(after - span.next)
-                span.next = after  # with no pause between this and the lines' being taken
-                written += len(messages)
-                await self._sink.write(lines, len(messages), spans)
-        except MQError as error:
-            self.failures.append(f"{span.name}: {error}")
-        finally:
-            self.counts[span.name] = written

@@ -15,12 +15,11 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.cli.messages.choice import Choice, Reader
-from mq.cli.messages.lines import message_again
-from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.status import Status
 from mq.client.errors import ClientError, MQError, RouteNotFound
-from mq.client.operations.errors import NotFound
+from mq.client.operations.errors import Busy, NextStep, NotFound
+from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.lines import message_again
+from mq.client.operations.messages.reading import Reader
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
 from mq.protocol.properties import PropertyKey
@@ -106,7 +105,9 @@ class Letters:
 
     def none(self) -> NotFound:
         """The error for a group without dead letters."""
-        return NotFound(f"consumer group {self.group} has no dead letters", hint="see: mq dlq list")
+        return NotFound(
+            f"consumer group {self.group} has no dead letters", hint=NextStep.LIST_DEAD_LETTERS
+        )
 
 
 async def copy_of(admin: "Admin", letter: "StoredMessage") -> "StoredMessage | None":
@@ -129,6 +130,7 @@ class Resent(NamedTuple):
     """What became of the letter with these two ids, which was sent to `topic`.
 
     `result`: sent, before (it had been sent already), failed. `copy_id` is the copy's offset id.
+    With `only_elsewhere` it has failed as just its own broker takes no copy: see `any_broker`.
     """
 
     message_id: str
@@ -137,6 +139,11 @@ class Resent(NamedTuple):
     result: str
     copy_id: str | None = None
     reason: str = ""
+    only_elsewhere: bool = False
+
+
+class _OnlyElsewhere(ClientError):
+    """The broker of a letter takes no copy of it; another one might."""
 
 
 class Resending:
@@ -145,7 +152,8 @@ class Resending:
     def __init__(self, admin: "Admin", producer: "Producer", *, any_broker: bool = False) -> None:
         """`producer` must not try again by itself: a message might be stored twice.
 
-        With `any_broker` a copy that cannot go to the broker of its letter goes to another one.
+        With `any_broker` a copy that cannot go to the broker of its letter goes to another one; and
+        may be sent again later, while that one is away.
         """
         self._admin = admin
         self._producer = producer
@@ -174,7 +182,8 @@ class Resending:
             except (MQError, ValueError) as error:
                 found = await self._stored_nevertheless(letter, error)
                 if found is None:
-                    return Resent(*what, "failed", None, str(error))
+                    elsewhere = isinstance(error, _OnlyElsewhere)
+                    return Resent(*what, "failed", None, str(error), elsewhere)
                 copy_id = found
         self._last[copy_id[:-16]] = letter  # the rest of it is the position in the broker's log
         return Resent(*what, "sent", copy_id)
@@ -189,10 +198,9 @@ class Resending:
             return here[next(self._turns) % len(here)]
         if self._any_broker:
             return None
-        raise ClientError(
+        raise _OnlyElsewhere(
             f"broker {letter.broker_name}, where the dead letter lies, takes no messages of topic "
-            f"{topic} now; --any-broker sends it to another one (and may send it again later, "
-            "while that one is away)"
+            f"{topic} now"
         )
 
     async def _stored_nevertheless(self, letter: "StoredMessage", error: Exception) -> str | None:
@@ -233,7 +241,7 @@ def _copy(letter: "StoredMessage", topic: str) -> "Message":
 async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncIterator[list[str]]:
     """Be the only one who resends the letters of a group; gives the brokers that fail.
 
-    Raises CommandError, TRY_AGAIN, while somebody else does.
+    Raises Busy while somebody else does.
     """
     locks = _Locks(admin, session.client_id)
     renewing: asyncio.Task[None] | None = None
@@ -242,10 +250,9 @@ async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncI
         for name, queues in (await _queues_of(session, letters)).items():
             try:
                 if not await locks.take(await session.master_address(letters.topic, name), queues):
-                    raise CommandError(
+                    raise Busy(
                         f"somebody else is resending the dead letters of {letters.group}",
                         hint="try again in a minute",
-                        status=Status.TRY_AGAIN,
                     )
             except MQError as error:
                 failures.append(f"{name}: {error}")

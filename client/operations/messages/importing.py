@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from zlib import crc32
 
-from mq.cli.messages import resumable
-from mq.cli.messages.choice import Rate, unreadable
-from mq.cli.messages.lines import Line, MalformedLine, message_again
-from mq.cli.messages.sending import BATCH_MESSAGES, Target, Targets, check_same
-from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.status import Status
+from mq.client.operations.errors import BadData, NextStep, OperationError
+from mq.client.operations.messages import resumable
+from mq.client.operations.messages.lines import Line, MalformedLine, message_again
+from mq.client.operations.messages.rate import Rate
+from mq.client.operations.messages.resumable import unreadable
+from mq.client.operations.messages.sending import BATCH_MESSAGES, Target, Targets, check_same
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Importer:
         self._lanes: dict[str, _Lane] = {}
 
     async def run(self, file: BinaryIO) -> None:
-        """Send all lines. Raises CommandError for a line that is wrong, MQError of a broker.
+        """Send all lines. Raises BadData for a line that is wrong, MQError of a broker.
 
         After a wrong line all lines before it are sent; `save` tells what was sent until then.
         """
@@ -119,7 +119,7 @@ class Importer:
                 if time.monotonic() >= due:
                     self.save()
                     due = time.monotonic() + SAVE_SECONDS
-        except CommandError:
+        except OperationError:
             await self._flush()
             raise
         except BaseException:
@@ -139,10 +139,8 @@ class Importer:
             if not line.body:
                 raise MalformedLine("an empty body, which no broker takes")
         except MalformedLine as error:
-            raise CommandError(
-                f"{self._source}, line {number}: {error}",
-                hint="the lines before it are sent; correct it and go on with --resume",
-                status=Status.BAD_DATA,
+            raise BadData(
+                f"{self._source}, line {number}: {error}", hint=NextStep.CORRECT_THE_LINE
             ) from None
         source = _source(topic, line, number)
         target = self._sources.get(source)
@@ -159,7 +157,7 @@ class Importer:
         await lane.put(message, source, number)
 
     async def _target(self, topic: str, line: Line, source: str, number: int) -> Target:
-        """Where the lines of a source go. Raises CommandError if they went elsewhere before."""
+        """Where the lines of a source go. Raises Unavailable if they went elsewhere before."""
         targets = self._topics.get(topic)
         if targets is None:
             targets = self._topics[topic] = await self._targets_of(topic)
@@ -206,7 +204,7 @@ def _turn(line: Line, number: int) -> int:
 
 
 def load_state(path: Path, asked: dict[str, Any]) -> dict[str, Done]:
-    """The state of a cut import of the same; empty where there is none. Raises CommandError."""
+    """The state of a cut import of the same; empty where there is none. Raises BadData."""
     try:
         return {
             source: Done(int(values["line"]), str(values["to"]))
@@ -217,5 +215,5 @@ def load_state(path: Path, asked: dict[str, Any]) -> dict[str, Done]:
 
 
 def save_state(path: Path, asked: dict[str, Any], done: dict[str, Done]) -> None:
-    """Raises CommandError."""
+    """Raises CannotWrite."""
     resumable.save(path, asked, {source: item._asdict() for source, item in done.items()})

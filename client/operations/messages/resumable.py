@@ -11,14 +11,15 @@ from typing import Any
 
 import orjson
 
-from mq.cli.messages.choice import is_same, unreadable
 from mq.client.operations import local_files
+from mq.client.operations.errors import BadData, NextStep
+from mq.client.operations.messages.choice import is_same
 
 
 def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, Any]]:
     """What was saved of each queue; empty where there is no file.
 
-    `what` names the work in messages ("an import"). Raises CommandError for a file that is not the
+    `what` names the work in messages ("an import"). Raises BadData for a file that is not the
     state of such work, or of work that something else was asked of.
     """
     try:
@@ -35,6 +36,11 @@ def load(path: Path, asked: dict[str, Any], what: str) -> dict[str, dict[str, An
 
 
 def save(path: Path, asked: Mapping[str, Any], queues: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises CommandError."""
+    """Raises CannotWrite."""
     content = orjson.dumps({"asked": asked, "queues": queues}, option=orjson.OPT_INDENT_2)
     local_files.replace(path, content)
+
+
+def unreadable(reason: str) -> BadData:
+    """The error for an invalid state file, or that of other work."""
+    return BadData(reason, hint=NextStep.BEGIN_AGAIN)

@@ -9,8 +9,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mq.cli.messages.choice import Choice, Reader, Span
 from mq.client.errors import MQError
+from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.reading import Reader, Span
 from mq.client.pull_consumer import PullConsumer
 from mq.protocol.bodies import MessageQueue
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mq.cli.messages.lines import BodyForm, Line, encoder
+from mq.client.operations.messages.lines import BodyForm, Line, encoder
 from mq.protocol.message import StoredMessage, decode_records, encode_record
 from mq.protocol.properties import decode as decode_properties
 

@@ -8,10 +8,8 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mq.cli.runtime.errors import CommandError, UsageError
-from mq.cli.runtime.status import Status
 from mq.client.errors import MQError
-from mq.client.operations.errors import NotFound
+from mq.client.operations.errors import InvalidRequest, NextStep, NotFound, Parameter, Unavailable
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import RETRY_PREFIX
 
@@ -34,7 +32,7 @@ class QueueMap:
     """
 
     def __init__(self, queues: Sequence[MessageQueue], pairs: Iterable[str] = ()) -> None:
-        """`pairs` are `[BROKER:]QUEUE=[BROKER:]QUEUE`. Raises UsageError for an invalid one."""
+        """`pairs` are `[BROKER:]QUEUE=[BROKER:]QUEUE`. Raises InvalidRequest for an invalid one."""
         self._queues = sorted(queues)  # so that the same ones give the same targets again
         self._exact: dict[tuple[str | None, int], MessageQueue] = {
             (queue.broker_name, queue.queue_id): queue for queue in queues
@@ -48,9 +46,10 @@ class QueueMap:
             where = _place(target, pair)
             found = self._by_id.get(where[1]) if where[0] is None else self._exact.get(where)
             if not equals or found is None:
-                raise UsageError(
-                    f"--map {pair}: there is no queue {target or '?'} to be written to",
-                    hint="write [BROKER:]QUEUE=[BROKER:]QUEUE; see: mq topicRoute",
+                raise InvalidRequest(
+                    Parameter("map"),
+                    f" {pair}: there is no queue {target or '?'} to be written to",
+                    hint=NextStep.NAME_QUEUES,
                 )
             self._said[_place(source, pair)] = found
 
@@ -72,7 +71,7 @@ class QueueMap:
 def _place(text: str, pair: str) -> tuple[str | None, int]:
     broker, _, number = text.rpartition(":")
     if not number.isdecimal():
-        raise UsageError(f"--map {pair}: {number!r} is not a queue id")
+        raise InvalidRequest(Parameter("map"), f" {pair}: {number!r} is not a queue id")
     return broker or None, int(number)
 
 
@@ -137,14 +136,12 @@ class Target:
 
 
 def check_same(target: Target, before: str | None, source: str) -> None:
-    """Raises CommandError where a cut run has sent what comes from `source` to another queue."""
+    """Raises Unavailable where a cut run has sent what comes from `source` to another queue."""
     if before is not None and before != target.name:
-        raise CommandError(
+        raise Unavailable(
             f"what comes from {source} went to {before} before it was cut, and would go to "
             f"{target.name} now: the queues of topic {target.queue.topic} are others",
-            hint="go on when its brokers are back (see mq topicRoute); to begin again with the "
-            "queues that there are now, remove the state",
-            status=Status.UNAVAILABLE,
+            hint=NextStep.GO_ON_LATER,
         )
 
 
