@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.offsets.records import Layout, Place, Record, Selection
 from mq.cli.parameters import group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations.offsets.records import Layout, Place, Record, Selection
 
 if TYPE_CHECKING:
-    from mq.cli.offsets.groups import Found
-    from mq.cli.offsets.importing import Outcome
+    from mq.client.operations.offsets.groups import Found
+    from mq.client.operations.offsets.importing import Outcome
 
 COMMANDS = {
     "offset": (
@@ -109,9 +110,9 @@ async def offset_export(
     file stays as it is. A broker that is away for some seconds is known to nobody any more: it is
     missed where the file that is replaced has it, and always where --expect names it.
     """
-    from mq.cli.offsets import groups as group_offsets
-    from mq.cli.offsets import records as offset_records
     from mq.client.operations import local_files
+    from mq.client.operations.offsets import groups as group_offsets
+    from mq.client.operations.offsets import records as offset_records
 
     timed = by is Measure.TIMESTAMP
     if keep < 0:
@@ -155,12 +156,12 @@ async def offset_export(
 
 def _brokers_of(path: Path, selection: Selection) -> set[str]:
     """The brokers in a file that is going to be replaced; none where it is not one of offsets."""
-    from mq.cli.offsets import records as offset_records
-    from mq.cli.runtime.errors import CommandError
+    from mq.client.operations.errors import BadData
+    from mq.client.operations.offsets import records as offset_records
 
     try:
         records = offset_records.decode(path.read_bytes(), str(path))
-    except (CommandError, OSError):
+    except (BadData, OSError):
         return set()
     return {record.place.broker_name for record in records if selection.takes(record.place)}
 
@@ -205,9 +206,9 @@ async def offset_import(
     Groups with connected consumers are left alone, because these commit their own offsets over it
     within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
     """
-    from mq.cli.offsets import records as offset_records
-    from mq.cli.offsets.importing import Import
     from mq.client.operations import local_files
+    from mq.client.operations.offsets import records as offset_records
+    from mq.client.operations.offsets.importing import Import
 
     selection = Selection(tuple(group or ()), tuple(topic or ()))
     found = offset_records.decode(local_files.read(Path(file)), file)
@@ -233,20 +234,34 @@ async def offset_import(
     return _imported(outcomes)
 
 
-def _imported(outcomes: list["Outcome"]) -> Result:
-    from mq.cli.offsets.importing import STATUS
+# The status of an import that could do nothing, by the result of its first queue.
+_STATUS = {
+    "running": Status.TRY_AGAIN,
+    "missing": Status.NOT_FOUND,
+    "failed": Status.UNAVAILABLE,
+}
 
+
+# What an option does about it, by the result.
+_WAYS_OUT = {"left": ": --earliest gives it one", "running": ", or --force"}
+
+
+def _reason(item: "Outcome") -> str:
+    return item.reason and item.reason + _WAYS_OUT.get(item.result, "")
+
+
+def _imported(outcomes: list["Outcome"]) -> Result:
     rows: list[Row] = [
-        (*item.place, item.before, item.offset, item.result, item.reason or None)
+        (*item.place, item.before, item.offset, item.result, _reason(item) or None)
         for item in outcomes
     ]
     failed = [item for item in outcomes if not item.is_done]
     wanted = [item for item in outcomes if item.result != "left"]
-    failures = list(dict.fromkeys(item.reason for item in failed))
+    failures = list(dict.fromkeys(map(_reason, failed)))
     result = Result(_IMPORTED, rows, failures=failures)
     result.totals = {"set": sum(item.result == "set" for item in outcomes)}
     if wanted and not any(item.is_done for item in wanted):
-        result.status = STATUS[wanted[0].result]
+        result.status = _STATUS[wanted[0].result]
     return result
 
 
@@ -268,10 +283,9 @@ async def offset_diff(
 
     Shows each group and queue whose offset differs, or that only one of them has.
     """
-    from mq.cli.offsets import groups as group_offsets
-    from mq.cli.offsets import records as offset_records
-    from mq.cli.runtime.status import Status
     from mq.client.operations import local_files
+    from mq.client.operations.offsets import groups as group_offsets
+    from mq.client.operations.offsets import records as offset_records
 
     selection = Selection(tuple(group or ()), tuple(topic or ()))
     before = offset_records.decode(local_files.read(Path(first)), first)

@@ -24,8 +24,8 @@ from mq.client.operations import cluster, local_files
 from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
-    from mq.cli.static_mapping import Configs
     from mq.client.admin import Admin
+    from mq.client.operations.static_mapping import Configs
     from mq.client.operations.wire import Clusters
     from mq.protocol.bodies import TopicConfigAndQueueMapping, TopicRemappingDetailWrapper
 
@@ -84,7 +84,7 @@ async def update_static_topic(
     The old mapping and the new one are written to files in the temporary folder. With the new one
     and -mf the command can be repeated when some brokers could not be reached.
     """
-    from mq.cli import static_mapping
+    from mq.client.operations import static_mapping
     from mq.protocol.names import check_topic
 
     legal(check_topic, topic)
@@ -129,7 +129,7 @@ async def remapping_static_topic(
     it is and is read from there. The old mapping and the new one are written to files in the
     temporary folder.
     """
-    from mq.cli import static_mapping
+    from mq.client.operations import static_mapping
 
     files: list[Path] = []
     async with call.admin() as admin:
@@ -218,7 +218,7 @@ async def _known(admin: "Admin", info: "Clusters", topic: str, call: Call) -> "C
 
 def _complete(info: "Clusters", plan: "TopicRemappingDetailWrapper") -> None:
     """Add the other brokers of the same clusters, without queues: they have to know the topic."""
-    from mq.cli.static_mapping import empty, epoch_and_count
+    from mq.client.operations.static_mapping import empty, epoch_and_count
 
     configs = plan.broker_config_map
     epoch, count = epoch_and_count(plan.topic or "", configs)
@@ -261,7 +261,7 @@ async def _remap(
 async def _decide_offsets(
     admin: "Admin", plan: "TopicRemappingDetailWrapper", broker: str, address: str
 ) -> None:
-    from mq.cli.static_mapping import logical_offset
+    from mq.client.operations.static_mapping import logical_offset
     from mq.protocol.bodies import MessageQueue
 
     mapping = plan.broker_config_map[broker].mapping_detail
@@ -285,7 +285,7 @@ async def _decide_offsets(
 
 def _read_plan(file: str, topic: str) -> "TopicRemappingDetailWrapper":
     """A plan from a file, checked. Raises CommandError and static_mapping.Inconsistent."""
-    from mq.cli import static_mapping
+    from mq.client.operations import static_mapping
     from mq.protocol.bodies import TopicRemappingDetailWrapper
     from mq.protocol.errors import RemoteProtocolError
 
@@ -312,7 +312,7 @@ def _write_plan(call: Call, plan: "TopicRemappingDetailWrapper", suffix: str) ->
 def _result(
     plan: "TopicRemappingDetailWrapper", files: list[Path], words: tuple[str, str]
 ) -> Result:
-    from mq.cli.static_mapping import queues
+    from mq.client.operations.static_mapping import queues
 
     rows: list[Row] = []
     for queue_id, items in queues(plan.broker_config_map).items():

@@ -10,7 +10,7 @@ OperationError     one line that names the cause, and perhaps a next step
 ├── Locked         another process is at work on the same file
 └── CannotWrite    a file cannot be written
 
-No text of an operation names an option or a command: who shows an error knows what there is.
+Their texts name no option and no command: who shows an error knows what its users have.
 """
 
 from enum import StrEnum

@@ -75,7 +75,7 @@ def test_what_lies_behind_a_gap_is_exported_and_the_gap_reported(
 def test_a_queue_that_ends_before_it_said_is_a_failure(
     mq: Mq, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq.client.operations.messages.choice.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("mq.client.operations.messages.reading.RETRY_SECONDS", 0.0)
 
     def pull(offset: int) -> tuple[ResponseCode, int, bytes]:
         if offset < 6:

@@ -6,17 +6,17 @@ from mq.client.operations.messages.rate import Rate
 
 
 def test_tags_and_sql_together_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="^tags and sql cannot go together$"):
+    with pytest.raises(InvalidRequest, match=r"^tags and sql cannot go together$"):
         Choice("Orders", tags="a", sql="b = 1")
 
 
 def test_a_span_of_time_that_ends_before_it_begins_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="^begin is not before end: no message is between"):
+    with pytest.raises(InvalidRequest, match=r"^begin is not before end: no message is between"):
         Choice("Orders", begin=2, end=2)
 
 
 def test_a_queue_id_below_0_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="^a queue id of -1$"):
+    with pytest.raises(InvalidRequest, match=r"^a queue id of -1$"):
         parse_queue_ids([0, -1])
 
 

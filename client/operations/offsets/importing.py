@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.cli.offsets.groups import IN_FLIGHT, Times
-from mq.cli.offsets.records import Place, Record
-from mq.cli.runtime.status import Status
 from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
+from mq.client.operations.offsets.groups import IN_FLIGHT, Times
+from mq.client.operations.offsets.records import Place, Record
 from mq.client.routes import broker_address, read_queues
 from mq.protocol.bodies import MessageQueue
 
@@ -35,14 +34,6 @@ class Outcome:
     @property
     def is_done(self) -> bool:
         return self.result in ("set", "same") or (self.result == "left" and not self.reason)
-
-
-# The status of an import that could do nothing, by the result of its first queue.
-STATUS = {
-    "running": Status.TRY_AGAIN,
-    "missing": Status.NOT_FOUND,
-    "failed": Status.UNAVAILABLE,
-}
 
 
 class Import:
@@ -192,8 +183,7 @@ class Import:
             outcome.before = self._offset_before(address, place)
             if outcome.before is None and not await self._is_empty(address, place):
                 outcome.reason = (
-                    f"{_text(place)}: the file does not know it, and the group has no offset "
-                    "there: --earliest gives it one"
+                    f"{_text(place)}: the file does not know it, and the group has no offset there"
                 )
         except MQError as error:
             outcome.result, outcome.reason = "failed", f"{_text(place)}: {error}"
@@ -221,7 +211,7 @@ class Import:
                 outcome.result = "same"
             elif running and not self._force:
                 outcome.result = "running"
-                outcome.reason = f"group {place.group} is running: stop its consumers, or --force"
+                outcome.reason = f"group {place.group} is running: stop its consumers"
             else:
                 await self._set(address, place, outcome.offset)
                 outcome.result = "set"

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.status import Status
+from mq.client.operations.errors import BadData
 from mq.protocol.bodies import (
     LogicQueueMappingItem,
     TopicConfigAndQueueMapping,
@@ -27,11 +26,8 @@ REMAP = "REMAPPING"
 _EPOCH_STEP = 1000
 
 
-class Inconsistent(CommandError):
+class Inconsistent(BadData):
     """The brokers do not agree about a topic, or what is wanted cannot be. Says what."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, status=Status.BAD_DATA)
 
 
 def epoch_and_count(topic: str, configs: Configs) -> tuple[int, int]:

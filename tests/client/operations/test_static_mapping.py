@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from mq.cli.static_mapping import (
+from mq.client.operations.static_mapping import (
     Configs,
     Inconsistent,
     before,

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.status import Status
+from mq.client.operations.errors import Misdeclared
 from mq.protocol import names
 from mq.protocol.flags import Permission
 
@@ -84,9 +83,9 @@ class Document:
 def read(path: Path, raw: bytes) -> Document:
     """Read and check the content of a file.
 
-    Raises CommandError that names the place of what is wrong.
+    Raises Misdeclared that names the place of what is wrong.
     """
-    from mq.cli.declared.strict_yaml import NotYaml, load
+    from mq.client.operations.declared.strict_yaml import NotYaml, load
 
     try:
         content = load(raw)
@@ -105,9 +104,9 @@ def read(path: Path, raw: bytes) -> Document:
     return document
 
 
-def _wrong(path: Path, place: str, why: str) -> CommandError:
+def _wrong(path: Path, place: str, why: str) -> Misdeclared:
     where = f"{path}: {place}: " if place else f"{path}: "
-    return CommandError(where + why, status=Status.CONFIG)
+    return Misdeclared(where + why)
 
 
 class _Reader:

@@ -14,9 +14,8 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.status import Status
 from mq.client.operations.csv_text import csv_text
+from mq.client.operations.errors import BadData, NextStep
 
 _NAMES = ("group", "topic", "brokerName", "queueId", "offset", "timestamp")
 _MOST = 2**63 - 1  # what a broker keeps an offset in
@@ -80,7 +79,7 @@ def encode(records: Iterable[Record], layout: Layout) -> bytes:
 def decode(content: bytes, source: str) -> list[Record]:
     """The records of a file of either kind; `source` names it in messages.
 
-    Raises CommandError, BAD_DATA, with the number of the first line that is wrong.
+    Raises BadData with the number of the first line that is wrong.
     """
     try:
         text = content.decode()
@@ -161,9 +160,5 @@ def _number(values: dict[str, Any], name: str, most: int) -> int:
     return value
 
 
-def _wrong(source: str, line: int, reason: str) -> CommandError:
-    return CommandError(
-        f"{source}, line {line}: {reason}",
-        hint="nothing was done; a file of offsets is made by: mq offset export FILE",
-        status=Status.BAD_DATA,
-    )
+def _wrong(source: str, line: int, reason: str) -> BadData:
+    return BadData(f"{source}, line {line}: {reason}", hint=NextStep.EXPORT_OFFSETS)

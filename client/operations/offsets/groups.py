@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.cli.offsets.records import Place, Record, Selection
 from mq.client.errors import MQError
 from mq.client.operations import cluster
 from mq.client.operations.errors import NotFound
+from mq.client.operations.offsets.records import Place, Record, Selection
 from mq.client.pull_consumer import PullConsumer, PullResult
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.names import (

@@ -6,27 +6,14 @@ keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and 
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.status import Status
-from mq.cli.show import java_text
-from mq.cli.show.result import Result, number, text
 from mq.client.operations import cluster, java_order
-from mq.client.operations.errors import NotFound
+from mq.client.operations.errors import NextStep, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.protocol.bodies import BrokerData, MessageQueue, TopicRouteData
 
 TO_THE_END = -1  # as a timestamp
-
-COLUMNS = (
-    text("brokerName", "Broker"),
-    number("queueId", "Queue"),
-    number("brokerOffset", "Broker offset"),
-    number("consumerOffset", "Old offset"),
-    number("timestampOffset", "Offset of that time"),
-    number("offset", "New offset"),
-)
 
 
 class Wanted(NamedTuple):
@@ -50,35 +37,6 @@ class Moved(NamedTuple):
     consumer_offset: int | None
     timestamp_offset: int | None
     offset: int
-
-
-def result(rows: list[Moved], plain: str, failures: list[str]) -> Result:
-    """The result of a command that resets."""
-    return Result(COLUMNS, [tuple(row) for row in rows], plain, failures=failures)
-
-
-def heading(wanted: Wanted, timestamp: str, online: bool) -> str:
-    """The line above the table."""
-    who = "group" if online else "consumerGroup"
-    return (
-        f"rollback consumer offset by specified {who}[{wanted.group}], topic[{wanted.topic}], "
-        f"force[{java_text.truth(wanted.force)}], timestamp(string)[{timestamp}], "
-        f"timestamp(long)[{wanted.timestamp}]\n"
-    )
-
-
-def table(rows: list[Moved], online: bool) -> str:
-    """The table that mqadmin prints: of three columns when consumers were told, else of six."""
-    if online:
-        width = "{:<40}  {:<40}  {:<40}\n"
-        lines = [width.format("#brokerName", "#queueId", "#offset")]
-        lines += [width.format(row.broker_name[:32], row.queue_id, row.offset) for row in rows]
-        return "".join(lines)
-    width = "{:<20}  {:<20}  {:<20}  {:<20}  {:<20}  {:<20}\n"
-    heads = "#brokerOffset", "#consumerOffset", "#timestampOffset", "#rollbackOffset"
-    lines = [width.format("#brokerName", "#queueId", *heads)]
-    lines += [width.format(row.broker_name[:32], *row[1:]) for row in rows]
-    return "".join(lines)
 
 
 async def all_queues(
@@ -117,7 +75,7 @@ async def all_queues(
             raise
         raise NotFound(  # Java's broker means that the group has no offset in some queue
             f"group {wanted.group} has not consumed all queues of topic {wanted.topic} yet",
-            hint="where it shall begin, without consumers: mq resetOffsetByTimeOld",
+            hint=NextStep.RESET_AT_BROKERS,
         ) from None
     if None in done.values():
         rows, failures = await at_brokers(admin, wanted)
@@ -223,15 +181,14 @@ async def one_queue(
     """Send a group to an offset of one queue.
 
     A broker of 5.x tells consumers that are connected. An older one cannot tell them about one
-    queue: then there must be none (CommandError), for they would overwrite the offset.
+    queue: then there must be none (Unavailable), for they would overwrite the offset.
     """
     tells = await _is_of_5(admin, address)
     if not tells and await _is_online(admin, address, group):
-        raise CommandError(
+        raise Unavailable(
             f"consumers of group {group} are connected, and the broker at {address} is older than "
             "RocketMQ 5: it cannot tell them about one queue",
-            hint="stop them first, or reset the whole topic: without -b and -q",
-            status=Status.UNAVAILABLE,
+            hint=NextStep.RESET_WHOLE_TOPIC,
         )
     old = await admin.query_consumer_offset(address, group, topic, queue_id)
     end = await admin.max_offset(address, topic, queue_id)

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mq.cli.declared.document import Declared, Document
-from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.status import Status
 from mq.client.errors import MQError
 from mq.client.operations import cluster
-from mq.client.operations.errors import NotFound
+from mq.client.operations.declared.document import Declared, Document
+from mq.client.operations.errors import Misdeclared, NextStep, NotFound
 from mq.protocol.bodies import PlainAccessConfig, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.flags import permission_text
 from mq.protocol.names import MASTER_ID
@@ -105,7 +103,7 @@ class Comparison:
 def masters(info: "Clusters", declared: Declared) -> list[tuple[str, str]]:
     """Name and address of each broker that something is declared for.
 
-    Raises NotFound for one that is not there, CommandError where it is not said which cluster.
+    Raises NotFound for one that is not there, Misdeclared where it is not said which cluster.
     """
     if declared.brokers:
         chosen = list(declared.brokers)
@@ -118,7 +116,7 @@ def masters(info: "Clusters", declared: Declared) -> list[tuple[str, str]]:
         if address is None:
             raise NotFound(
                 f"{declared.kind} {declared.name}: broker {name} has no master now",
-                hint="see: mq clusterList",
+                hint=NextStep.LIST_CLUSTERS,
             )
         found.append((name, address))
     return found
@@ -129,10 +127,9 @@ def _cluster_of(info: "Clusters", declared: Declared) -> str:
         return declared.cluster
     known = sorted(info.cluster_addr_table)
     if len(known) != 1:
-        raise CommandError(
+        raise Misdeclared(
             f"{declared.kind} {declared.name}: of which cluster? ({', '.join(known) or 'none'})",
             hint="write cluster: NAME at the top of the file",
-            status=Status.CONFIG,
         )
     return known[0]
 
@@ -169,3 +166,16 @@ def _said(key: str, value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+async def bring_about(admin: "Admin", change: Change, secret: str | None) -> None:
+    """Make one change; `secret` is the key of an account that is made."""
+    config = change.config
+    if isinstance(config, TopicConfig):
+        await admin.create_topic(change.address, config)
+    elif isinstance(config, SubscriptionGroupConfig):
+        await admin.update_subscription_group(change.address, config)
+    else:
+        assert isinstance(config, PlainAccessConfig)
+        config.secret_key = secret
+        await admin.update_account(change.address, config)
