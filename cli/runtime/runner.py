@@ -62,6 +62,7 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
     What they say could not be done, because a part is missing, would fail without a dry run, too.
     """
     from mq.cli.runtime.errors import CommandError
+    from mq.cli.show import changes_text
 
     results: list[Result] = []
     failures: list[str] = []
@@ -80,7 +81,7 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
                 raise
             failed = error
     if call.changes:
-        results, ongoing = [call.changes.result(list(dict.fromkeys(failures)))], False
+        results, ongoing = [changes_text.result(call.changes, list(dict.fromkeys(failures)))], False
     printer = Printer(call.environment, call.name, call.output, view=call.view, ongoing=ongoing)
     for result in results:
         printer.show(result)

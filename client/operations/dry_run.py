@@ -7,8 +7,8 @@ goes on to its next change.
 
 from typing import TYPE_CHECKING, Any, Self
 
-from mq.cli.runtime.changes import Changes
 from mq.client.blocking import BlockingSession
+from mq.client.operations.changes import Changes
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.flags import PullSysFlag
