@@ -12,6 +12,7 @@ from mq.cli.commands.users import secret
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.runtime.release import until_5
 from mq.cli.show import java_text
@@ -41,6 +42,55 @@ _MASK = "******"
 _CHANGED = (text("brokerAddr", "Broker"), text("accessKey", "Access key"))
 
 
+@option_group
+class AccountOptions:
+    """What an account may do."""
+
+    white_remote_address: Annotated[
+        str | None,
+        typer.Option(
+            "-w", "--whiteRemoteAddress", metavar="PATTERN", help="No signature needed from there."
+        ),
+    ] = None
+    default_topic_perm: Annotated[
+        str | None,
+        typer.Option(
+            "-i", "--defaultTopicPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+        ),
+    ] = None
+    default_group_perm: Annotated[
+        str | None,
+        typer.Option(
+            "-u", "--defaultGroupPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+        ),
+    ] = None
+    topic_perms: Annotated[
+        str | None,
+        typer.Option("-t", "--topicPerms", metavar="TOPIC=PERMISSION,…", help="On topics."),
+    ] = None
+    group_perms: Annotated[
+        str | None,
+        typer.Option("-g", "--groupPerms", metavar="GROUP=PERMISSION,…", help="On groups."),
+    ] = None
+    admin: Annotated[
+        Truth, typer.Option("-m", "--admin", help="Whether it is an administrator.")
+    ] = Truth.FALSE
+
+    def account(self, access_key: str, secret_key: str) -> "PlainAccessConfig":
+        from mq.protocol.bodies import PlainAccessConfig
+
+        return PlainAccessConfig(
+            access_key=access_key,
+            secret_key=secret_key,
+            white_remote_address=self.white_remote_address,
+            admin=bool(self.admin),
+            default_topic_perm=self.default_topic_perm,
+            default_group_perm=self.default_group_perm,
+            topic_perms=_split(self.topic_perms),
+            group_perms=_split(self.group_perms),
+        )
+
+
 @writes
 @one_of("broker_addr", "cluster_name")
 @gives(_CHANGED)
@@ -55,53 +105,15 @@ async def update_acl_config(
     ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
-    white_remote_address: Annotated[
-        str | None,
-        typer.Option(
-            "-w", "--whiteRemoteAddress", metavar="PATTERN", help="No signature needed from there."
-        ),
-    ] = None,
-    default_topic_perm: Annotated[
-        str | None,
-        typer.Option(
-            "-i", "--defaultTopicPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
-        ),
-    ] = None,
-    default_group_perm: Annotated[
-        str | None,
-        typer.Option(
-            "-u", "--defaultGroupPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
-        ),
-    ] = None,
-    topic_perms: Annotated[
-        str | None,
-        typer.Option("-t", "--topicPerms", metavar="TOPIC=PERMISSION,…", help="On topics."),
-    ] = None,
-    group_perms: Annotated[
-        str | None,
-        typer.Option("-g", "--groupPerms", metavar="GROUP=PERMISSION,…", help="On groups."),
-    ] = None,
-    admin: Annotated[
-        Truth, typer.Option("-m", "--admin", help="Whether it is an administrator.")
-    ] = Truth.FALSE,
+    *,
+    options: AccountOptions,
 ) -> Result:
     """Create an account, or change it (brokers of 4.9, and ours).
 
     What is not given stays as it is, but for --admin, which is false then. The broker writes its
     file and heeds it at once.
     """
-    from mq.protocol.bodies import PlainAccessConfig
-
-    account = PlainAccessConfig(
-        access_key=access_key,
-        secret_key=secret(call, secret_key),
-        white_remote_address=white_remote_address,
-        admin=bool(admin),
-        default_topic_perm=default_topic_perm,
-        default_group_perm=default_group_perm,
-        topic_perms=_split(topic_perms),
-        group_perms=_split(group_perms),
-    )
+    account = options.account(access_key, secret(call, secret_key))
     done, failures = await _at_brokers(
         call,
         broker_addr,

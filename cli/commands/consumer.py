@@ -8,6 +8,7 @@ from mq.cli.parameters import broker_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text, time
@@ -55,6 +56,79 @@ _GROUPS = (
 )
 
 
+@option_group
+class GroupSettings:
+    """The settings of a consumer group."""
+
+    consume_enable: Annotated[
+        Truth, typer.Option("-s", "--consumeEnable", help="Whether it may consume.")
+    ] = Truth.TRUE
+    consume_from_min_enable: Annotated[
+        Truth, typer.Option("-m", "--consumeFromMinEnable", help="May begin at the oldest.")
+    ] = Truth.FALSE
+    consume_broadcast_enable: Annotated[
+        Truth, typer.Option("-d", "--consumeBroadcastEnable", help="May broadcast.")
+    ] = Truth.FALSE
+    consume_message_orderly: Annotated[
+        Truth | None,
+        typer.Option("-o", "--consumeMessageOrderly", help="In order (5.x brokers)."),
+    ] = None
+    retry_queue_nums: Annotated[
+        int, typer.Option("-q", "--retryQueueNums", metavar="N", help="Queues of its retry topic.")
+    ] = 1
+    retry_max_times: Annotated[
+        int, typer.Option("-r", "--retryMaxTimes", metavar="N", help="Retries before dead letter.")
+    ] = 16
+    group_retry_policy: Annotated[
+        str | None,
+        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Delays (5.x brokers)."),
+    ] = None
+    broker_id: Annotated[
+        int, typer.Option("-i", "--brokerId", metavar="ID", help="Broker to read from.")
+    ] = 0
+    which_broker_when_consume_slowly: Annotated[
+        int,
+        typer.Option(
+            "-w", "--whichBrokerWhenConsumeSlowly", metavar="ID", help="Broker for the slow."
+        ),
+    ] = 1
+    notify_consumer_ids_changed: Annotated[
+        Truth,
+        typer.Option(
+            "-a", "--notifyConsumerIdsChanged", help="Tell members when others come and go."
+        ),
+    ] = Truth.TRUE
+    attributes: Annotated[
+        str | None,
+        typer.Option("--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
+    ] = None
+
+    def config(self, group_name: str) -> "SubscriptionGroupConfig":
+        """Raises UsageError for a policy or attributes that cannot be read."""
+        from mq.protocol.bodies import SubscriptionGroupConfig
+
+        config = SubscriptionGroupConfig(
+            group_name=group_name,
+            consume_enable=bool(self.consume_enable),
+            consume_from_min_enable=bool(self.consume_from_min_enable),
+            consume_broadcast_enable=bool(self.consume_broadcast_enable),
+            retry_queue_nums=self.retry_queue_nums,
+            retry_max_times=self.retry_max_times,
+            broker_id=self.broker_id,
+            which_broker_when_consume_slowly=self.which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=bool(self.notify_consumer_ids_changed),
+        )
+        if self.consume_message_orderly is not None:
+            config.consume_message_orderly = bool(self.consume_message_orderly)
+        if self.group_retry_policy is not None:
+            config.group_retry_policy = _retry_policy(self.group_retry_policy)
+        if self.attributes is not None:
+            from mq.cli.commands.topic import parse_attributes
+
+            config.attributes = parse_attributes(self.attributes, "--attributes")
+        return config
+
+
 @gives(_CONFIG)
 @writes
 @one_of("broker_addr", "cluster_name")
@@ -69,76 +143,17 @@ async def update_sub_group(
         str | None,
         typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
     ] = None,
-    consume_enable: Annotated[
-        Truth, typer.Option("-s", "--consumeEnable", help="Whether it may consume.")
-    ] = Truth.TRUE,
-    consume_from_min_enable: Annotated[
-        Truth, typer.Option("-m", "--consumeFromMinEnable", help="May begin at the oldest.")
-    ] = Truth.FALSE,
-    consume_broadcast_enable: Annotated[
-        Truth, typer.Option("-d", "--consumeBroadcastEnable", help="May broadcast.")
-    ] = Truth.FALSE,
-    consume_message_orderly: Annotated[
-        Truth | None,
-        typer.Option("-o", "--consumeMessageOrderly", help="In order (5.x brokers)."),
-    ] = None,
-    retry_queue_nums: Annotated[
-        int, typer.Option("-q", "--retryQueueNums", metavar="N", help="Queues of its retry topic.")
-    ] = 1,
-    retry_max_times: Annotated[
-        int, typer.Option("-r", "--retryMaxTimes", metavar="N", help="Retries before dead letter.")
-    ] = 16,
-    group_retry_policy: Annotated[
-        str | None,
-        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Delays (5.x brokers)."),
-    ] = None,
-    broker_id: Annotated[
-        int, typer.Option("-i", "--brokerId", metavar="ID", help="Broker to read from.")
-    ] = 0,
-    which_broker_when_consume_slowly: Annotated[
-        int,
-        typer.Option(
-            "-w", "--whichBrokerWhenConsumeSlowly", metavar="ID", help="Broker for the slow."
-        ),
-    ] = 1,
-    notify_consumer_ids_changed: Annotated[
-        Truth,
-        typer.Option(
-            "-a", "--notifyConsumerIdsChanged", help="Tell members when others come and go."
-        ),
-    ] = Truth.TRUE,
-    attributes: Annotated[
-        str | None,
-        typer.Option("--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
-    ] = None,
+    *,
+    settings: GroupSettings,
 ) -> Result:
     """Create a consumer group, or change one.
 
     With -c it is made on the master of every broker of the cluster, one after the other.
     """
-    from mq.protocol.bodies import SubscriptionGroupConfig
     from mq.protocol.names import check_group
 
     legal(check_group, group_name)
-    config = SubscriptionGroupConfig(
-        group_name=group_name,
-        consume_enable=bool(consume_enable),
-        consume_from_min_enable=bool(consume_from_min_enable),
-        consume_broadcast_enable=bool(consume_broadcast_enable),
-        retry_queue_nums=retry_queue_nums,
-        retry_max_times=retry_max_times,
-        broker_id=broker_id,
-        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
-        notify_consumer_ids_changed_enable=bool(notify_consumer_ids_changed),
-    )
-    if consume_message_orderly is not None:
-        config.consume_message_orderly = bool(consume_message_orderly)
-    if group_retry_policy is not None:
-        config.group_retry_policy = _retry_policy(group_retry_policy)
-    if attributes is not None:
-        from mq.cli.commands.topic import parse_attributes
-
-        config.attributes = parse_attributes(attributes, "--attributes")
+    config = settings.config(group_name)
     async with call.admin() as admin:
         if broker_addr is not None:
             targets = [broker_addr]
@@ -149,7 +164,8 @@ async def update_sub_group(
             admin, targets, lambda each, address: each.update_subscription_group(address, config)
         )
     plain = "".join(f"create subscription group to {address} success.\n" for address in done)
-    rows: list[Row] = [(address, group_name, retry_queue_nums, retry_max_times) for address in done]
+    sizes = (settings.retry_queue_nums, settings.retry_max_times)
+    rows: list[Row] = [(address, group_name, *sizes) for address in done]
     return Result(_CONFIG, rows, plain + _config_text(config), failures=failures)
 
 

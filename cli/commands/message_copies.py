@@ -2,34 +2,25 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from mq.cli.messages.selecting import (
-    Begin,
-    Brokers,
-    End,
-    Key,
-    Queues,
-    RateOption,
-    Resume,
-    Sql,
-    Tags,
-    choice_of,
-)
+from mq.cli.messages.selecting import Begin, End, Narrowing, RateOption, Resume, choice_of
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
     from mq.client.operations.messages.importing import Done, Importer
-    from mq.client.operations.messages.sending import Target
+    from mq.client.operations.messages.sending import Target, Targets
     from mq.client.producer import Producer
 
 COMMANDS = {
@@ -54,15 +45,64 @@ _TOTALS = (number("messages", "All messages that were sent"),)
 ToTopic = Annotated[
     str | None, typer.Option("--to-topic", metavar="TOPIC", help="Send to this topic instead.")
 ]
-NewIds = Annotated[
-    bool, typer.Option("--new-ids", help="Give each message a unique id of its own.")
-]
-Map = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map", metavar="FROM=TO", help="[BROKER:]QUEUE=[BROKER:]QUEUE: where it goes. Repeatable."
-    ),
-]
+
+
+@option_group
+class Sending:
+    """How messages are sent again."""
+
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FROM=TO",
+            help="[BROKER:]QUEUE=[BROKER:]QUEUE: where it goes. Repeatable.",
+        ),
+    ] = None
+    new_ids: Annotated[
+        bool, typer.Option("--new-ids", help="Give each message a unique id of its own.")
+    ] = False
+    rate: RateOption = None
+
+    async def targets(self, producer: "Producer", topic: str) -> "Targets":
+        """Where the messages for a topic go."""
+        from mq.client.operations.messages.sending import Targets, queue_map
+
+        return Targets(producer, await queue_map(producer, topic, self.mapping or ()))
+
+
+@option_group
+class OtherCluster:
+    """The cluster that is copied to, where it is not the same."""
+
+    to_namesrv: Annotated[
+        str | None,
+        typer.Option("--to-namesrv", metavar="HOST:PORT[;…]", help="In the cluster of these."),
+    ] = None
+    to_acl_file: Annotated[
+        str | None, typer.Option("--to-acl-file", metavar="FILE", help="Access key for there.")
+    ] = None
+
+    @asynccontextmanager
+    async def session(self, call: Call, source: "Caller") -> AsyncIterator["Caller"]:
+        """The session with it: `source`, or another."""
+        if self.to_namesrv is None:
+            yield source
+            return
+        from dataclasses import replace
+
+        from mq.client.caller import parse_name_servers
+
+        other = replace(
+            call,
+            name_servers=list(parse_name_servers(self.to_namesrv)),
+            name_servers_from="--to-namesrv",
+            acl_file=self.to_acl_file or call.acl_file,
+            given_acl_file=self.to_acl_file or call.given_acl_file,
+        )
+        other.changes = call.changes  # a dry run shows those of both clusters
+        async with other.session() as session:
+            yield session
 
 
 @in_bulk
@@ -72,9 +112,8 @@ async def message_import(
     call: Call,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of message export.")],
     to_topic: ToTopic = None,
-    mapping: Map = None,
-    new_ids: NewIds = False,
-    rate: RateOption = None,
+    *,
+    sending: Sending,
     resume: Resume = False,
 ) -> Result:
     """Send the messages of a file of JSON lines.
@@ -97,13 +136,12 @@ async def message_import(
     from mq.client.operations import local_files
     from mq.client.operations.messages.importing import Importer, load_state, save_state
     from mq.client.operations.messages.rate import Rate
-    from mq.client.operations.messages.sending import Targets, queue_map
 
     _check_topic(to_topic)
     path = Path(file)
     state = local_files.beside(path, "import")
-    asked = {"topic": to_topic, "nameServers": call.name_servers, "map": mapping or []}
-    limiter = Rate(rate)
+    asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}
+    limiter = Rate(sending.rate)
 
     def save(done: "dict[str, Done]") -> None:
         if not call.dry_run and done:
@@ -113,16 +151,12 @@ async def message_import(
         done = load_state(state, asked) if resume else {}
         total = local_files.size(path)
         async with call.session() as session, _producer(call, session) as producer:
-
-            async def targets_of(topic: str) -> Targets:
-                return Targets(producer, await queue_map(producer, topic, mapping or ()))
-
             with progress(call.environment, "importing", total=total, unit="bytes") as step:
                 importer = Importer(
-                    targets_of,
+                    partial(sending.targets, producer),
                     source=file,
                     topic=to_topic,
-                    new_ids=new_ids,
+                    new_ids=sending.new_ids,
                     rate=limiter,
                     done=done,
                     save=save,
@@ -158,23 +192,12 @@ async def message_copy(
     call: Call,
     topic: Topic,
     to_topic: ToTopic = None,
-    to_namesrv: Annotated[
-        str | None,
-        typer.Option("--to-namesrv", metavar="HOST:PORT[;…]", help="In the cluster of these."),
-    ] = None,
-    to_acl_file: Annotated[
-        str | None, typer.Option("--to-acl-file", metavar="FILE", help="Access key for there.")
-    ] = None,
+    *,
+    other: OtherCluster,
     begin: Begin = None,
     end: End = None,
-    broker_name: Brokers = None,
-    queue_id: Queues = None,
-    tag: Tags = None,
-    sql: Sql = None,
-    key: Key = None,
-    mapping: Map = None,
-    new_ids: NewIds = False,
-    rate: RateOption = None,
+    narrowing: Narrowing,
+    sending: Sending,
     resume: Annotated[
         str | None,
         typer.Option("--resume", metavar="FILE", help="Keep in FILE how far it is; go on from it."),
@@ -194,34 +217,33 @@ async def message_copy(
     from mq.cli.runtime.progress import of_messages
     from mq.client.operations.messages.copying import Copier
     from mq.client.operations.messages.rate import Rate
-    from mq.client.operations.messages.sending import Targets, queue_map
 
     _check_topic(to_topic)
-    choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
-    if to_topic in (None, topic) and to_namesrv is None:
+    choice = choice_of(call, topic, narrowing, begin, end)
+    if to_topic in (None, topic) and other.to_namesrv is None:
         raise UsageError(
             "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
         )
-    limiter = Rate(rate)
+    limiter = Rate(sending.rate)
     asked = {
         **choice.document(),
         "nameServers": call.name_servers,
         "toTopic": to_topic or topic,
-        "toNameServers": to_namesrv,
-        "map": mapping or [],
+        "toNameServers": other.to_namesrv,
+        "map": sending.mapping or [],
     }
     async with (
         call.session() as source,
-        _other_session(call, source, to_namesrv, to_acl_file) as session,
+        other.session(call, source) as session,
         _producer(call, session) as producer,
     ):
-        targets = Targets(producer, await queue_map(producer, to_topic or topic, mapping or ()))
+        targets = await sending.targets(producer, to_topic or topic)
         copier = Copier(
             source,
             choice,
             targets,
             to_topic or topic,
-            new_ids=new_ids,
+            new_ids=sending.new_ids,
             rate=limiter,
             progress=of_messages(call.environment, "copying"),
         )
@@ -241,30 +263,6 @@ async def _producer(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
     # A batch may take a while at a broker that has much to do; each try has the whole time.
     async with Producer(session, _GROUP, timeout=max(call.timeout, 10.0), retries=0) as producer:
         yield producer
-
-
-@asynccontextmanager
-async def _other_session(
-    call: Call, source: "Caller", name_servers: str | None, acl_file: str | None
-) -> AsyncIterator["Caller"]:
-    """The session with the cluster that is copied to: the same one, or another."""
-    if name_servers is None:
-        yield source
-        return
-    from dataclasses import replace
-
-    from mq.client.caller import parse_name_servers
-
-    other = replace(
-        call,
-        name_servers=list(parse_name_servers(name_servers)),
-        name_servers_from="--to-namesrv",
-        acl_file=acl_file or call.acl_file,
-        given_acl_file=acl_file or call.given_acl_file,
-    )
-    other.changes = call.changes  # a dry run shows those of both clusters
-    async with other.session() as session:
-        yield session
 
 
 def _check_topic(topic: str | None) -> None:

@@ -8,15 +8,11 @@ import typer
 from mq.cli.messages.selecting import (
     Begin,
     BodyOption,
-    Brokers,
     End,
-    Key,
     Limit,
-    Queues,
+    Narrowing,
     RateOption,
     Resume,
-    Sql,
-    Tags,
     choice_of,
 )
 from mq.cli.parameters import Topic
@@ -53,11 +49,8 @@ async def message_export(
     topic: Topic,
     begin: Begin = None,
     end: End = None,
-    broker_name: Brokers = None,
-    queue_id: Queues = None,
-    tag: Tags = None,
-    sql: Sql = None,
-    key: Key = None,
+    *,
+    narrowing: Narrowing,
     body: BodyOption = BodyForm.TEXT,
     limit: Limit = None,
     rate: RateOption = None,
@@ -76,7 +69,7 @@ async def message_export(
     With --body json a body that is JSON is written as the value that it is, which does not keep
     its layout. The other forms keep each byte.
     """
-    choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
+    choice = choice_of(call, topic, narrowing, begin, end)
     return await export_to(call, file, choice, body=body, limit=limit, rate=rate, resume=resume)
 
 

@@ -1,6 +1,7 @@
 """Consumer offsets in files: export, import, compare."""
 
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ from mq.cli.parameters import group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text, time
@@ -27,18 +29,27 @@ COMMANDS = {
     )
 }
 
-Groups = Annotated[
-    list[str] | None,
-    group_option(text="Of these groups (order-*). Repeatable.", metavar="PATTERN"),
-]
-Topics = Annotated[
-    list[str] | None,
-    topic_option("In these topics (*-log). Repeatable.", metavar="PATTERN"),
-]
 ClusterName = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At the brokers of this cluster."),
 ]
+
+
+@option_group
+class Selecting:
+    """Which groups and topics are meant."""
+
+    group: Annotated[
+        list[str] | None,
+        group_option(text="Of these groups (order-*). Repeatable.", metavar="PATTERN"),
+    ] = None
+    topic: Annotated[
+        list[str] | None,
+        topic_option("In these topics (*-log). Repeatable.", metavar="PATTERN"),
+    ] = None
+
+    def selection(self) -> Selection:
+        return Selection(tuple(self.group or ()), tuple(self.topic or ()))
 
 
 class Measure(Enum):
@@ -81,8 +92,8 @@ async def offset_export(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where to; - is standard output. .csv: as CSV.")
     ],
-    group: Groups = None,
-    topic: Topics = None,
+    *,
+    selecting: Selecting,
     cluster_name: ClusterName = None,
     by: By = None,
     layout: Annotated[
@@ -111,7 +122,6 @@ async def offset_export(
     missed where the file that is replaced has it, and always where --expect names it.
     """
     from mq.client.operations import local_files
-    from mq.client.operations.offsets import groups as group_offsets
     from mq.client.operations.offsets import records as offset_records
 
     timed = by is Measure.TIMESTAMP
@@ -119,21 +129,8 @@ async def offset_export(
         raise UsageError(f"--keep {keep}: how many files cannot be negative")
     path = None if file == "-" else Path(file)
     layout = layout or (Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL)
-    selection = Selection(tuple(group or ()), tuple(topic or ()))
-
-    async def gather() -> "Found":
-        expected = dict.fromkeys(expect or (), "")
-        if path is not None:
-            told = f", but it was when {path} was written"
-            expected = dict.fromkeys(_brokers_of(path, selection), told) | expected
-        async with call.admin() as admin:
-            found = await group_offsets.gather(admin, selection, cluster_name, expected)
-            if not timed:
-                return found
-            now = int(call.environment.clock() * 1000)
-            stamped = await group_offsets.Times(admin, now).stamp(found.records)
-            return stamped._replace(failures=found.failures + stamped.failures)
-
+    selection = selecting.selection()
+    gather = partial(_gather, call, selection, cluster_name, expect, path, timed=timed)
     if path is None:
         found = await gather()
         call.environment.stdout.write(offset_records.encode(found.records, layout).decode())
@@ -146,12 +143,41 @@ async def offset_export(
             found = await gather()
             content = offset_records.encode(found.records, layout)
             local_files.replace(path, content, keep=keep)
+    return _exported(found)
+
+
+def _exported(found: "Found") -> Result:
     rows: list[Row] = [
         (*record.place, record.offset, record.timestamp)
         for record in sorted(found.records, key=lambda record: record.place)
     ]
     # Quiet where a timer runs it: whatever it printed would be mailed.
     return Result(_EXPORTED, rows, "", {"queues": len(rows)}, found.failures)
+
+
+async def _gather(
+    call: Call,
+    selection: Selection,
+    cluster_name: str | None,
+    expect: list[str] | None,
+    path: Path | None,
+    *,
+    timed: bool,
+) -> "Found":
+    """The offsets there are; brokers that --expect names, or the old file, are missed."""
+    from mq.client.operations.offsets import groups as group_offsets
+
+    expected = dict.fromkeys(expect or (), "")
+    if path is not None:
+        told = f", but it was when {path} was written"
+        expected = dict.fromkeys(_brokers_of(path, selection), told) | expected
+    async with call.admin() as admin:
+        found = await group_offsets.gather(admin, selection, cluster_name, expected)
+        if not timed:
+            return found
+        now = int(call.environment.clock() * 1000)
+        stamped = await group_offsets.Times(admin, now).stamp(found.records)
+        return stamped._replace(failures=found.failures + stamped.failures)
 
 
 def _brokers_of(path: Path, selection: Selection) -> set[str]:
@@ -172,8 +198,8 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
 async def offset_import(
     call: Call,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
-    group: Groups = None,
-    topic: Topics = None,
+    *,
+    selecting: Selecting,
     by: By = None,
     brokers: Annotated[
         list[str] | None,
@@ -206,17 +232,9 @@ async def offset_import(
     Groups with connected consumers are left alone, because these commit their own offsets over it
     within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
     """
-    from mq.client.operations import local_files
-    from mq.client.operations.offsets import records as offset_records
     from mq.client.operations.offsets.importing import Import
 
-    selection = Selection(tuple(group or ()), tuple(topic or ()))
-    found = offset_records.decode(local_files.read(Path(file)), file)
-    records = [record for record in found if selection.takes(record.place)]
-    timed = any(record.timestamp is not None for record in records)
-    by_time = timed if by is None else by is Measure.TIMESTAMP
-    if by_time and not timed and records:
-        raise UsageError(f"{file} has no timestamps", hint="export with --by timestamp")
+    records, by_time = _records_of(file, selecting.selection(), by)
     if (earliest or everywhere) and not by_time:
         raise UsageError("--earliest goes with --by timestamp")
     now = int(call.environment.clock() * 1000)
@@ -232,6 +250,20 @@ async def offset_import(
         )
         outcomes = await importer.run(records)
     return _imported(outcomes)
+
+
+def _records_of(file: str, selection: Selection, by: Measure | None) -> tuple[list[Record], bool]:
+    """What of a file is to be set, and whether by timestamp."""
+    from mq.client.operations import local_files
+    from mq.client.operations.offsets import records as offset_records
+
+    found = offset_records.decode(local_files.read(Path(file)), file)
+    records = [record for record in found if selection.takes(record.place)]
+    timed = any(record.timestamp is not None for record in records)
+    by_time = timed if by is None else by is Measure.TIMESTAMP
+    if by_time and not timed and records:
+        raise UsageError(f"{file} has no timestamps", hint="export with --by timestamp")
+    return records, by_time
 
 
 # The status of an import that could do nothing, by the result of its first queue.
@@ -273,8 +305,8 @@ async def offset_diff(
     second: Annotated[
         str | None, typer.Argument(metavar="FILE", help="Another one. Default: the cluster now.")
     ] = None,
-    group: Groups = None,
-    topic: Topics = None,
+    *,
+    selecting: Selecting,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="End with status 1 where they differ.")
     ] = False,
@@ -287,7 +319,7 @@ async def offset_diff(
     from mq.client.operations.offsets import groups as group_offsets
     from mq.client.operations.offsets import records as offset_records
 
-    selection = Selection(tuple(group or ()), tuple(topic or ()))
+    selection = selecting.selection()
     before = offset_records.decode(local_files.read(Path(first)), first)
     failures: list[str] = []
     if second is not None:

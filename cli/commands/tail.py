@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.messages.selecting import (
-    Brokers,
-    Key,
-    Queues,
-    Sql,
-    Tags,
-    choice_of,
-)
+from mq.cli.messages.selecting import Narrowing, choice_of
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
 from mq.cli.runtime.call import Call
@@ -45,11 +38,8 @@ async def tail(
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help=f"From then on: {FORMS}.")
     ] = None,
-    broker_name: Brokers = None,
-    queue_id: Queues = None,
-    tag: Tags = None,
-    sql: Sql = None,
-    key: Key = None,
+    *,
+    narrowing: Narrowing,
     grep: Annotated[
         str | None,
         typer.Option("--grep", metavar="REGEX", help="Whose body, as UTF-8, has a match of it."),
@@ -77,7 +67,7 @@ async def tail(
     except re.error as error:
         raise UsageError(f"--grep: {error}") from None
     begin = None if since is None else str(parse_moment(since, "--from", call.environment.clock()))
-    choice = choice_of(call, topic, begin, None, broker_name, queue_id, tag, sql, key)
+    choice = choice_of(call, topic, narrowing, begin, None)
     left = limit
     async with call.session() as session, Follower(session, choice, test) as follower:
         try:

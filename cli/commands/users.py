@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import where
-from mq.cli.commands.auth_subjects import AuthSubject, Copies, FromBroker, ToBroker, at_brokers
+from mq.cli.commands.auth_subjects import AuthSubject, FromBroker, ToBroker, at_brokers
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
@@ -51,7 +51,15 @@ class UserStatus(Enum):
 
 
 _MASK = "******"
-_USER = AuthSubject("user", text("username", "User"))
+_USER = AuthSubject(
+    "user",
+    text("username", "User"),
+    name=lambda user: user.username or "",
+    find=lambda admin, address, name: admin.user(address, name),
+    find_all=lambda admin, address: admin.users(address),
+    create=lambda admin, address, user: admin.create_user(address, user),
+    update=lambda admin, address, user: admin.update_user(address, user),
+)
 
 
 def secret(call: Call, value: str) -> str:
@@ -249,17 +257,4 @@ async def copy_user(
 
     A user that is there already becomes what it is at the other broker.
     """
-
-    from mq.client.admin import Admin
-
-    copies = Copies(
-        from_broker,
-        to_broker,
-        usernames,
-        name=lambda user: user.username or "",
-        find=Admin.user,
-        find_all=Admin.users,
-        create=Admin.create_user,
-        update=Admin.update_user,
-    )
-    return await _USER.copy(call, copies)
+    return await _USER.copy(call, from_broker, to_broker, usernames)
