@@ -16,6 +16,11 @@ ClusterName = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each master of it."),
 ]
+OnBroker = Annotated[str | None, broker_option("On this broker.")]
+OnMasters = Annotated[
+    str | None,
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
+]
 EachOfCluster = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each broker of it."),

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.parameters import broker_option, group_option
+from mq.cli import where
+from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
@@ -135,14 +136,8 @@ class GroupSettings:
 async def update_sub_group(
     call: Call,
     group_name: Annotated[str, group_option("--groupName")],
-    broker_addr: Annotated[
-        str | None,
-        broker_option("On this broker."),
-    ] = None,
-    cluster_name: Annotated[
-        str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
-    ] = None,
+    broker_addr: where.OnBroker = None,
+    cluster_name: where.OnMasters = None,
     *,
     settings: GroupSettings,
 ) -> Result:

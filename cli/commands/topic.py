@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.parameters import Topic, broker_option
+from mq.cli import where
+from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError, legal
@@ -66,14 +67,8 @@ _CLUSTERS = (text("cluster", "Cluster"),)
 async def update_topic(
     call: Call,
     topic: Topic,
-    broker_addr: Annotated[
-        str | None,
-        broker_option("On this broker."),
-    ] = None,
-    cluster_name: Annotated[
-        str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
-    ] = None,
+    broker_addr: where.OnBroker = None,
+    cluster_name: where.OnMasters = None,
     attributes: Annotated[
         str | None,
         typer.Option("-a", "--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),

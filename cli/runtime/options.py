@@ -110,8 +110,7 @@ class Declared:
                 self._groups[item.name] = annotation
                 merged += parameters_of(annotation)
             elif item.kind is not inspect.Parameter.VAR_KEYWORD:
-                kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-                merged.append(item.replace(annotation=annotation, kind=kind))
+                merged.append(item.replace(annotation=annotation))
         if widen := function.__dict__.get("widened"):
             merged += widen(arguments)
         self.own_names = [item.name for item in merged]
@@ -141,7 +140,9 @@ class Declared:
         def declared(**_: object) -> None: ...
 
         declared.__doc__ = inspect.getdoc(self.function)
-        declared.__dict__["__signature__"] = inspect.Signature(merged)
+        # As keywords they may be in any order: one that is required after one with a default.
+        by_name = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in merged]
+        declared.__dict__["__signature__"] = inspect.Signature(by_name)
         application = typer.Typer(add_completion=False, rich_markup_mode=None)
         epilog = ""
         if self._one_of:
