@@ -1,7 +1,6 @@
 """Dead letters: list, show, resend, export."""
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,7 +19,7 @@ from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
-    from mq.client.operations.messages.dead_letters import Letters, Resending, Resent
+    from mq.client.operations.messages.dead_letters import Resent
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -164,6 +163,7 @@ async def dlq_show(
         Letters,
         cause,
         copy_of,
+        of_ids,
         origin_topic,
         retry_limit,
     )
@@ -175,7 +175,7 @@ async def dlq_show(
     async with call.admin() as admin:
         letters = Letters(admin, group)
         found = await letters.read(None if ids else limit)
-        found = _of_ids(found, ids)[-limit:]
+        found = of_ids(found, ids)[-limit:]
         most = await retry_limit(admin, group)
         copies: list[StoredMessage | None] = []
         for letter in found:
@@ -237,7 +237,8 @@ async def dlq_resend(
     letter stays where it is until the broker deletes it with age. --limit counts those that are
     sent or fail, oldest first.
     """
-    from mq.client.operations.messages.dead_letters import Letters, Resending, locked
+    from mq.client.operations.messages.dead_letter_locks import locked
+    from mq.client.operations.messages.dead_letters import Letters, Resending
     from mq.client.producer import Producer
     from mq.client.session import Session
 
@@ -254,35 +255,13 @@ async def dlq_resend(
         async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
             resending = Resending(admin, producer, any_broker=any_broker)
             if call.dry_run:
-                results = await _resend(resending, letters, ids, limit)
+                results = await resending.run_all(letters, ids, limit)
                 return _resent(results, letters.failures)
             async with locked(admin, session, letters) as failures:
-                results = await _resend(resending, letters, ids, limit)
+                results = await resending.run_all(letters, ids, limit)
                 warning = await resending.confirm()
     failures += letters.failures if warning is None else [*letters.failures, warning]
     return _resent(results, list(dict.fromkeys(failures)))
-
-
-async def _resend(
-    resending: "Resending", letters: "Letters", ids: list[str] | None, limit: int | None
-) -> "list[Resent]":
-    """All of them, or as many as make `limit` that had not been sent before."""
-    results: list[Resent] = []
-    wanted = set(ids or ())
-    left = limit
-    async for page in letters.pages():
-        if ids:
-            page = [item for item in page if wanted & {item.message_id, item.offset_id}]
-        while page and left != 0:  # `left` is of those that had not been sent before
-            part, page = (page, []) if left is None else (page[:left], page[left:])
-            done = await resending.run(part)
-            results += done
-            if left is not None:
-                left -= sum(item.result != "before" for item in done)
-        if left == 0:
-            return results
-    _check_ids(ids, (name for item in results for name in (item.message_id, item.offset_id)))
-    return results
 
 
 def _reason(item: "Resent") -> str:
@@ -339,24 +318,6 @@ async def dlq_export(
     return await message_files.export_to(
         call, file, choice, body=body, limit=limit, rate=rate, resume=resume
     )
-
-
-def _of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[StoredMessage]":
-    """Those of the ids, or all without any. Raises NotFound for an id that none has."""
-    if not ids:
-        return letters
-    found = [letter for letter in letters if {letter.message_id, letter.offset_id} & set(ids)]
-    _check_ids(ids, (name for item in found for name in (item.message_id, item.offset_id)))
-    return found
-
-
-def _check_ids(ids: list[str] | None, known: Iterable[str]) -> None:
-    missing = set(ids or ()) - set(known)
-    if missing:
-        raise NotFound(
-            f"no dead letter has the id {', '.join(sorted(missing))}",
-            hint="see: mq dlq show -g GROUP",
-        )
 
 
 def _check(group: str) -> None:

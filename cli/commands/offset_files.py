@@ -1,4 +1,4 @@
-"""Consumer offsets in files: export, import, compare."""
+"""Consumer offsets in files: export and import."""
 
 from enum import Enum
 from functools import partial
@@ -15,7 +15,7 @@ from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text, time
-from mq.client.operations.offsets.records import Layout, Place, Record, Selection
+from mq.client.operations.offsets.records import Layout, Record, Selection
 
 if TYPE_CHECKING:
     from mq.client.operations.offsets.groups import Found
@@ -25,7 +25,6 @@ COMMANDS = {
     "offset": (
         "offset export",
         "offset import",
-        "offset diff",
     )
 }
 
@@ -61,26 +60,19 @@ class Measure(Enum):
 
 By = Annotated[Measure | None, typer.Option("--by", help="What tells where a group goes on.")]
 
-_PLACE = (
+PLACE = (
     text("group", "Consumer group"),
     text("topic", "Topic"),
     text("brokerName", "Broker"),
     number("queueId", "Queue"),
 )
-_EXPORTED = (*_PLACE, number("offset", "Offset"), time("timestamp", "Stored"))
+_EXPORTED = (*PLACE, number("offset", "Offset"), time("timestamp", "Stored"))
 _IMPORTED = (
-    *_PLACE,
+    *PLACE,
     number("before", "Before"),
     number("offset", "Offset"),
     text("result", "Result"),
     text("reason", "Why not"),
-)
-_COMPARED = (
-    *_PLACE,
-    text("difference", "Difference"),
-    number("first", "First"),
-    number("second", "Second"),
-    number("change", "Change"),
 )
 
 
@@ -295,60 +287,6 @@ def _imported(outcomes: list["Outcome"]) -> Result:
     if wanted and not any(item.is_done for item in wanted):
         result.status = _STATUS[wanted[0].result]
     return result
-
-
-@concurrently
-@gives(_COMPARED)
-async def offset_diff(
-    call: Call,
-    first: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
-    second: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Another one. Default: the cluster now.")
-    ] = None,
-    *,
-    selecting: Selecting,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with status 1 where they differ.")
-    ] = False,
-) -> Result:
-    """Compare the offsets in a file with those in another, or in the cluster.
-
-    Shows each group and queue whose offset differs, or that only one of them has.
-    """
-    from mq.client.operations import local_files
-    from mq.client.operations.offsets import groups as group_offsets
-    from mq.client.operations.offsets import records as offset_records
-
-    selection = selecting.selection()
-    before = offset_records.decode(local_files.read(Path(first)), first)
-    failures: list[str] = []
-    if second is not None:
-        after = offset_records.decode(local_files.read(Path(second)), second)
-    else:
-        async with call.admin() as admin:
-            expected = {
-                item.place.broker_name: "" for item in before if selection.takes(item.place)
-            }
-            after, failures = await group_offsets.gather(admin, selection, None, expected)
-    rows = _differences(before, after, selection)
-    status = Status.PARTLY if exit_code and rows else Status.DONE
-    return Result(_COMPARED, rows, failures=failures, status=status)
-
-
-def _differences(before: list[Record], after: list[Record], selection: Selection) -> list[Row]:
-    old: dict[Place, int] = {item.place: item.offset for item in before}
-    new: dict[Place, int] = {item.place: item.offset for item in after}
-    rows: list[Row] = []
-    for place in sorted(old.keys() | new.keys()):
-        first, second = old.get(place), new.get(place)
-        if first == second or not selection.takes(place):
-            continue
-        if first is None or second is None:
-            word = "only in second" if first is None else "only in first"
-            rows.append((*place, word, first, second, None))
-        else:
-            rows.append((*place, "changed", first, second, second - first))
-    return rows
 
 
 def _renamed(pairs: list[str] | None) -> dict[str, str]:

@@ -51,6 +51,7 @@ _OPTIONS = {"tags": "--tag"}
 _NEXT_STEPS: dict[str, str] = {
     NextStep.LIST_CLUSTERS: "see: mq clusterList",
     NextStep.LIST_DEAD_LETTERS: "see: mq dlq list",
+    NextStep.SHOW_DEAD_LETTERS: "see: mq dlq show -g GROUP",
     NextStep.LOOK_AT_ROUTE: "see: mq topicRoute -t {}",
     NextStep.NAME_QUEUES: "write [BROKER:]QUEUE=[BROKER:]QUEUE; see: mq topicRoute",
     NextStep.BEGIN_AGAIN: "remove it, or leave --resume out, to begin again",

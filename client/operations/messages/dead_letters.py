@@ -5,29 +5,28 @@ keeps its unique id. So the copy itself is the mark: whoever wants to resend a d
 asks the brokers of the original topic for messages of that unique id, and finds the copy whoever
 has sent it from wherever, also when the answer to the send was lost. The copy goes to the broker
 that the letter lies on: a broker that is away is out of the routes, and nobody would miss what it
-has, but one that can give the letter can be asked for the copy, too. While a command resends, it
-holds the locks of the dead letter queues at their brokers, so that no other does.
+has, but one that can give the letter can be asked for the copy, too. Who resends holds the locks of
+`dead_letter_locks`, so that no other does.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from mq.client.errors import ClientError, MQError, RouteNotFound
-from mq.client.operations.errors import Busy, NextStep, NotFound
+from mq.client.operations.errors import NextStep, NotFound
 from mq.client.operations.messages.choice import Choice
 from mq.client.operations.messages.lines import message_again
 from mq.client.operations.messages.reading import Reader
 from mq.protocol.bodies import MessageQueue
-from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
+from mq.protocol.names import dead_letter_topic
 from mq.protocol.properties import PropertyKey
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
     from mq.client.producer import Producer
-    from mq.client.session import Session
     from mq.protocol.message import Message, StoredMessage
 
 MARK = "MQ_RESENT_FROM"  # the offset id of the dead letter that a message is a copy of
@@ -36,7 +35,6 @@ USED_UP = "retries used up"
 EARLY = "given up early"  # by the listener, or by a consumer whose own limit is below the group's
 
 _DEFAULT_LIMIT = 16  # retryMaxTimes of a group that is not known any more
-_RENEW_SECONDS = 20.0  # a broker forgets a lock after 60
 _INDEX_SECONDS = 5.0  # a broker indexes a message just after it has stored it
 _IN_FLIGHT = 16
 
@@ -142,6 +140,24 @@ class Resent(NamedTuple):
     only_elsewhere: bool = False
 
 
+def of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[StoredMessage]":
+    """Those of the ids, or all without any. Raises NotFound for an id that none has."""
+    if not ids:
+        return letters
+    found = [letter for letter in letters if {letter.message_id, letter.offset_id} & set(ids)]
+    _check_ids(ids, (name for item in found for name in (item.message_id, item.offset_id)))
+    return found
+
+
+def _check_ids(ids: list[str] | None, known: Iterable[str]) -> None:
+    missing = set(ids or ()) - set(known)
+    if missing:
+        raise NotFound(
+            f"no dead letter has the id {', '.join(sorted(missing))}",
+            hint=NextStep.SHOW_DEAD_LETTERS,
+        )
+
+
 class _OnlyElsewhere(ClientError):
     """The broker of a letter takes no copy of it; another one might."""
 
@@ -165,6 +181,30 @@ class Resending:
     async def run(self, letters: "Iterable[StoredMessage]") -> list[Resent]:
         """Send them; a result for each, in their order."""
         return await asyncio.gather(*(self._one(letter) for letter in letters))
+
+    async def run_all(
+        self, letters: Letters, ids: list[str] | None, limit: int | None
+    ) -> list[Resent]:
+        """Send all letters, or those of the ids; of those that had not been sent, `limit` at most.
+
+        Raises NotFound for an id that no letter has.
+        """
+        results: list[Resent] = []
+        wanted = set(ids or ())
+        left = limit
+        async for page in letters.pages():
+            if ids:
+                page = [item for item in page if wanted & {item.message_id, item.offset_id}]
+            while page and left != 0:  # `left` is of those that had not been sent before
+                part, page = (page, []) if left is None else (page[:left], page[left:])
+                done = await self.run(part)
+                results += done
+                if left is not None:
+                    left -= sum(item.result != "before" for item in done)
+            if left == 0:
+                return results
+        _check_ids(ids, (name for item in results for name in (item.message_id, item.offset_id)))
+        return results
 
     async def _one(self, letter: "StoredMessage") -> Resent:
         topic = origin_topic(letter)
@@ -235,75 +275,3 @@ def _copy(letter: "StoredMessage", topic: str) -> "Message":
     copy.system[PropertyKey.UNIQUE_KEY] = letter.message_id
     copy.system[MARK] = letter.offset_id
     return copy
-
-
-@asynccontextmanager
-async def locked(admin: "Admin", session: "Session", letters: Letters) -> AsyncIterator[list[str]]:
-    """Be the only one who resends the letters of a group; gives the brokers that fail.
-
-    Raises Busy while somebody else does.
-    """
-    locks = _Locks(admin, session.client_id)
-    renewing: asyncio.Task[None] | None = None
-    failures: list[str] = []
-    try:
-        for name, queues in (await _queues_of(session, letters)).items():
-            try:
-                if not await locks.take(await session.master_address(letters.topic, name), queues):
-                    raise Busy(
-                        f"somebody else is resending the dead letters of {letters.group}",
-                        hint="try again in a minute",
-                    )
-            except MQError as error:
-                failures.append(f"{name}: {error}")
-        renewing = asyncio.ensure_future(locks.renew())
-        yield failures
-    finally:
-        if renewing is not None:
-            renewing.cancel()
-        await locks.release()
-
-
-async def _queues_of(session: "Session", letters: Letters) -> dict[str, set[MessageQueue]]:
-    """The queues of the dead letters, by broker. Raises NotFound."""
-    try:
-        route = await session.route(letters.topic)
-    except RouteNotFound:
-        raise letters.none() from None
-    return {
-        part.broker_name: {
-            MessageQueue(letters.topic, part.broker_name, number)
-            for number in range(max(1, part.read_queue_nums))
-        }
-        for part in route.queue_datas
-    }
-
-
-class _Locks:
-    """Locks of queues at their brokers, held by one client for the tools' group."""
-
-    def __init__(self, admin: "Admin", client_id: str) -> None:
-        self._admin = admin
-        self._client = client_id
-        self._held: dict[str, set[MessageQueue]] = {}
-
-    async def take(self, address: str, queues: set[MessageQueue]) -> bool:
-        """Whether all of them are ours now. Raises MQError."""
-        got = await self._admin.lock_queues(address, TOOLS_CONSUMER_GROUP, self._client, queues)
-        self._held[address] = got
-        return got == queues
-
-    async def renew(self) -> None:
-        """Renew them until cancelled."""
-        while True:
-            await asyncio.sleep(_RENEW_SECONDS)
-            for address, queues in self._held.items():
-                with suppress(MQError):
-                    await self._admin.lock_queues(
-                        address, TOOLS_CONSUMER_GROUP, self._client, queues
-                    )
-
-    async def release(self) -> None:
-        for address, queues in self._held.items():
-            with suppress(MQError):
-                await self._admin.unlock_queues(address, TOOLS_CONSUMER_GROUP, self._client, queues)
