@@ -143,11 +143,11 @@ def _in_threads(
     import threading
 
     from mq.client.admin import Admin
-    from mq.client.blocking import BlockingSession, run
+    from mq.client.blocking import run
 
     def work(address: str) -> None:
         try:
-            with BlockingSession.beside(admin.session) as own:
+            with admin.session.blocking() as own:
                 outcomes[address] = run(act(Admin(own), address))
         except BaseException as error:  # raised again below, where there is somebody to see it
             outcomes[address] = error

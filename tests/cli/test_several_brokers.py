@@ -71,3 +71,10 @@ def test_a_broker_that_does_not_answer_has_an_empty_row(half_dead: Mq) -> None:
     assert row.split() == [
         "DefaultCluster", "broker-dead", "0", DEAD, "0.00(,ms)", "0.00(,ms)", "0.00", "0.0000"
     ]  # fmt: skip
+
+
+def test_a_dry_run_sends_a_change_to_none_of_several_brokers(half_dead: Mq) -> None:
+    settings = ("updateSubGroup", "-c", "DefaultCluster", "-g", "dry-at-several")
+    shown = half_dead(*settings, "--dry-run")
+    assert (shown.status, shown.err) == (0, "")  # the dead one is not missed: nobody was called
+    assert shown.out.count("UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) to ") == 2
