@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -19,6 +19,7 @@ from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
     from mq.client.caller import Caller
+    from mq.client.operations.messages.choice import Choice
     from mq.client.operations.messages.importing import Done, Importer
     from mq.client.operations.messages.sending import Target, Targets
     from mq.client.producer import Producer
@@ -225,13 +226,6 @@ async def message_copy(
             "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
         )
     limiter = Rate(sending.rate)
-    asked = {
-        **choice.document(),
-        "nameServers": call.name_servers,
-        "toTopic": to_topic or topic,
-        "toNameServers": other.to_namesrv,
-        "map": sending.mapping or [],
-    }
     async with (
         call.session() as source,
         other.session(call, source) as session,
@@ -248,10 +242,24 @@ async def message_copy(
             progress=of_messages(call.environment, "copying"),
         )
         if resume is not None and not call.dry_run:
+            asked = _asked(call, choice, to_topic or topic, other, sending)
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
     return _sent(targets.all(), failures + copier.gaps)
+
+
+def _asked(
+    call: Call, choice: "Choice", to_topic: str, other: OtherCluster, sending: Sending
+) -> dict[str, Any]:
+    """What a copy that is cut has to be asked for again."""
+    return {
+        **choice.document(),
+        "nameServers": call.name_servers,
+        "toTopic": to_topic,
+        "toNameServers": other.to_namesrv,
+        "map": sending.mapping or [],
+    }
 
 
 @asynccontextmanager
