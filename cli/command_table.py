@@ -293,7 +293,7 @@ MODULES: dict[str, str] = {
     "startMonitoring": "monitoring",
     "offset export": "offset_files",
     "offset import": "offset_files",
-    "offset diff": "offset_files",
+    "offset diff": "offset_files_diff",
     "createAcl": "policies",
     "updateAcl": "policies",
     "deleteAcl": "policies",

@@ -1,4 +1,4 @@
-"""The list of all topics, in the order in which it came (`mq.cli.wire` says why).
+"""The list of all topics, in the order in which it came (`mq.client.operations.wire` says why).
 
 It is read here without the machinery of `mq.protocol.bodies`: that takes 8 ms to load, and
 `mq topicList` is asked often.

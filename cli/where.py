@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.parameters import broker_option
 from mq.cli.runtime.errors import UsageError
+from mq.client.operations import cluster
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -15,6 +15,11 @@ BrokerAddr = Annotated[str | None, broker_option()]
 ClusterName = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At each master of it."),
+]
+OnBroker = Annotated[str | None, broker_option("On this broker.")]
+OnMasters = Annotated[
+    str | None,
+    typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
 ]
 EachOfCluster = Annotated[
     str | None,

@@ -7,6 +7,7 @@ Everything above them (`Admin`, `PullConsumer`) is written once, against `Caller
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Coroutine, Iterable, Sequence
+from contextlib import AbstractContextManager
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, cast
 
@@ -173,6 +174,13 @@ class Caller(ABC):
         if self.name_servers:
             return self.name_servers[self._chosen_name_server]
         return self.address_server or ""
+
+    @abstractmethod
+    def blocking(self) -> "AbstractContextManager[Caller]":
+        """A session to the same cluster for another thread, without an event loop.
+
+        Of the same kind: beside one that changes nothing (a dry run's) it changes nothing, too.
+        """
 
     @abstractmethod
     async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:

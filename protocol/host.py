@@ -34,3 +34,9 @@ def host_text(packed: bytes) -> str:
     import ipaddress
 
     return str(ipaddress.IPv6Address(packed))
+
+
+def address_text(address: tuple[str, int]) -> str:
+    """Host and port as RocketMQ writes them: `10.0.0.1:10911`, `[::1]:10911`."""
+    name, port = address
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.commands.users import secret
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.runtime.release import until_5
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, nested, number, text, time
+from mq.client.operations import cluster, java_order
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -40,6 +42,55 @@ _MASK = "******"
 _CHANGED = (text("brokerAddr", "Broker"), text("accessKey", "Access key"))
 
 
+@option_group
+class AccountOptions:
+    """What an account may do."""
+
+    white_remote_address: Annotated[
+        str | None,
+        typer.Option(
+            "-w", "--whiteRemoteAddress", metavar="PATTERN", help="No signature needed from there."
+        ),
+    ] = None
+    default_topic_perm: Annotated[
+        str | None,
+        typer.Option(
+            "-i", "--defaultTopicPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+        ),
+    ] = None
+    default_group_perm: Annotated[
+        str | None,
+        typer.Option(
+            "-u", "--defaultGroupPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
+        ),
+    ] = None
+    topic_perms: Annotated[
+        str | None,
+        typer.Option("-t", "--topicPerms", metavar="TOPIC=PERMISSION,…", help="On topics."),
+    ] = None
+    group_perms: Annotated[
+        str | None,
+        typer.Option("-g", "--groupPerms", metavar="GROUP=PERMISSION,…", help="On groups."),
+    ] = None
+    admin: Annotated[
+        Truth, typer.Option("-m", "--admin", help="Whether it is an administrator.")
+    ] = Truth.FALSE
+
+    def account(self, access_key: str, secret_key: str) -> "PlainAccessConfig":
+        from mq.protocol.bodies import PlainAccessConfig
+
+        return PlainAccessConfig(
+            access_key=access_key,
+            secret_key=secret_key,
+            white_remote_address=self.white_remote_address,
+            admin=bool(self.admin),
+            default_topic_perm=self.default_topic_perm,
+            default_group_perm=self.default_group_perm,
+            topic_perms=_split(self.topic_perms),
+            group_perms=_split(self.group_perms),
+        )
+
+
 @writes
 @one_of("broker_addr", "cluster_name")
 @gives(_CHANGED)
@@ -54,53 +105,15 @@ async def update_acl_config(
     ],
     broker_addr: where.BrokerAddr = None,
     cluster_name: where.EachOfCluster = None,
-    white_remote_address: Annotated[
-        str | None,
-        typer.Option(
-            "-w", "--whiteRemoteAddress", metavar="PATTERN", help="No signature needed from there."
-        ),
-    ] = None,
-    default_topic_perm: Annotated[
-        str | None,
-        typer.Option(
-            "-i", "--defaultTopicPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
-        ),
-    ] = None,
-    default_group_perm: Annotated[
-        str | None,
-        typer.Option(
-            "-u", "--defaultGroupPerm", metavar="PERMISSION", help="DENY, PUB, SUB or PUB|SUB."
-        ),
-    ] = None,
-    topic_perms: Annotated[
-        str | None,
-        typer.Option("-t", "--topicPerms", metavar="TOPIC=PERMISSION,…", help="On topics."),
-    ] = None,
-    group_perms: Annotated[
-        str | None,
-        typer.Option("-g", "--groupPerms", metavar="GROUP=PERMISSION,…", help="On groups."),
-    ] = None,
-    admin: Annotated[
-        Truth, typer.Option("-m", "--admin", help="Whether it is an administrator.")
-    ] = Truth.FALSE,
+    *,
+    options: AccountOptions,
 ) -> Result:
     """Create an account, or change it (brokers of 4.9, and ours).
 
     What is not given stays as it is, but for --admin, which is false then. The broker writes its
     file and heeds it at once.
     """
-    from mq.protocol.bodies import PlainAccessConfig
-
-    account = PlainAccessConfig(
-        access_key=access_key,
-        secret_key=secret(call, secret_key),
-        white_remote_address=white_remote_address,
-        admin=bool(admin),
-        default_topic_perm=default_topic_perm,
-        default_group_perm=default_group_perm,
-        topic_perms=_split(topic_perms),
-        group_perms=_split(group_perms),
-    )
+    account = options.account(access_key, secret(call, secret_key))
     done, failures = await _at_brokers(
         call,
         broker_addr,
@@ -221,7 +234,7 @@ async def cluster_acl_config_version(
     for info in done.values():
         files = info.all_acl_config_data_version
         room = 1 << max(len(files) - 1, 0).bit_length()
-        for file in java_text.hash_order(java_text.hash_order(files), capacity=room, load=1):
+        for file in java_order.hash_order(java_order.hash_order(files), capacity=room, load=1):
             version = files[file]
             names = (info.cluster_name, info.broker_name, info.broker_addr, file)
             when = java_text.seconds_text(version.timestamp)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.release import since_5
 from mq.cli.show.result import Column, Result, Row, text
+from mq.client.operations import cluster
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -25,10 +26,18 @@ ToBroker = Annotated[
 
 
 class AuthSubject(NamedTuple):
-    """What is changed: `noun` is mqadmin's word for it, `column` the one of its name."""
+    """What is changed: `noun` is mqadmin's word for it, `column` the one of its name.
+
+    The others say how it is called, asked for at a broker, and written there.
+    """
 
     noun: str
     column: Column
+    name: Callable[[Any], str]
+    find: Callable[["Admin", str, str], Awaitable[Any]]
+    find_all: Callable[["Admin", str], Awaitable[list[Any]]]
+    create: Callable[["Admin", str, Any], Awaitable[None]]
+    update: Callable[["Admin", str, Any], Awaitable[None]]
 
     @property
     def changed(self) -> tuple[Column, ...]:
@@ -53,27 +62,33 @@ class AuthSubject(NamedTuple):
         rows: list[Row] = [(address, name) for address in done]
         return Result(self.changed, rows, plain, failures=failures)
 
-    async def copy(self, call: Call, copies: "Copies") -> Result:
+    async def copy(self, call: Call, source: str, target: str, names: str | None) -> Result:
         """Write what one broker has to the other, one after the other; the rest goes on when one
-        fails.
+        fails. What is there already is updated.
 
-        Raises the last error when nothing could be copied.
+        `names` have commas between them; None means all. Raises the last error when nothing could
+        be copied.
         """
         from mq.client.errors import MQError
 
+        async def read(admin: "Admin", address: str) -> list[Any]:
+            if names is None:
+                return await self.find_all(admin, address)
+            found = [await self.find(admin, address, name) for name in split(names)]
+            return [item for item in found if item is not None]
+
         done, failures = [], []
         last: MQError | None = None
-        source, target = copies.from_broker, copies.to_broker
         async with call.admin() as admin:
-            for item in await since_5(call.name, copies.read)(admin, source):
+            for item in await since_5(call.name, read)(admin, source):
                 try:
-                    there = await copies.find(admin, target, copies.name(item)) is not None
-                    await (copies.update if there else copies.create)(admin, target, item)
+                    there = await self.find(admin, target, self.name(item)) is not None
+                    await (self.update if there else self.create)(admin, target, item)
                 except MQError as error:
                     last = error
                     failures.append(str(error))
                 else:
-                    done.append(copies.name(item))
+                    done.append(self.name(item))
         if last is not None and not done:
             raise last
         plain = "".join(
@@ -81,25 +96,6 @@ class AuthSubject(NamedTuple):
         )
         rows: list[Row] = [(name, source, target) for name in done]
         return Result(self.copied, rows, plain, failures=failures)
-
-
-class Copies(NamedTuple):
-    """What is copied between which brokers, and how. What is there already is updated."""
-
-    from_broker: str
-    to_broker: str
-    names: str | None  #: only these, with commas between them; None for all
-    name: Callable[[Any], str]
-    find: Callable[["Admin", str, str], Awaitable[Any]]
-    find_all: Callable[["Admin", str], Awaitable[list[Any]]]
-    create: Callable[["Admin", str, Any], Awaitable[None]]
-    update: Callable[["Admin", str, Any], Awaitable[None]]
-
-    async def read(self, admin: "Admin", address: str) -> list[Any]:
-        if self.names is None:
-            return await self.find_all(admin, address)
-        found = [await self.find(admin, address, name) for name in split(self.names)]
-        return [item for item in found if item is not None]
 
 
 async def at_brokers(

@@ -9,10 +9,11 @@ import typer
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import CommandError, NotFound, UsageError
+from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.runner import concurrently
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.cli.load import Latencies
@@ -246,8 +247,8 @@ async def _measure(call: Call, plans: list["Plan"], svg: str | None, title: str)
             status=Status.UNAVAILABLE if failures else Status.NOT_FOUND,
         )
     if svg:
-        from mq.cli.runtime.local_files import replace
         from mq.cli.show.latency_picture import draw
+        from mq.client.operations.local_files import replace
 
         replace(Path(svg), draw(title, latencies).encode())
     rows = [_row(role, result, latencies[role]) for role, result in measured.items()]

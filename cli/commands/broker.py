@@ -4,15 +4,16 @@ from typing import Annotated
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.parameters import broker_option
-from mq.cli.runtime import masking
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.show import java_text
+from mq.cli.show.broker_heads import broker_heads
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations import cluster, java_order, masking
 
 COMMANDS = {
     "broker": (
@@ -68,7 +69,7 @@ async def get_broker_config(
     async with call.admin() as admin:
         heads = {broker_addr or "": f"============{broker_addr}============\n"}
         if cluster_name is not None:
-            heads = await cluster.heads(admin, cluster_name)
+            heads = await broker_heads(admin, cluster_name)
         settings, failures = await cluster.at_each(
             admin, heads, lambda each, address: each.broker_config(address)
         )
@@ -76,7 +77,7 @@ async def get_broker_config(
     plain = ""
     settings = {address: masking.fields(found) for address, found in settings.items()}
     for address, found in settings.items():
-        keys = java_text.properties_order(found)
+        keys = java_order.properties_order(found)
         rows += [(address, key, found[key]) for key in keys]
         plain += heads[address]
         plain += "".join(f"{key:<50}=  {found[key]}\n" for key in keys) + "\n"

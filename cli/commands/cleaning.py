@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives
-from mq.cli.runtime.errors import NotFound
-from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, text
 from mq.cli.where import BrokerAddr
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -92,7 +91,7 @@ async def _everywhere(
 
 async def _addresses(admin: "Admin", cluster_name: str | None) -> list[str]:
     info = await cluster.clusters(admin.session)
-    names = [cluster_name] if cluster_name else java_text.hash_order(info.cluster_addr_table)
+    names = [cluster_name] if cluster_name else java_order.hash_order(info.cluster_addr_table)
     found = [address for name in names for address in cluster.addresses(info, name)]
     if not found:
         raise NotFound("no broker is registered", hint="see: mq clusterList")

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.runtime.errors import UsageError
 from mq.cli.show import java_text
 from mq.cli.show.result import Column, Result, Row, number, text, time
+from mq.client.operations import cluster, java_order
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -99,7 +99,7 @@ def _brokers(info: Any, only: str | None) -> list[Broker]:
     """Every broker in Java's order: clusters as the map has them, names sorted, then ids."""
     if only is not None:
         cluster.broker_names(info, only)
-    names = [only] if only is not None else java_text.hash_order(info.cluster_addr_table)
+    names = [only] if only is not None else java_order.hash_order(info.cluster_addr_table)
     return [
         (name, broker, broker_id, info.broker_addr_table[broker].broker_addrs[broker_id])
         for name in names

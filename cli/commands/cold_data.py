@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.release import since_5
 from mq.cli.show import java_text
+from mq.cli.show.broker_heads import broker_heads
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import cluster
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -45,7 +47,7 @@ async def _heads(admin: "Admin", broker_addr: str | None, name: str | None) -> d
     if broker_addr:
         return {broker_addr: f"============{broker_addr}============\n"}
     assert name is not None
-    return await cluster.heads(admin, name)
+    return await broker_heads(admin, name)
 
 
 @gives(_INFO_COLUMNS, data="By broker: the limits, and what each group has read in this second.")

@@ -7,9 +7,9 @@ import typer
 from mq.cli.parameters import broker_option, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
-from mq.cli.runtime.errors import NotFound
-from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations import java_order
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import Connection, ConsumerConnection, ProducerInfo
@@ -48,7 +48,7 @@ async def consumer_connection(
     rows = [_client(item) for item in found.connection_set]
     subscriptions = [
         (found.subscription_table[name].topic, found.subscription_table[name].sub_string)
-        for name in java_text.properties_order(found.subscription_table)
+        for name in java_order.properties_order(found.subscription_table)
     ]
     width = "{:<36} {:<22} {:<10} {}\n"
     plain = width.format("#ClientId", "#ClientAddr", "#Language", "#Version")
@@ -103,8 +103,8 @@ async def producer_connection(
     topic: Annotated[str, topic_option("A topic it sends to.")],
 ) -> Result:
     """Show which producers of a group are connected to a broker of a topic."""
-    from mq.cli import cluster
     from mq.client.errors import RemoteSystemError
+    from mq.client.operations import cluster
 
     async with call.admin() as admin:
         brokers = (await admin.topic_route(topic)).broker_datas
@@ -145,7 +145,7 @@ async def producer(
         groups = (await admin.producers(broker)).data
     rows: list[Row] = []
     plain = ""
-    for group in java_text.hash_order(groups):
+    for group in java_order.hash_order(groups):
         if not groups[group]:
             plain += f"producer group ({group}) instances are empty\n"
         for item in groups[group]:

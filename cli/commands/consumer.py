@@ -1,17 +1,21 @@
 """The consumer commands of mqadmin. Formats: org.apache.rocketmq.tools.command.consumer."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster
-from mq.cli.parameters import broker_option, group_option
+from mq.cli import where
+from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError, legal
+from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations import cluster, java_order
+from mq.client.operations.consumption import Stats, consume_stats, group_broker
+from mq.client.operations.errors import NotFound
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -53,90 +57,98 @@ _GROUPS = (
 )
 
 
+@option_group
+class GroupSettings:
+    """The settings of a consumer group."""
+
+    consume_enable: Annotated[
+        Truth, typer.Option("-s", "--consumeEnable", help="Whether it may consume.")
+    ] = Truth.TRUE
+    consume_from_min_enable: Annotated[
+        Truth, typer.Option("-m", "--consumeFromMinEnable", help="May begin at the oldest.")
+    ] = Truth.FALSE
+    consume_broadcast_enable: Annotated[
+        Truth, typer.Option("-d", "--consumeBroadcastEnable", help="May broadcast.")
+    ] = Truth.FALSE
+    consume_message_orderly: Annotated[
+        Truth | None,
+        typer.Option("-o", "--consumeMessageOrderly", help="In order (5.x brokers)."),
+    ] = None
+    retry_queue_nums: Annotated[
+        int, typer.Option("-q", "--retryQueueNums", metavar="N", help="Queues of its retry topic.")
+    ] = 1
+    retry_max_times: Annotated[
+        int, typer.Option("-r", "--retryMaxTimes", metavar="N", help="Retries before dead letter.")
+    ] = 16
+    group_retry_policy: Annotated[
+        str | None,
+        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Delays (5.x brokers)."),
+    ] = None
+    broker_id: Annotated[
+        int, typer.Option("-i", "--brokerId", metavar="ID", help="Broker to read from.")
+    ] = 0
+    which_broker_when_consume_slowly: Annotated[
+        int,
+        typer.Option(
+            "-w", "--whichBrokerWhenConsumeSlowly", metavar="ID", help="Broker for the slow."
+        ),
+    ] = 1
+    notify_consumer_ids_changed: Annotated[
+        Truth,
+        typer.Option(
+            "-a", "--notifyConsumerIdsChanged", help="Tell members when others come and go."
+        ),
+    ] = Truth.TRUE
+    attributes: Annotated[
+        str | None,
+        typer.Option("--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
+    ] = None
+
+    def config(self, group_name: str) -> "SubscriptionGroupConfig":
+        """Raises UsageError for a policy or attributes that cannot be read."""
+        from mq.protocol.bodies import SubscriptionGroupConfig
+
+        config = SubscriptionGroupConfig(
+            group_name=group_name,
+            consume_enable=bool(self.consume_enable),
+            consume_from_min_enable=bool(self.consume_from_min_enable),
+            consume_broadcast_enable=bool(self.consume_broadcast_enable),
+            retry_queue_nums=self.retry_queue_nums,
+            retry_max_times=self.retry_max_times,
+            broker_id=self.broker_id,
+            which_broker_when_consume_slowly=self.which_broker_when_consume_slowly,
+            notify_consumer_ids_changed_enable=bool(self.notify_consumer_ids_changed),
+        )
+        if self.consume_message_orderly is not None:
+            config.consume_message_orderly = bool(self.consume_message_orderly)
+        if self.group_retry_policy is not None:
+            config.group_retry_policy = _retry_policy(self.group_retry_policy)
+        if self.attributes is not None:
+            from mq.cli.commands.topic import parse_attributes
+
+            config.attributes = parse_attributes(self.attributes, "--attributes")
+        return config
+
+
 @gives(_CONFIG)
 @writes
 @one_of("broker_addr", "cluster_name")
 async def update_sub_group(
     call: Call,
     group_name: Annotated[str, group_option("--groupName")],
-    broker_addr: Annotated[
-        str | None,
-        broker_option("On this broker."),
-    ] = None,
-    cluster_name: Annotated[
-        str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
-    ] = None,
-    consume_enable: Annotated[
-        Truth, typer.Option("-s", "--consumeEnable", help="Whether it may consume.")
-    ] = Truth.TRUE,
-    consume_from_min_enable: Annotated[
-        Truth, typer.Option("-m", "--consumeFromMinEnable", help="May begin at the oldest.")
-    ] = Truth.FALSE,
-    consume_broadcast_enable: Annotated[
-        Truth, typer.Option("-d", "--consumeBroadcastEnable", help="May broadcast.")
-    ] = Truth.FALSE,
-    consume_message_orderly: Annotated[
-        Truth | None,
-        typer.Option("-o", "--consumeMessageOrderly", help="In order (5.x brokers)."),
-    ] = None,
-    retry_queue_nums: Annotated[
-        int, typer.Option("-q", "--retryQueueNums", metavar="N", help="Queues of its retry topic.")
-    ] = 1,
-    retry_max_times: Annotated[
-        int, typer.Option("-r", "--retryMaxTimes", metavar="N", help="Retries before dead letter.")
-    ] = 16,
-    group_retry_policy: Annotated[
-        str | None,
-        typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Delays (5.x brokers)."),
-    ] = None,
-    broker_id: Annotated[
-        int, typer.Option("-i", "--brokerId", metavar="ID", help="Broker to read from.")
-    ] = 0,
-    which_broker_when_consume_slowly: Annotated[
-        int,
-        typer.Option(
-            "-w", "--whichBrokerWhenConsumeSlowly", metavar="ID", help="Broker for the slow."
-        ),
-    ] = 1,
-    notify_consumer_ids_changed: Annotated[
-        Truth,
-        typer.Option(
-            "-a", "--notifyConsumerIdsChanged", help="Tell members when others come and go."
-        ),
-    ] = Truth.TRUE,
-    attributes: Annotated[
-        str | None,
-        typer.Option("--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
-    ] = None,
+    broker_addr: where.OnBroker = None,
+    cluster_name: where.OnMasters = None,
+    *,
+    settings: GroupSettings,
 ) -> Result:
     """Create a consumer group, or change one.
 
     With -c it is made on the master of every broker of the cluster, one after the other.
     """
-    from mq.protocol.bodies import SubscriptionGroupConfig
     from mq.protocol.names import check_group
 
     legal(check_group, group_name)
-    config = SubscriptionGroupConfig(
-        group_name=group_name,
-        consume_enable=bool(consume_enable),
-        consume_from_min_enable=bool(consume_from_min_enable),
-        consume_broadcast_enable=bool(consume_broadcast_enable),
-        retry_queue_nums=retry_queue_nums,
-        retry_max_times=retry_max_times,
-        broker_id=broker_id,
-        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
-        notify_consumer_ids_changed_enable=bool(notify_consumer_ids_changed),
-    )
-    if consume_message_orderly is not None:
-        config.consume_message_orderly = bool(consume_message_orderly)
-    if group_retry_policy is not None:
-        config.group_retry_policy = _retry_policy(group_retry_policy)
-    if attributes is not None:
-        from mq.cli.commands.topic import parse_attributes
-
-        config.attributes = parse_attributes(attributes, "--attributes")
+    config = settings.config(group_name)
     async with call.admin() as admin:
         if broker_addr is not None:
             targets = [broker_addr]
@@ -147,7 +159,8 @@ async def update_sub_group(
             admin, targets, lambda each, address: each.update_subscription_group(address, config)
         )
     plain = "".join(f"create subscription group to {address} success.\n" for address in done)
-    rows: list[Row] = [(address, group_name, retry_queue_nums, retry_max_times) for address in done]
+    sizes = (settings.retry_queue_nums, settings.retry_max_times)
+    rows: list[Row] = [(address, group_name, *sizes) for address in done]
     return Result(_CONFIG, rows, plain + _config_text(config), failures=failures)
 
 
@@ -224,41 +237,6 @@ async def consumer_progress(
     return result
 
 
-class Stats:
-    """The offsets of a group over all brokers, and how fast it consumes."""
-
-    def __init__(self) -> None:
-        self.offsets: dict[MessageQueue, Any] = {}
-        self.consume_tps = 0.0
-
-    @property
-    def lag(self) -> int:
-        """Messages that wait, over all queues."""
-        return sum(item.broker_offset - item.consumer_offset for item in self.offsets.values())
-
-
-async def consume_stats(
-    admin: "Admin", group: str, topic: str | None = None, cluster_name: str | None = None
-) -> Stats:
-    """Gather the group's offsets from every broker that has its retry topic.
-
-    Raises NotFound when no broker has any (DefaultMQAdminExtImpl.examineConsumeStats).
-    """
-    stats = Stats()
-    for broker in (await admin.topic_route(RETRY_PREFIX + group)).broker_datas:
-        if cluster_name not in (None, broker.cluster):
-            continue
-        found = await admin.consume_stats(cluster.any_address(broker), group, topic)
-        stats.offsets.update(found.offset_table)
-        stats.consume_tps += found.consume_tps
-    if not stats.offsets:
-        raise NotFound(
-            f"no broker has offsets of consumer group {group}",
-            hint="it may not have consumed anything yet",
-        )
-    return stats
-
-
 async def _held(admin: "Admin", group: str) -> dict["MessageQueue", str]:
     """The client that holds each queue, of those that can be asked."""
     from mq.client.errors import MQError
@@ -297,14 +275,6 @@ async def _absent(
     }
 
 
-async def group_broker(admin: "Admin", group: str) -> str:
-    """The address of a broker that has the group. Raises NotFound, RouteNotFound."""
-    brokers = (await admin.topic_route(RETRY_PREFIX + group)).broker_datas
-    if not brokers:
-        raise NotFound(f"no broker has consumer group {group}")
-    return cluster.any_address(brokers[0])
-
-
 def _one_group(stats: Stats, holders: dict["MessageQueue", str] | None) -> Result:
     rows: list[Row] = []
     width = "{:<64}  {:<32}  {:<4}  {:<20}  {:<20}  "
@@ -341,7 +311,7 @@ async def _all_groups(admin: "Admin") -> Result:
     heads = "#Group", "#Count", "#Version", "#Type", "#Model", "#TPS", "#Diff Total"
     plain = _GROUP_LINE.format(*heads)
     rows: list[Row] = []
-    for topic in java_text.hash_order(await listing.topic_names(admin.session)):
+    for topic in java_order.hash_order(await listing.topic_names(admin.session)):
         if topic.startswith(RETRY_PREFIX):
             row = await _group_row(admin, topic.removeprefix(RETRY_PREFIX))
             rows.append(row)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.commands.consumer import group_broker
 from mq.cli.parameters import broker_option, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.show import running_text
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, Row, flag, nested, number, text
+from mq.client.operations.consumption import group_broker
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -144,7 +144,7 @@ def _version(connection: "Connection") -> str:
 
 def _write(folder: Path, client_id: str, page: str) -> str:
     """Write a page to a file that is named after its client. Clients choose their ids."""
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     name = client_id.replace("/", "_").replace(os.sep, "_").lstrip(".") or "_"
     try:

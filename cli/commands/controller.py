@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster
-from mq.cli.runtime import masking
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError
-from mq.cli.show import java_text
+from mq.cli.runtime.errors import UsageError
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.client.operations import cluster, java_order, masking
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     pass
@@ -90,10 +89,10 @@ async def get_controller_config(call: Call, controller_address: Controllers) -> 
     found = {address: masking.fields(settings) for address, settings in found.items()}
     plain = ""
     rows: list[Row] = []
-    for address in java_text.hash_order(found, capacity=4):
+    for address in java_order.hash_order(found, capacity=4):
         settings = found[address]
         plain += f"============{address}============\n"
-        for key in java_text.properties_order(settings):
+        for key in java_order.properties_order(settings):
             plain += f"{key:<50}=  {settings[key]}\n"
             rows.append((address, key, settings[key]))
     return Result(_CONFIG_COLUMNS, rows, plain, data=found, failures=failures)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.runtime import local_files
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import local_files
 
 if TYPE_CHECKING:
-    from mq.cli.declared.comparison import Change, Comparison
-    from mq.cli.declared.document import Document
     from mq.client.admin import Admin
+    from mq.client.operations.declared.comparison import Change, Comparison
+    from mq.client.operations.declared.document import Document
 
 COMMANDS = {
     "topic": (
@@ -71,6 +71,7 @@ async def apply(call: Call, file: File) -> Result:
     changes nothing. Look at it before with `mq topic plan` or --dry-run.
     """
     from mq.client.errors import MQError
+    from mq.client.operations.declared.comparison import bring_about
 
     async with call.admin() as admin:
         comparison, changes = await _compare(call, admin, file)
@@ -80,7 +81,7 @@ async def apply(call: Call, file: File) -> Result:
         failures = list(comparison.failures)
         for change, secret in zip(changes, secrets, strict=True):
             try:
-                await _bring_about(admin, change, secret)
+                await bring_about(admin, change, secret)
             except MQError as error:
                 failures.append(f"{change.declared.kind} {change.declared.name}: {error}")
             else:
@@ -89,7 +90,7 @@ async def apply(call: Call, file: File) -> Result:
 
 
 async def _compare(call: Call, admin: "Admin", file: str) -> "tuple[Comparison, list[Change]]":
-    from mq.cli.declared.comparison import Comparison
+    from mq.client.operations.declared.comparison import Comparison
 
     document = _read(file)
     comparison = Comparison(admin)
@@ -97,7 +98,7 @@ async def _compare(call: Call, admin: "Admin", file: str) -> "tuple[Comparison, 
 
 
 def _read(file: str) -> "Document":
-    from mq.cli.declared.document import read
+    from mq.client.operations.declared.document import read
 
     if file == "-":
         return read(Path("standard input"), sys.stdin.buffer.read())
@@ -122,20 +123,6 @@ def _secret(call: Call, change: "Change") -> str | None:
             status=Status.CONFIG,
         )
     return found
-
-
-async def _bring_about(admin: "Admin", change: "Change", secret: str | None) -> None:
-    from mq.protocol.bodies import PlainAccessConfig, SubscriptionGroupConfig, TopicConfig
-
-    config = change.config
-    if isinstance(config, TopicConfig):
-        await admin.create_topic(change.address, config)
-    elif isinstance(config, SubscriptionGroupConfig):
-        await admin.update_subscription_group(change.address, config)
-    else:
-        assert isinstance(config, PlainAccessConfig)
-        config.secret_key = secret
-        await admin.update_account(change.address, config)
 
 
 def _result(changes: "list[Change]", failures: list[str]) -> Result:

@@ -1,25 +1,25 @@
 """Dead letters: list, show, resend, export."""
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mq.cli.commands import message_files
-from mq.cli.commands.message_files import BodyOption, Limit, RateOption, Resume
-from mq.cli.messages.lines import BodyForm
+from mq.cli.messages.selecting import BodyOption, Limit, RateOption, Resume
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
-from mq.cli.runtime.errors import NotFound, UsageError, legal
+from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.runner import concurrently, in_bulk
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
-    from mq.cli.messages.dead_letters import Letters, Resending, Resent
     from mq.client.admin import Admin
+    from mq.client.operations.messages.dead_letters import Resent
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -111,8 +111,14 @@ async def dlq_list(
 
 
 async def _listed(admin: "Admin", group: str, scan: int) -> tuple[Row | None, list[str]]:
-    from mq.cli.messages.dead_letters import USED_UP, Letters, cause, origin_topic, retry_limit
     from mq.client.errors import MQError
+    from mq.client.operations.messages.dead_letters import (
+        USED_UP,
+        Letters,
+        cause,
+        origin_topic,
+        retry_limit,
+    )
 
     letters = Letters(admin, group)
     try:
@@ -152,8 +158,15 @@ async def dlq_show(
     With where each was sent to, how often it was tried, why it is here, and, where it was resent,
     the offset id of the copy.
     """
-    from mq.cli.messages.dead_letters import Letters, cause, copy_of, origin_topic, retry_limit
     from mq.client.errors import MQError
+    from mq.client.operations.messages.dead_letters import (
+        Letters,
+        cause,
+        copy_of,
+        of_ids,
+        origin_topic,
+        retry_limit,
+    )
     from mq.protocol.properties import PropertyKey
 
     _check(group)
@@ -162,7 +175,7 @@ async def dlq_show(
     async with call.admin() as admin:
         letters = Letters(admin, group)
         found = await letters.read(None if ids else limit)
-        found = _of_ids(found, ids)[-limit:]
+        found = of_ids(found, ids)[-limit:]
         most = await retry_limit(admin, group)
         copies: list[StoredMessage | None] = []
         for letter in found:
@@ -224,7 +237,8 @@ async def dlq_resend(
     letter stays where it is until the broker deletes it with age. --limit counts those that are
     sent or fail, oldest first.
     """
-    from mq.cli.messages.dead_letters import Letters, Resending, locked
+    from mq.client.operations.messages.dead_letter_locks import locked
+    from mq.client.operations.messages.dead_letters import Letters, Resending
     from mq.client.producer import Producer
     from mq.client.session import Session
 
@@ -241,35 +255,22 @@ async def dlq_resend(
         async with Producer(session, "MQ_DLQ_RESEND", timeout=call.timeout, retries=0) as producer:
             resending = Resending(admin, producer, any_broker=any_broker)
             if call.dry_run:
-                results = await _resend(resending, letters, ids, limit)
+                results = await resending.run_all(letters, ids, limit)
                 return _resent(results, letters.failures)
             async with locked(admin, session, letters) as failures:
-                results = await _resend(resending, letters, ids, limit)
+                results = await resending.run_all(letters, ids, limit)
                 warning = await resending.confirm()
     failures += letters.failures if warning is None else [*letters.failures, warning]
     return _resent(results, list(dict.fromkeys(failures)))
 
 
-async def _resend(
-    resending: "Resending", letters: "Letters", ids: list[str] | None, limit: int | None
-) -> "list[Resent]":
-    """All of them, or as many as make `limit` that had not been sent before."""
-    results: list[Resent] = []
-    wanted = set(ids or ())
-    left = limit
-    async for page in letters.pages():
-        if ids:
-            page = [item for item in page if wanted & {item.message_id, item.offset_id}]
-        while page and left != 0:  # `left` is of those that had not been sent before
-            part, page = (page, []) if left is None else (page[:left], page[left:])
-            done = await resending.run(part)
-            results += done
-            if left is not None:
-                left -= sum(item.result != "before" for item in done)
-        if left == 0:
-            return results
-    _check_ids(ids, (name for item in results for name in (item.message_id, item.offset_id)))
-    return results
+def _reason(item: "Resent") -> str:
+    if not item.only_elsewhere:
+        return item.reason
+    return (
+        f"{item.reason}; --any-broker sends it to another one (and may send it again later, "
+        "while that one is away)"
+    )
 
 
 def _resent(results: "list[Resent]", failures: list[str]) -> Result:
@@ -280,14 +281,14 @@ def _resent(results: "list[Resent]", failures: list[str]) -> Result:
             item.topic,
             item.result,
             item.copy_id,
-            item.reason or None,
+            _reason(item) or None,
         )
         for item in results
     ]
     counts = Counter(item.result for item in results)
     totals = {name: counts[name] for name in ("sent", "before", "failed")}
     failures = failures + [
-        f"{item.message_id}: {item.reason}" for item in results if item.result == "failed"
+        f"{item.message_id}: {_reason(item)}" for item in results if item.result == "failed"
     ]
     return Result(_RESENT, rows, totals=totals, failures=failures)
 
@@ -309,32 +310,14 @@ async def dlq_export(
     As message export does it, of the group's dead letter topic. The file can be sent to any topic
     by message import.
     """
-    from mq.cli.messages.choice import Choice
+    from mq.client.operations.messages.choice import Choice
     from mq.protocol.names import dead_letter_topic
 
     _check(group)
     choice = Choice(dead_letter_topic(group))
-    return await message_files.export(
+    return await message_files.export_to(
         call, file, choice, body=body, limit=limit, rate=rate, resume=resume
     )
-
-
-def _of_ids(letters: "list[StoredMessage]", ids: list[str] | None) -> "list[StoredMessage]":
-    """Those of the ids, or all without any. Raises NotFound for an id that none has."""
-    if not ids:
-        return letters
-    found = [letter for letter in letters if {letter.message_id, letter.offset_id} & set(ids)]
-    _check_ids(ids, (name for item in found for name in (item.message_id, item.offset_id)))
-    return found
-
-
-def _check_ids(ids: list[str] | None, known: Iterable[str]) -> None:
-    missing = set(ids or ()) - set(known)
-    if missing:
-        raise NotFound(
-            f"no dead letter has the id {', '.join(sorted(missing))}",
-            hint="see: mq dlq show -g GROUP",
-        )
 
 
 def _check(group: str) -> None:

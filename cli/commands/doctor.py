@@ -61,11 +61,8 @@ async def doctor(
     groups keep up, their members want the same, and no messages were given up. Ends with 1 if
     anything is wrong; with --nagios with 0, 1 for warnings, 2 for critical, 3 for unknown.
     """
-    from mq.client.operations.doctor.examination import Examination, Limits
-    from mq.client.operations.doctor.finding import Severity, worst
-    from mq.client.operations.doctor.groups import check_groups
-    from mq.client.operations.doctor.servers import check_brokers, check_name_servers
-    from mq.client.operations.doctor.topics import check_topics
+    from mq.client.operations.doctor.checkup import examine
+    from mq.client.operations.doctor.examination import Limits
 
     if disk_critical < disk_warning:
         raise UsageError(
@@ -73,13 +70,13 @@ async def doctor(
         )
     async with call.session() as session:
         limits = Limits(lag, (disk_warning, disk_critical), skew)
-        examination = Examination(session, limits, call.environment.clock())
-        await check_name_servers(examination)
-        if examination.clusters:
-            await check_brokers(examination)
-            await check_topics(examination)
-            await check_groups(examination)
-    found = examination.findings
+        found = await examine(session, limits, call.environment.clock())
+    return _result(found, problems=problems, nagios=nagios)
+
+
+def _result(found: list["Finding"], *, problems: bool, nagios: bool) -> Result:
+    from mq.client.operations.doctor.finding import Severity, worst
+
     bad = worst(found)
     counts = {level: sum(one.severity is level for one in found) for level in Severity}
     totals = {level.name.lower(): counts[level] for level in Severity}

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.options import Truth
 from mq.cli.show.result import Result, Row, flag, text
+from mq.client.operations import cluster
 from mq.protocol.names import (
     DEAD_LETTER_PREFIX,
     MASTER_ID,

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mq.cli import cluster
 from mq.cli.commands.export import Cluster, user_groups, user_topics
 from mq.cli.commands.stats import day_sum
 from mq.cli.machine.exported import COLUMNS, PRINTED, FilePath, export
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.show.result import Result
+from mq.client.operations import cluster
 from mq.protocol.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 
 if TYPE_CHECKING:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.parameters import group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, nested, number, text
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ async def get_consumer_config(call: Call, group_name: Group) -> Result:
         info = await cluster.clusters(admin.session)
         homes = {
             cluster.any_address(broker): name
-            for name in java_text.hash_order(info.broker_addr_table)
+            for name in java_order.hash_order(info.broker_addr_table)
             if (broker := info.broker_addr_table[name]).broker_addrs
         }
 

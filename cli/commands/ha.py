@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster, where
+from mq.cli import where
 from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.release import since_5
 from mq.cli.runtime.repeating import Interval, Outcome, repeatedly
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -155,7 +157,7 @@ async def _epochs(call: Call, cluster_name: str | None, broker_name: str | None)
             broker = info.broker_addr_table.get(broker_name)
             if broker is None:
                 raise NotFound(f"no broker {broker_name!r}", hint="see: mq clusterList")
-            targets = java_text.hash_order(broker.broker_addrs.values())
+            targets = java_order.hash_order(broker.broker_addrs.values())
         else:
             targets = cluster.addresses(info, cluster_name or "")
 
@@ -248,7 +250,7 @@ async def _sync_state(
         table = (await admin.sync_state(address, names)).replicas_info_table
     plain = ""
     rows: list[Row] = []
-    for name in java_text.hash_order(table):
+    for name in java_order.hash_order(table):
         item = table[name]
         plain += _set_page(name, item)
         rows += [

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import wire
 from mq.cli.parameters import Topic, group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, nested, number, text, time
+from mq.client.operations import wire
+from mq.client.operations.errors import NotFound
+from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
-    from mq.cli.messages.track import Track
     from mq.client.admin import Admin
+    from mq.client.operations.messages.track import Track
     from mq.protocol.message import StoredMessage
 
 COMMANDS = {
@@ -132,7 +134,7 @@ async def _consume_directly(admin: "Admin", group: str, client_id: str, ids: lis
     plain, rows = "", []
     for message_id in ids:
         message = await _by_offset_id(admin, message_id)
-        address = message_text.host(message.store_host)
+        address = address_text(message.store_host)
         done = await wire.consume_directly(admin.session, address, group, client_id, message_id)
         result = done.consume_result.name if done.consume_result else "null"
         plain += (
@@ -177,13 +179,16 @@ async def _details(
 
     `shown` is how many of them mqadmin shows, where that is fewer.
     """
-    from mq.cli.messages import track
+    from mq.cli.messages import track_text
+    from mq.client.operations.messages.track import tracks
 
     plain = ""
     documents: list[dict[str, Any]] = []
     for index, message in enumerate(messages):
-        found: list[Track] = await track.tracks(admin, message)
-        documents.append({**message_text.document(message), "consumers": track.documents(found)})
+        found: list[Track] = await tracks(admin, message)
+        documents.append(
+            {**message_text.document(message), "consumers": track_text.documents(found)}
+        )
         if call.output is Format.PLAIN and (shown is None or index < shown):
             suffix = f"_{index}" if index and not offset_id else ""
             path = message_text.write_body(call.environment, message, suffix)
@@ -191,7 +196,7 @@ async def _details(
             if charset is not None:
                 body = bytes(message.body).decode(charset, "replace")
                 plain += f"{'Message Body:':<20} {body}\n"
-            plain += track.text(found)
+            plain += track_text.text(found)
     rows = [message_text.row(message) for message in messages]
     return Result(message_text.COLUMNS, rows, plain, data=documents, messages=messages)
 
@@ -225,7 +230,7 @@ async def query_msg_by_key(
             for address in broker.broker_addrs.values()
         }
     for message in messages:
-        home = brokers.get(message_text.host(message.store_host))
+        home = brokers.get(address_text(message.store_host))
         message.broker_name = home.broker_name if home else ""
     if cluster is not None:
         names = {item.broker_name for item in brokers.values() if item.cluster == cluster}

@@ -1,37 +1,27 @@
 """Messages sent again: from files, and from topic to topic."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from mq.cli.commands.message_files import (
-    Begin,
-    Brokers,
-    End,
-    Key,
-    Queues,
-    RateOption,
-    Resume,
-    Sql,
-    Tags,
-    choice_of,
-)
+from mq.cli.messages.selecting import Begin, End, Narrowing, RateOption, Resume, choice_of
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
 
 if TYPE_CHECKING:
-    from mq.cli.messages.choice import Choice, Rate, Span
-    from mq.cli.messages.importing import Done, Importer
-    from mq.cli.messages.sending import Target, Targets
     from mq.client.caller import Caller
+    from mq.client.operations.messages.choice import Choice
+    from mq.client.operations.messages.importing import Done, Importer
+    from mq.client.operations.messages.sending import Target, Targets
     from mq.client.producer import Producer
 
 COMMANDS = {
@@ -56,15 +46,64 @@ _TOTALS = (number("messages", "All messages that were sent"),)
 ToTopic = Annotated[
     str | None, typer.Option("--to-topic", metavar="TOPIC", help="Send to this topic instead.")
 ]
-NewIds = Annotated[
-    bool, typer.Option("--new-ids", help="Give each message a unique id of its own.")
-]
-Map = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map", metavar="FROM=TO", help="[BROKER:]QUEUE=[BROKER:]QUEUE: where it goes. Repeatable."
-    ),
-]
+
+
+@option_group
+class Sending:
+    """How messages are sent again."""
+
+    mapping: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--map",
+            metavar="FROM=TO",
+            help="[BROKER:]QUEUE=[BROKER:]QUEUE: where it goes. Repeatable.",
+        ),
+    ] = None
+    new_ids: Annotated[
+        bool, typer.Option("--new-ids", help="Give each message a unique id of its own.")
+    ] = False
+    rate: RateOption = None
+
+    async def targets(self, producer: "Producer", topic: str) -> "Targets":
+        """Where the messages for a topic go."""
+        from mq.client.operations.messages.sending import Targets, queue_map
+
+        return Targets(producer, await queue_map(producer, topic, self.mapping or ()))
+
+
+@option_group
+class OtherCluster:
+    """The cluster that is copied to, where it is not the same."""
+
+    to_namesrv: Annotated[
+        str | None,
+        typer.Option("--to-namesrv", metavar="HOST:PORT[;…]", help="In the cluster of these."),
+    ] = None
+    to_acl_file: Annotated[
+        str | None, typer.Option("--to-acl-file", metavar="FILE", help="Access key for there.")
+    ] = None
+
+    @asynccontextmanager
+    async def session(self, call: Call, source: "Caller") -> AsyncIterator["Caller"]:
+        """The session with it: `source`, or another."""
+        if self.to_namesrv is None:
+            yield source
+            return
+        from dataclasses import replace
+
+        from mq.client.caller import parse_name_servers
+
+        other = replace(
+            call,
+            name_servers=list(parse_name_servers(self.to_namesrv)),
+            name_servers_from="--to-namesrv",
+            acl_file=self.to_acl_file or call.acl_file,
+            given_acl_file=self.to_acl_file or call.given_acl_file,
+        )
+        other.changes = call.changes  # a dry run shows those of both clusters
+        async with other.session() as session:
+            yield session
 
 
 @in_bulk
@@ -74,9 +113,8 @@ async def message_import(
     call: Call,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of message export.")],
     to_topic: ToTopic = None,
-    mapping: Map = None,
-    new_ids: NewIds = False,
-    rate: RateOption = None,
+    *,
+    sending: Sending,
     resume: Resume = False,
 ) -> Result:
     """Send the messages of a file of JSON lines.
@@ -95,17 +133,16 @@ async def message_import(
     .FILE.import, beside FILE, tells). While the topic has other queues than before, because a
     broker is away, it refuses to. A message whose answer was lost may be sent twice.
     """
-    from mq.cli.messages.choice import Rate
-    from mq.cli.messages.importing import Importer, load_state, save_state
-    from mq.cli.messages.sending import Targets, queue_map
-    from mq.cli.runtime import local_files
     from mq.cli.runtime.progress import progress
+    from mq.client.operations import local_files
+    from mq.client.operations.messages.importing import Importer, load_state, save_state
+    from mq.client.operations.messages.rate import Rate
 
     _check_topic(to_topic)
     path = Path(file)
     state = local_files.beside(path, "import")
-    asked = {"topic": to_topic, "nameServers": call.name_servers, "map": mapping or []}
-    limiter = Rate(rate)
+    asked = {"topic": to_topic, "nameServers": call.name_servers, "map": sending.mapping or []}
+    limiter = Rate(sending.rate)
 
     def save(done: "dict[str, Done]") -> None:
         if not call.dry_run and done:
@@ -115,16 +152,12 @@ async def message_import(
         done = load_state(state, asked) if resume else {}
         total = local_files.size(path)
         async with call.session() as session, _producer(call, session) as producer:
-
-            async def targets_of(topic: str) -> Targets:
-                return Targets(producer, await queue_map(producer, topic, mapping or ()))
-
             with progress(call.environment, "importing", total=total, unit="bytes") as step:
                 importer = Importer(
-                    targets_of,
+                    partial(sending.targets, producer),
                     source=file,
                     topic=to_topic,
-                    new_ids=new_ids,
+                    new_ids=sending.new_ids,
                     rate=limiter,
                     done=done,
                     save=save,
@@ -160,23 +193,12 @@ async def message_copy(
     call: Call,
     topic: Topic,
     to_topic: ToTopic = None,
-    to_namesrv: Annotated[
-        str | None,
-        typer.Option("--to-namesrv", metavar="HOST:PORT[;…]", help="In the cluster of these."),
-    ] = None,
-    to_acl_file: Annotated[
-        str | None, typer.Option("--to-acl-file", metavar="FILE", help="Access key for there.")
-    ] = None,
+    *,
+    other: OtherCluster,
     begin: Begin = None,
     end: End = None,
-    broker_name: Brokers = None,
-    queue_id: Queues = None,
-    tag: Tags = None,
-    sql: Sql = None,
-    key: Key = None,
-    mapping: Map = None,
-    new_ids: NewIds = False,
-    rate: RateOption = None,
+    narrowing: Narrowing,
+    sending: Sending,
     resume: Annotated[
         str | None,
         typer.Option("--resume", metavar="FILE", help="Keep in FILE how far it is; go on from it."),
@@ -193,183 +215,51 @@ async def message_copy(
     is out of the routes, is missed until then. Up to one batch of each queue may be copied twice
     after a cut; nothing is left out without a word.
     """
-    from mq.cli.messages.choice import Rate
+    from mq.cli.runtime.progress import of_messages
+    from mq.client.operations.messages.copying import Copier
+    from mq.client.operations.messages.rate import Rate
 
     _check_topic(to_topic)
-    choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
-    if to_topic in (None, topic) and to_namesrv is None:
+    choice = choice_of(call, topic, narrowing, begin, end)
+    if to_topic in (None, topic) and other.to_namesrv is None:
         raise UsageError(
             "a topic cannot be copied onto itself", hint="give --to-topic, --to-namesrv or both"
         )
-    limiter = Rate(rate)
-    asked = {
-        **choice.document(),
-        "nameServers": call.name_servers,
-        "toTopic": to_topic or topic,
-        "toNameServers": to_namesrv,
-        "map": mapping or [],
-    }
+    limiter = Rate(sending.rate)
     async with (
         call.session() as source,
-        _other_session(call, source, to_namesrv, to_acl_file) as session,
+        other.session(call, source) as session,
         _producer(call, session) as producer,
     ):
-        from mq.cli.messages.sending import Targets, queue_map
-
-        targets = Targets(producer, await queue_map(producer, to_topic or topic, mapping or ()))
-        copier = _Copier(call, source, choice, targets, to_topic or topic, new_ids, limiter)
+        targets = await sending.targets(producer, to_topic or topic)
+        copier = Copier(
+            source,
+            choice,
+            targets,
+            to_topic or topic,
+            new_ids=sending.new_ids,
+            rate=limiter,
+            progress=of_messages(call.environment, "copying"),
+        )
         if resume is not None and not call.dry_run:
+            asked = _asked(call, choice, to_topic or topic, other, sending)
             failures = await copier.run_from(Path(resume), asked)
         else:
             failures = await copier.run()
     return _sent(targets.all(), failures + copier.gaps)
 
 
-class _Copier:
-    """Takes messages from the spans of a topic to their targets, span beside span."""
-
-    def __init__(
-        self,
-        call: Call,
-        source: "Caller",
-        choice: "Choice",
-        targets: "Targets",
-        topic: str,
-        new_ids: bool,
-        rate: "Rate",
-    ) -> None:
-        from mq.cli.messages.choice import Reader
-
-        self._call = call
-        self._source = source
-        self._choice = choice
-        self._reader = Reader(source, choice)
-        self._targets = targets
-        self._topic = topic
-        self._new_ids = new_ids
-        self._rate = rate
-        self._spans: list[Span] = []
-        self._done: dict[str, dict[str, Any]] = {}  # the state of a cut copy
-
-    async def run(self) -> list[str]:
-        """Copy all; returns a line for each queue that could not be copied to its end."""
-        from mq.cli.runtime.progress import progress
-
-        found, failures = await self._reader.spans(self._done)
-        for span in found:
-            failure = await self._go_on(span)
-            if failure is None:
-                self._spans.append(span)
-            else:
-                failures.append(failure)
-        total = sum(max(0, span.end - span.next) for span in self._spans)
-        with progress(self._call.environment, "copying", total=total, unit="messages") as step:
-            ended = await asyncio.gather(*(self._one(span, step) for span in self._spans))
-        return failures + [failure for failure in ended if failure is not None]
-
-    async def _go_on(self, span: "Span") -> str | None:
-        """Begin where the cut copy has come to; says why that cannot be. Raises CommandError."""
-        from mq.cli.messages.sending import check_same
-        from mq.client.errors import MQError
-
-        done = self._done.get(span.name, {})
-        check_same(self._target(span), done.get("to"), span.name)
-        begin = done.get("next")
-        if begin is None:
-            return None
-        try:
-            return await self._reader.go_on(span, begin, done.get("seen"))
-        except MQError as error:
-            return f"{span.name}: {error}"
-
-    def _target(self, span: "Span") -> "Target":
-        return self._targets.of(span.queue.broker_name, span.queue.queue_id)
-
-    @property
-    def gaps(self) -> list[str]:
-        """A line for each stretch of messages that were gone before they could be copied."""
-        return self._reader.gaps
-
-    async def _one(self, span: "Span", step: Any) -> str | None:
-        from mq.cli.messages.lines import message_again
-        from mq.client.errors import MQError
-
-        target = self._target(span)
-        try:
-            async for messages, after in self._reader.batches(span):
-                await self._rate.wait(len(messages))
-                await target.send(
-                    [
-                        message_again(
-                            self._topic,
-                            message.body,
-                            message.flag,
-                            message.properties,
-                            new_id=self._new_ids,
-                        )
-                        for message in messages
-                    ]
-                )
-                step(after - span.next)
-                span.next = after
-        except MQError as error:
-            return f"{span.name}: {error}"
-        return None
-
-    async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
-        """`run` that keeps in a file how far it is, and goes on from there."""
-        from mq.cli.messages import resumable
-        from mq.cli.messages.choice import Reader
-        from mq.cli.messages.importing import SAVE_SECONDS
-        from mq.cli.runtime import local_files
-
-        def save() -> None:
-            queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}
-            queues |= self._done
-            for span in self._spans:
-                to = self._target(span).name
-                queues[span.name] = {"next": span.next, "to": to, "seen": span.seen}
-            resumable.save(path, asked, queues)
-
-        async def save_again() -> None:
-            while True:
-                await asyncio.sleep(SAVE_SECONDS)
-                save()
-
-        with local_files.locked(path):
-            self._done = _positions(path, resumable.load(path, asked, "a copy"))
-            self._reader = Reader(self._source, self._choice.at_times_of(asked))
-            save()  # now, while nothing would be lost if it cannot be
-            saving = asyncio.ensure_future(save_again())
-            try:
-                failures = await self.run()
-            except BaseException:
-                save()
-                raise
-            finally:
-                saving.cancel()
-                with suppress(asyncio.CancelledError):
-                    await saving
-            if failures:
-                save()
-            else:
-                local_files.remove(path)
-        return failures
-
-
-def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The state of a copy, looked at. Raises CommandError."""
-    from mq.cli.messages.choice import unreadable
-
-    for name, values in queues.items():
-        seen = values.get("seen") or (0, 0)
-        if (
-            type(values.get("next", 0)) is not int
-            or type(values.get("to", "")) is not str
-            or [type(item) for item in seen] != [int, int]
-        ):
-            raise unreadable(f"{path} is not the state of a copy: {name} has {values}")
-    return queues
+def _asked(
+    call: Call, choice: "Choice", to_topic: str, other: OtherCluster, sending: Sending
+) -> dict[str, Any]:
+    """What a copy that is cut has to be asked for again."""
+    return {
+        **choice.document(),
+        "nameServers": call.name_servers,
+        "toTopic": to_topic,
+        "toNameServers": other.to_namesrv,
+        "map": sending.mapping or [],
+    }
 
 
 @asynccontextmanager
@@ -381,30 +271,6 @@ async def _producer(call: Call, session: "Caller") -> AsyncIterator["Producer"]:
     # A batch may take a while at a broker that has much to do; each try has the whole time.
     async with Producer(session, _GROUP, timeout=max(call.timeout, 10.0), retries=0) as producer:
         yield producer
-
-
-@asynccontextmanager
-async def _other_session(
-    call: Call, source: "Caller", name_servers: str | None, acl_file: str | None
-) -> AsyncIterator["Caller"]:
-    """The session with the cluster that is copied to: the same one, or another."""
-    if name_servers is None:
-        yield source
-        return
-    from dataclasses import replace
-
-    from mq.client.caller import parse_name_servers
-
-    other = replace(
-        call,
-        name_servers=list(parse_name_servers(name_servers)),
-        name_servers_from="--to-namesrv",
-        acl_file=acl_file or call.acl_file,
-        given_acl_file=acl_file or call.given_acl_file,
-    )
-    other.changes = call.changes  # a dry run shows those of both clusters
-    async with other.session() as session:
-        yield session
 
 
 def _check_topic(topic: str | None) -> None:

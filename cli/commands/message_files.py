@@ -5,54 +5,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.messages.lines import BodyForm
-from mq.cli.moments import FORMS
-from mq.cli.moments import parse as parse_moment
+from mq.cli.messages.selecting import (
+    Begin,
+    BodyOption,
+    End,
+    Limit,
+    Narrowing,
+    RateOption,
+    Resume,
+    choice_of,
+)
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.runner import in_bulk
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations.messages.lines import BodyForm
 
 if TYPE_CHECKING:
-    from mq.cli.messages.choice import Choice, Rate, Reader, Span
-    from mq.cli.messages.export import Sink
+    from mq.client.operations.messages.choice import Choice
+    from mq.client.operations.messages.export import Exported
+    from mq.client.operations.messages.rate import Rate
+    from mq.client.operations.messages.sinks import Sink
 
 COMMANDS = {"message": ("message export",)}
-
-Begin = Annotated[
-    str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {FORMS}.")
-]
-End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before then.")]
-Brokers = Annotated[
-    list[str] | None,
-    typer.Option("-b", "--brokerName", metavar="NAME", help="Of this broker. Repeatable."),
-]
-Queues = Annotated[
-    list[int] | None,
-    typer.Option("-i", "--queueId", metavar="ID", help="Of this queue. Repeatable."),
-]
-Tags = Annotated[
-    str | None, typer.Option("--tag", metavar="TAGS", help="With one of these tags: 'a || b'.")
-]
-Sql = Annotated[
-    str | None,
-    typer.Option("--sql", metavar="EXPRESSION", help="That an SQL92 expression is true of."),
-]
-Key = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="With this key, or this unique id.")
-]
-RateOption = Annotated[
-    float | None, typer.Option("--rate", metavar="N", help="At most N messages a second.")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", help="At most N messages, of all queues.")
-]
-BodyOption = Annotated[
-    BodyForm, typer.Option("--body", help="text (base64 where it is not UTF-8), base64, or json.")
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where a cut one has ended.")]
 
 EXPORTED = (
     text("brokerName", "Broker"),
@@ -61,36 +38,6 @@ EXPORTED = (
     number("messages", "Messages"),
 )
 TOTALS = (number("messages", "All messages that were written"),)
-
-
-def choice_of(
-    call: Call,
-    topic: str,
-    begin: str | None,
-    end: str | None,
-    brokers: list[str] | None,
-    queues: list[int] | None,
-    tags: str | None,
-    sql: str | None,
-    key: str | None,
-) -> "Choice":
-    """What the options choose. Raises UsageError for what does not fit."""
-    from mq.cli.messages.choice import Choice, parse_queue_ids
-    from mq.protocol.names import check_topic
-
-    legal(check_topic, topic)
-    now = call.environment.clock()
-    return Choice(
-        topic,
-        None if begin is None else parse_moment(begin, "--begin", now),
-        None if end is None else parse_moment(end, "--end", now),
-        tuple(brokers or ()),
-        parse_queue_ids(queues),
-        tags,
-        sql,
-        key,
-        (begin, end),
-    )
 
 
 @in_bulk
@@ -102,11 +49,8 @@ async def message_export(
     topic: Topic,
     begin: Begin = None,
     end: End = None,
-    broker_name: Brokers = None,
-    queue_id: Queues = None,
-    tag: Tags = None,
-    sql: Sql = None,
-    key: Key = None,
+    *,
+    narrowing: Narrowing,
     body: BodyOption = BodyForm.TEXT,
     limit: Limit = None,
     rate: RateOption = None,
@@ -125,11 +69,11 @@ async def message_export(
     With --body json a body that is JSON is written as the value that it is, which does not keep
     its layout. The other forms keep each byte.
     """
-    choice = choice_of(call, topic, begin, end, broker_name, queue_id, tag, sql, key)
-    return await export(call, file, choice, body=body, limit=limit, rate=rate, resume=resume)
+    choice = choice_of(call, topic, narrowing, begin, end)
+    return await export_to(call, file, choice, body=body, limit=limit, rate=rate, resume=resume)
 
 
-async def export(
+async def export_to(
     call: Call,
     file: str,
     choice: "Choice",
@@ -140,9 +84,9 @@ async def export(
     resume: bool,
 ) -> Result:
     """Write what is chosen to a file, or to standard output for `-`."""
-    from mq.cli.messages.choice import Rate
-    from mq.cli.messages.export import FileSink, StreamSink
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
+    from mq.client.operations.messages.rate import Rate
+    from mq.client.operations.messages.sinks import FileSink, StreamSink
 
     limiter = Rate(rate)
     if limit is not None and limit < 1:
@@ -169,66 +113,26 @@ async def _export(
     limit: int | None,
     rate: "Rate",
 ) -> Result:
-    from mq.cli.messages.choice import Reader
-    from mq.cli.messages.export import Exporter, FileSink
-    from mq.cli.messages.lines import encoder
-    from mq.cli.runtime.progress import progress
+    from mq.cli.runtime.progress import of_messages
+    from mq.client.operations.messages.export import export
+    from mq.client.operations.messages.lines import encoder
+    from mq.client.operations.messages.reading import Reader
+    from mq.client.operations.messages.sinks import FileSink
 
+    shown = of_messages(call.environment, "exporting")
     async with call.session() as session:
         reader = Reader(session, choice)
-        known: list[str] = []
-        if isinstance(sink, FileSink):
-            known = [name for name, ends in sink.positions.items() if not ends or ends[0] < ends[1]]
-        spans, failures = await reader.spans(known)
-        if isinstance(sink, FileSink):
-            spans = await _go_on(reader, spans, sink.positions, failures)
-            sink.begin(spans, reader.unread)
-            if limit is not None:
-                limit = max(0, limit - sink.written)
-        total = sum(span.end - span.next for span in spans)
-        with progress(call.environment, "exporting", total=total, unit="messages") as step:
-            exporter = Exporter(reader, sink, encoder(body), rate=rate, limit=limit, step=step)
-            await exporter.run(spans)
-    failures += exporter.failures
-    if isinstance(sink, FileSink):
-        sink.incomplete = bool(failures)  # --resume can add what failed, but not what is gone
-    failures += reader.gaps
-    result = _exported(spans, exporter.counts, failures)
+        exported = await export(reader, sink, encoder(body), rate=rate, limit=limit, progress=shown)
     if not isinstance(sink, FileSink):
-        return Result(plain="", failures=failures)  # standard output is full of messages
-    return result
+        # Standard output is full of messages.
+        return Result(plain="", failures=exported.failures)
+    return _exported(exported)
 
 
-async def _go_on(
-    reader: "Reader", spans: list["Span"], positions: dict[str, list[int]], failures: list[str]
-) -> list["Span"]:
-    """Begin and end where the cut export would have; the spans that can go on."""
-    from mq.client.errors import MQError
-
-    able = []
-    for span in spans:
-        ends = positions.get(span.name)
-        if ends:
-            begin, end, *seen = ends
-            failure = None
-            if begin < end:  # what was read to its end is had, whatever the queue is now
-                try:
-                    failure = await reader.go_on(span, begin, (seen[0], seen[1]) if seen else None)
-                except MQError as error:
-                    failure = f"{span.name}: {error}"
-            if failure is not None:
-                failures.append(failure)
-                continue
-            span.next, span.end = begin, end
-            span.seen = (seen[0], seen[1]) if seen else None
-        able.append(span)
-    return able
-
-
-def _exported(spans: list["Span"], counts: dict[str, int], failures: list[str]) -> Result:
+def _exported(exported: "Exported") -> Result:
     rows: list[Row] = [
-        (span.queue.broker_name, span.queue.queue_id, span.next, counts.get(span.name, 0))
-        for span in sorted(spans, key=lambda span: span.queue)
+        (span.queue.broker_name, span.queue.queue_id, span.next, exported.counts.get(span.name, 0))
+        for span in sorted(exported.spans, key=lambda span: span.queue)
     ]
-    totals = {"messages": sum(counts.values())}
-    return Result(EXPORTED, rows, totals=totals, failures=failures)
+    totals = {"messages": sum(exported.counts.values())}
+    return Result(EXPORTED, rows, totals=totals, failures=exported.failures)

@@ -13,6 +13,7 @@ from mq.cli.runtime.options import Truth
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import java_order
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -78,7 +79,7 @@ async def print_msg(
         if lmq_parent_topic is not None:
             await session.share_route(topic, lmq_parent_topic)
             queues = [MessageQueue(topic, item.broker_name, item.queue_id) for item in queues]
-        for queue in java_text.hash_order(queues, java_text.queue_hash):
+        for queue in java_order.hash_order(queues, java_order.queue_hash):
             low, high = await reading.bounds(consumer, queue, begin, end)
             head = f"minOffset={low}, maxOffset={high}, {message_text.queue_text(queue)}\n"
             yield page.result(head, [])
@@ -143,7 +144,7 @@ async def print_msg_by_queue(
                 extra = message_text.pulled_properties(pulled.min_offset, pulled.max_offset)
                 yield page.result("", pulled.messages, extra)
     if calculate:
-        tags = sorted(java_text.hash_order(counts), key=lambda tag: -counts[tag])
+        tags = sorted(java_order.hash_order(counts), key=lambda tag: -counts[tag])
         rows: list[Row] = [(tag, counts[tag]) for tag in tags]
         plain = "".join(f"Tag: {tag:<30} Count: {counts[tag]}\n" for tag in tags)
         yield Result(_TAG_COLUMNS, rows, plain)
@@ -249,7 +250,7 @@ async def dump_compaction_log(
 
     Plain has no bodies, as mqadmin's text. Reading ends where the file has no more records.
     """
-    from mq.cli.runtime.local_files import cannot
+    from mq.client.operations.local_files import cannot
     from mq.protocol.errors import RemoteProtocolError
     from mq.protocol.message import decode_record
 

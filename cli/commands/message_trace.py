@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.messages.traces import Entry, entries
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
-from mq.cli.runtime.errors import NotFound
-from mq.cli.show import java_text, message_text
+from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
+from mq.client.operations import java_order
+from mq.client.operations.errors import NotFound
+from mq.client.operations.messages.traces import Entry, entries
+from mq.protocol.host import address_text
 from mq.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def _row(record: "Pub | SubAfter", message: "StoredMessage") -> Row:
     return (
         "Pub" if sent else "Sub",
         record.group or None,
-        message_text.host(message.born_host).rpartition(":")[0],
+        address_text(message.born_host).rpartition(":")[0],
         record.timestamp,
         record.cost,
         record.success,
@@ -94,7 +96,7 @@ def _plain(found: list[Entry]) -> str:
             plain += _LINE.format(*heads) + _line(row) + "\n"
         else:
             groups.setdefault(record.group, []).append(row)
-    for group in java_text.hash_order(groups):
+    for group in java_order.hash_order(groups):
         heads = "#Type", "#ConsumerGroup", "#ClientHost", "#ConsumerTime", "#CostTimes", "#Status"
         plain += _LINE.format(*heads) + "".join(map(_line, groups[group])) + "\n"
     return plain

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli.commands.consumer import consume_stats, group_broker
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives
-from mq.cli.runtime.errors import NotFound, UsageError
-from mq.cli.show import java_text, running_text
+from mq.cli.runtime.errors import UsageError
+from mq.cli.show import running_text
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations import java_order
+from mq.client.operations.consumption import consume_stats, group_broker
+from mq.client.operations.errors import NotFound
 from mq.protocol.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ async def start_monitoring(
 async def _groups(admin: "Admin") -> list[str]:
     from mq.cli import listing
 
-    topics = java_text.hash_order(await listing.topic_names(admin.session))
+    topics = java_order.hash_order(await listing.topic_names(admin.session))
     return [name.removeprefix(RETRY_PREFIX) for name in topics if name.startswith(RETRY_PREFIX)]
 
 
@@ -137,7 +139,7 @@ async def _undone(
         return [], ""
     rows: list[Row] = []
     plain = ""
-    for topic in java_text.hash_order(queue.topic for queue in offsets):
+    for topic in java_order.hash_order(queue.topic for queue in offsets):
         mine = {queue: offsets[queue] for queue in sorted(offsets) if queue.topic == topic}
         total, single, delay = await _figures(consumer, mine)
         rows.append(_row(now, "undone", group, topic=topic, undone=(total, single, delay)))

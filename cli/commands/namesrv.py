@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster
-from mq.cli.runtime import masking
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
 from mq.cli.runtime.errors import UsageError
-from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import cluster, java_order, masking
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -102,9 +100,9 @@ async def get_namesrv_config(call: Call) -> Result:
     found = {address: masking.fields(settings) for address, settings in found.items()}
     rows: list[Row] = []
     plain = ""
-    for address in java_text.hash_order(found, capacity=4):
+    for address in java_order.hash_order(found, capacity=4):
         settings = found[address]
-        keys = java_text.properties_order(settings)
+        keys = java_order.properties_order(settings)
         rows += [(address, key, settings[key]) for key in keys]
         plain += f"============{address}============\n"
         plain += "".join(f"{key:<50}=  {settings[key]}\n" for key in keys)

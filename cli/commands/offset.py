@@ -8,17 +8,18 @@ from typing import Annotated
 
 import typer
 
-from mq.cli import cluster
-from mq.cli.commands.consumer import consume_stats
-from mq.cli.offsets import reset
 from mq.cli.parameters import Topic, group_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, bare
 from mq.cli.runtime.status import Status
-from mq.cli.show import java_text
+from mq.cli.show import java_text, reset_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import cluster, java_order
+from mq.client.operations.consumption import consume_stats
+from mq.client.operations.errors import NotFound
+from mq.client.operations.offsets import reset
 
 COMMANDS = {
     "offset": (
@@ -54,7 +55,7 @@ RouteTopic = Annotated[
 
 @destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
 @bare("-c", "--cplus")
-@gives(reset.COLUMNS)
+@gives(reset_text.COLUMNS)
 async def reset_offset_by_time(
     call: Call,
     group: Group,
@@ -88,8 +89,8 @@ async def reset_offset_by_time(
         if broker is None and queue is None and offset is None:
             wanted = reset.Wanted(topic, group, when, bool(force), cplus, route_topic)
             rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
-            plain = reset.heading(wanted, timestamp, online) + reset.table(rows, online)
-            return reset.result(rows, plain, failures)
+            plain = reset_text.heading(wanted, timestamp, online) + reset_text.table(rows, online)
+            return reset_text.result(rows, plain, failures)
         if broker is None or queue is None:
             raise UsageError("-b/--broker and -q/--queue (and -o/--offset) belong together")
         if when < 0:
@@ -101,11 +102,11 @@ async def reset_offset_by_time(
         f"queueId[{queue}], broker[{broker}], timestamp(string)[{timestamp}], "
         f"timestamp(long)[{when}]\nreset consumer offset to {target}\n"
     )
-    return reset.result([row], plain, [])
+    return reset_text.result([row], plain, [])
 
 
 @destroys("set the offsets of group {group} in topic {topic} to {timestamp}")
-@gives(reset.COLUMNS)
+@gives(reset_text.COLUMNS)
 async def reset_offset_by_time_old(
     call: Call,
     group: Group,
@@ -122,12 +123,12 @@ async def reset_offset_by_time_old(
     wanted = reset.Wanted(topic, group, _time(timestamp), bool(force), route_topic=route_topic)
     async with call.admin() as admin:
         rows, failures = await reset.at_brokers(admin, wanted)
-    plain = reset.heading(wanted, timestamp, False) + reset.table(rows, False)
-    return reset.result(rows, plain, failures)
+    plain = reset_text.heading(wanted, timestamp, False) + reset_text.table(rows, False)
+    return reset_text.result(rows, plain, failures)
 
 
 @destroys("skip all messages of topic {topic} that wait for group {group}")
-@gives(reset.COLUMNS)
+@gives(reset_text.COLUMNS)
 async def skip_accumulated_message(
     call: Call,
     group: Group,
@@ -139,7 +140,7 @@ async def skip_accumulated_message(
     wanted = reset.Wanted(topic, group, reset.TO_THE_END, bool(force), route_topic=route_topic)
     async with call.admin() as admin:
         rows, failures, online = await reset.all_queues(admin, wanted, pretending=call.dry_run)
-    return reset.result(rows, reset.table(rows, online), failures)
+    return reset_text.result(rows, reset_text.table(rows, online), failures)
 
 
 def _time(timestamp: str) -> int:
@@ -249,9 +250,9 @@ async def get_consumer_status(
         f"get consumer status from client. group={group}, topic={topic}, originClientId={client}\n"
     ) + width.format("#clientId", "#brokerName", "#queueId", "#offset")
     rows: list[Row] = []
-    for name in java_text.hash_order(status.consumer_table):
+    for name in java_order.hash_order(status.consumer_table):
         table = status.consumer_table[name]
-        for queue in java_text.hash_order(table, java_text.queue_hash):
+        for queue in java_order.hash_order(table, java_order.queue_hash):
             row = (queue.broker_name, queue.queue_id, table[queue])
             rows.append((name, *row))
             plain += width.format(java_text.cut(name, 50), *row)

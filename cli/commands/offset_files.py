@@ -1,43 +1,54 @@
-"""Consumer offsets in files: export, import, compare."""
+"""Consumer offsets in files: export and import."""
 
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.offsets.records import Layout, Place, Record, Selection
 from mq.cli.parameters import group_option, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import option_group
 from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text, time
+from mq.client.operations.offsets.records import Layout, Record, Selection
 
 if TYPE_CHECKING:
-    from mq.cli.offsets.groups import Found
-    from mq.cli.offsets.importing import Outcome
+    from mq.client.operations.offsets.groups import Found
+    from mq.client.operations.offsets.importing import Outcome
 
 COMMANDS = {
     "offset": (
         "offset export",
         "offset import",
-        "offset diff",
     )
 }
 
-Groups = Annotated[
-    list[str] | None,
-    group_option(text="Of these groups (order-*). Repeatable.", metavar="PATTERN"),
-]
-Topics = Annotated[
-    list[str] | None,
-    topic_option("In these topics (*-log). Repeatable.", metavar="PATTERN"),
-]
 ClusterName = Annotated[
     str | None,
     typer.Option("-c", "--clusterName", metavar="CLUSTER", help="At the brokers of this cluster."),
 ]
+
+
+@option_group
+class Selecting:
+    """Which groups and topics are meant."""
+
+    group: Annotated[
+        list[str] | None,
+        group_option(text="Of these groups (order-*). Repeatable.", metavar="PATTERN"),
+    ] = None
+    topic: Annotated[
+        list[str] | None,
+        topic_option("In these topics (*-log). Repeatable.", metavar="PATTERN"),
+    ] = None
+
+    def selection(self) -> Selection:
+        return Selection(tuple(self.group or ()), tuple(self.topic or ()))
 
 
 class Measure(Enum):
@@ -49,26 +60,19 @@ class Measure(Enum):
 
 By = Annotated[Measure | None, typer.Option("--by", help="What tells where a group goes on.")]
 
-_PLACE = (
+PLACE = (
     text("group", "Consumer group"),
     text("topic", "Topic"),
     text("brokerName", "Broker"),
     number("queueId", "Queue"),
 )
-_EXPORTED = (*_PLACE, number("offset", "Offset"), time("timestamp", "Stored"))
+_EXPORTED = (*PLACE, number("offset", "Offset"), time("timestamp", "Stored"))
 _IMPORTED = (
-    *_PLACE,
+    *PLACE,
     number("before", "Before"),
     number("offset", "Offset"),
     text("result", "Result"),
     text("reason", "Why not"),
-)
-_COMPARED = (
-    *_PLACE,
-    text("difference", "Difference"),
-    number("first", "First"),
-    number("second", "Second"),
-    number("change", "Change"),
 )
 
 
@@ -80,8 +84,8 @@ async def offset_export(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where to; - is standard output. .csv: as CSV.")
     ],
-    group: Groups = None,
-    topic: Topics = None,
+    *,
+    selecting: Selecting,
     cluster_name: ClusterName = None,
     by: By = None,
     layout: Annotated[
@@ -109,30 +113,16 @@ async def offset_export(
     file stays as it is. A broker that is away for some seconds is known to nobody any more: it is
     missed where the file that is replaced has it, and always where --expect names it.
     """
-    from mq.cli.offsets import groups as group_offsets
-    from mq.cli.offsets import records as offset_records
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
+    from mq.client.operations.offsets import records as offset_records
 
     timed = by is Measure.TIMESTAMP
     if keep < 0:
         raise UsageError(f"--keep {keep}: how many files cannot be negative")
     path = None if file == "-" else Path(file)
     layout = layout or (Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL)
-    selection = Selection(tuple(group or ()), tuple(topic or ()))
-
-    async def gather() -> "Found":
-        expected = dict.fromkeys(expect or (), "")
-        if path is not None:
-            told = f", but it was when {path} was written"
-            expected = dict.fromkeys(_brokers_of(path, selection), told) | expected
-        async with call.admin() as admin:
-            found = await group_offsets.gather(admin, selection, cluster_name, expected)
-            if not timed:
-                return found
-            now = int(call.environment.clock() * 1000)
-            stamped = await group_offsets.Times(admin, now).stamp(found.records)
-            return stamped._replace(failures=found.failures + stamped.failures)
-
+    selection = selecting.selection()
+    gather = partial(_gather, call, selection, cluster_name, expect, path, timed=timed)
     if path is None:
         found = await gather()
         call.environment.stdout.write(offset_records.encode(found.records, layout).decode())
@@ -145,6 +135,10 @@ async def offset_export(
             found = await gather()
             content = offset_records.encode(found.records, layout)
             local_files.replace(path, content, keep=keep)
+    return _exported(found)
+
+
+def _exported(found: "Found") -> Result:
     rows: list[Row] = [
         (*record.place, record.offset, record.timestamp)
         for record in sorted(found.records, key=lambda record: record.place)
@@ -153,14 +147,39 @@ async def offset_export(
     return Result(_EXPORTED, rows, "", {"queues": len(rows)}, found.failures)
 
 
+async def _gather(
+    call: Call,
+    selection: Selection,
+    cluster_name: str | None,
+    expect: list[str] | None,
+    path: Path | None,
+    *,
+    timed: bool,
+) -> "Found":
+    """The offsets there are; brokers that --expect names, or the old file, are missed."""
+    from mq.client.operations.offsets import groups as group_offsets
+
+    expected = dict.fromkeys(expect or (), "")
+    if path is not None:
+        told = f", but it was when {path} was written"
+        expected = dict.fromkeys(_brokers_of(path, selection), told) | expected
+    async with call.admin() as admin:
+        found = await group_offsets.gather(admin, selection, cluster_name, expected)
+        if not timed:
+            return found
+        now = int(call.environment.clock() * 1000)
+        stamped = await group_offsets.Times(admin, now).stamp(found.records)
+        return stamped._replace(failures=found.failures + stamped.failures)
+
+
 def _brokers_of(path: Path, selection: Selection) -> set[str]:
     """The brokers in a file that is going to be replaced; none where it is not one of offsets."""
-    from mq.cli.offsets import records as offset_records
-    from mq.cli.runtime.errors import CommandError
+    from mq.client.operations.errors import BadData
+    from mq.client.operations.offsets import records as offset_records
 
     try:
         records = offset_records.decode(path.read_bytes(), str(path))
-    except (CommandError, OSError):
+    except (BadData, OSError):
         return set()
     return {record.place.broker_name for record in records if selection.takes(record.place)}
 
@@ -171,8 +190,8 @@ def _brokers_of(path: Path, selection: Selection) -> set[str]:
 async def offset_import(
     call: Call,
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
-    group: Groups = None,
-    topic: Topics = None,
+    *,
+    selecting: Selecting,
     by: By = None,
     brokers: Annotated[
         list[str] | None,
@@ -205,17 +224,9 @@ async def offset_import(
     Groups with connected consumers are left alone, because these commit their own offsets over it
     within seconds; --force sets them nevertheless. An offset beyond a queue's end is not set.
     """
-    from mq.cli.offsets import records as offset_records
-    from mq.cli.offsets.importing import Import
-    from mq.cli.runtime import local_files
+    from mq.client.operations.offsets.importing import Import
 
-    selection = Selection(tuple(group or ()), tuple(topic or ()))
-    found = offset_records.decode(local_files.read(Path(file)), file)
-    records = [record for record in found if selection.takes(record.place)]
-    timed = any(record.timestamp is not None for record in records)
-    by_time = timed if by is None else by is Measure.TIMESTAMP
-    if by_time and not timed and records:
-        raise UsageError(f"{file} has no timestamps", hint="export with --by timestamp")
+    records, by_time = _records_of(file, selecting.selection(), by)
     if (earliest or everywhere) and not by_time:
         raise UsageError("--earliest goes with --by timestamp")
     now = int(call.environment.clock() * 1000)
@@ -233,76 +244,49 @@ async def offset_import(
     return _imported(outcomes)
 
 
-def _imported(outcomes: list["Outcome"]) -> Result:
-    from mq.cli.offsets.importing import STATUS
+def _records_of(file: str, selection: Selection, by: Measure | None) -> tuple[list[Record], bool]:
+    """What of a file is to be set, and whether by timestamp."""
+    from mq.client.operations import local_files
+    from mq.client.operations.offsets import records as offset_records
 
+    found = offset_records.decode(local_files.read(Path(file)), file)
+    records = [record for record in found if selection.takes(record.place)]
+    timed = any(record.timestamp is not None for record in records)
+    by_time = timed if by is None else by is Measure.TIMESTAMP
+    if by_time and not timed and records:
+        raise UsageError(f"{file} has no timestamps", hint="export with --by timestamp")
+    return records, by_time
+
+
+# The status of an import that could do nothing, by the result of its first queue.
+_STATUS = {
+    "running": Status.TRY_AGAIN,
+    "missing": Status.NOT_FOUND,
+    "failed": Status.UNAVAILABLE,
+}
+
+
+# What an option does about it, by the result.
+_WAYS_OUT = {"left": ": --earliest gives it one", "running": ", or --force"}
+
+
+def _reason(item: "Outcome") -> str:
+    return item.reason and item.reason + _WAYS_OUT.get(item.result, "")
+
+
+def _imported(outcomes: list["Outcome"]) -> Result:
     rows: list[Row] = [
-        (*item.place, item.before, item.offset, item.result, item.reason or None)
+        (*item.place, item.before, item.offset, item.result, _reason(item) or None)
         for item in outcomes
     ]
     failed = [item for item in outcomes if not item.is_done]
     wanted = [item for item in outcomes if item.result != "left"]
-    failures = list(dict.fromkeys(item.reason for item in failed))
+    failures = list(dict.fromkeys(map(_reason, failed)))
     result = Result(_IMPORTED, rows, failures=failures)
     result.totals = {"set": sum(item.result == "set" for item in outcomes)}
     if wanted and not any(item.is_done for item in wanted):
-        result.status = STATUS[wanted[0].result]
+        result.status = _STATUS[wanted[0].result]
     return result
-
-
-@concurrently
-@gives(_COMPARED)
-async def offset_diff(
-    call: Call,
-    first: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
-    second: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Another one. Default: the cluster now.")
-    ] = None,
-    group: Groups = None,
-    topic: Topics = None,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with status 1 where they differ.")
-    ] = False,
-) -> Result:
-    """Compare the offsets in a file with those in another, or in the cluster.
-
-    Shows each group and queue whose offset differs, or that only one of them has.
-    """
-    from mq.cli.offsets import groups as group_offsets
-    from mq.cli.offsets import records as offset_records
-    from mq.cli.runtime import local_files
-    from mq.cli.runtime.status import Status
-
-    selection = Selection(tuple(group or ()), tuple(topic or ()))
-    before = offset_records.decode(local_files.read(Path(first)), first)
-    failures: list[str] = []
-    if second is not None:
-        after = offset_records.decode(local_files.read(Path(second)), second)
-    else:
-        async with call.admin() as admin:
-            expected = {
-                item.place.broker_name: "" for item in before if selection.takes(item.place)
-            }
-            after, failures = await group_offsets.gather(admin, selection, None, expected)
-    rows = _differences(before, after, selection)
-    status = Status.PARTLY if exit_code and rows else Status.DONE
-    return Result(_COMPARED, rows, failures=failures, status=status)
-
-
-def _differences(before: list[Record], after: list[Record], selection: Selection) -> list[Row]:
-    old: dict[Place, int] = {item.place: item.offset for item in before}
-    new: dict[Place, int] = {item.place: item.offset for item in after}
-    rows: list[Row] = []
-    for place in sorted(old.keys() | new.keys()):
-        first, second = old.get(place), new.get(place)
-        if first == second or not selection.takes(place):
-            continue
-        if first is None or second is None:
-            word = "only in second" if first is None else "only in first"
-            rows.append((*place, word, first, second, None))
-        else:
-            rows.append((*place, "changed", first, second, second - first))
-    return rows
 
 
 def _renamed(pairs: list[str] | None) -> dict[str, str]:

@@ -8,7 +8,6 @@ import typer
 from mq.cli import where
 from mq.cli.commands.auth_subjects import (
     AuthSubject,
-    Copies,
     FromBroker,
     ToBroker,
     at_brokers,
@@ -16,9 +15,10 @@ from mq.cli.commands.auth_subjects import (
 )
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import one_of
 from mq.cli.show.result import Result, Row, text
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import AclInfo
@@ -66,7 +66,15 @@ SourceIp = Annotated[
     typer.Option("-i", "--sourceIp", metavar="ADDRESS,…", help="Only from these addresses."),
 ]
 
-_POLICY = AuthSubject("acl", text("subject", "Subject"))
+_POLICY = AuthSubject(
+    "acl",
+    text("subject", "Subject"),
+    name=lambda acl: acl.subject or "",
+    find=lambda admin, address, subject: admin.policies(address, subject),
+    find_all=lambda admin, address: admin.all_policies(address),
+    create=lambda admin, address, acl: admin.create_policies(address, acl),
+    update=lambda admin, address, acl: admin.update_policies(address, acl),
+)
 
 
 @writes
@@ -274,17 +282,4 @@ async def copy_acl(
 
     Policies on the same resources become what they are at the other broker.
     """
-
-    from mq.client.admin import Admin
-
-    copies = Copies(
-        from_broker,
-        to_broker,
-        subjects,
-        name=lambda acl: acl.subject or "",
-        find=Admin.policies,
-        find_all=Admin.all_policies,
-        create=Admin.create_policies,
-        update=Admin.update_policies,
-    )
-    return await _POLICY.copy(call, copies)
+    return await _POLICY.copy(call, from_broker, to_broker, subjects)

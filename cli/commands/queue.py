@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.parameters import Topic, topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import MessageQueue, QueryConsumeQueueResponseBody, TopicRouteData
@@ -77,7 +78,7 @@ def _java_allocation(queues: list["MessageQueue"], consumers: list[str]) -> str:
     """What AllocateMQSubCommand prints: neither queues nor consumers are sorted."""
     from mq.protocol import fastjson
 
-    ordered = java_text.hash_order(queues, java_text.queue_hash)
+    ordered = java_order.hash_order(queues, java_order.queue_hash)
     size, more = divmod(len(ordered), len(consumers))
     shares: dict[str, Any] = {}
     for consumer in consumers:
@@ -88,7 +89,7 @@ def _java_allocation(queues: list["MessageQueue"], consumers: list[str]) -> str:
             {"brokerName": item.broker_name, "queueId": item.queue_id, "topic": item.topic}
             for item in share
         ]
-    result = {name: shares[name] for name in java_text.hash_order(shares)}
+    result = {name: shares[name] for name in java_order.hash_order(shares)}
     return fastjson.dumps({"result": result}).decode() + "\n"
 
 

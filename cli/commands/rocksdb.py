@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.machine import rocks
 from mq.cli.parameters import broker_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, text
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.client.admin import Admin
@@ -55,7 +56,7 @@ async def export_metadata_in_rocks_db(
             for number, (name, value) in enumerate(entries.items(), 1)
         )
         return Result(_COLUMNS, rows, plain)
-    names = java_text.hash_order(entries)
+    names = java_order.hash_order(entries)
     table = {name: rocks.parse(kind, name, entries[name]) for name in names}
     return Result(_COLUMNS, rows, rocks.pretty({rocks.TABLES[kind]: table}) + "\n")
 
@@ -163,7 +164,7 @@ def _from_directory(
     tables: dict[str, Any] = {rocks.TABLES[kind]: table}
     if version is not None and kind != rocks.OFFSETS:
         tables["dataVersion"] = rocks.parse("dataVersion", "dataVersion", version)
-    tables = {name: tables[name] for name in java_text.hash_order(tables)}
+    tables = {name: tables[name] for name in java_order.hash_order(tables)}
     plain = "Use [local mode] load rocksdb to print or export file \n"
     if export_file is not None:
         _write(call, Path(export_file), rocks.pretty(tables))
@@ -195,7 +196,7 @@ def _compact(value: Any) -> str:
 
 
 def _write(call: Call, path: Path, content: str) -> None:
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     if call.dry_run:
         call.would("write", path, f"{len(content)} bytes")

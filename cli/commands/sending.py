@@ -12,11 +12,13 @@ import typer
 from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import endless, gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import Truth
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import java_text, message_text
 from mq.cli.show.result import Result, Row, flag, number, text
+from mq.client.operations import java_order
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.client.producer import Producer, SendResult
@@ -269,7 +271,7 @@ async def cluster_rt(
     """
     import asyncio
 
-    from mq.cli import cluster
+    from mq.client.operations import cluster
 
     _positive("-a/--amount", amount)
     _positive("-s/--size", size)
@@ -277,7 +279,7 @@ async def cluster_rt(
         raise UsageError(f"-i/--interval: {interval} s")
     async with call.producer(_group(call)) as producer:
         info = await cluster.clusters(producer.session)
-        names = [cluster_name] if cluster_name else java_text.hash_order(info.cluster_addr_table)
+        names = [cluster_name] if cluster_name else java_order.hash_order(info.cluster_addr_table)
         brokers = [(name, broker) for name in names for broker in cluster.broker_names(info, name)]
         plain = "" if print_log else _CLUSTER_HEAD.format(*_CLUSTER_HEADS)
         while True:

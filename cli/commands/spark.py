@@ -1,8 +1,6 @@
 """Jobs on Spark: `mq spark list`, `mq spark explain`, `mq spark submit`."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +13,7 @@ from mq.cli.runtime.options import widened
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, flag, nested, text
 from mq.cli.spark.job_options import checked, job_called, parameters, texts
+from mq.cli.spark.options import SparkOptions
 from mq.pipeline.jobs import JOBS, load
 from mq.pipeline.jobs.declaration import Job
 
@@ -52,22 +51,6 @@ _EXPLAINED = (
     text("writes", "What it leaves behind"),
     flag("reports", "Whether it makes a page for --report"),
 )
-
-
-class DeployMode(Enum):
-    """Where the driver runs."""
-
-    CLIENT = "client"
-    CLUSTER = "cluster"
-
-
-class LogLevel(Enum):
-    """The levels of Spark's log."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARN = "warn"
-    ERROR = "error"
 
 
 def _tables() -> Any:
@@ -163,58 +146,8 @@ def _around(job: Job) -> Iterator[str]:
 async def spark_submit(
     call: Call,
     name: JobName,
-    master: Annotated[
-        str,
-        typer.Option(
-            "--master", metavar="URL", help="Such as local[4], spark://HOST:7077, yarn, k8s://HOST."
-        ),
-    ] = "local[*]",
-    deploy_mode: Annotated[
-        DeployMode, typer.Option("--deploy-mode", help="Run the driver here, or in the cluster.")
-    ] = DeployMode.CLIENT,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
-    ] = None,
-    driver_memory: Annotated[
-        str | None, typer.Option("--driver-memory", metavar="SIZE", help="Such as 2g.")
-    ] = None,
-    executor_memory: Annotated[
-        str | None, typer.Option("--executor-memory", metavar="SIZE", help="Such as 4g.")
-    ] = None,
-    executor_cores: Annotated[
-        int | None, typer.Option("--executor-cores", metavar="N", help="Of each executor.")
-    ] = None,
-    executors: Annotated[
-        int | None, typer.Option("--num-executors", metavar="N", help="How many executors.")
-    ] = None,
-    spark_home: Annotated[
-        str | None,
-        typer.Option(
-            "--spark-home",
-            metavar="DIR",
-            help="The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.",
-        ),
-    ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python",
-            metavar="PATH",
-            help="Python of driver and executors. Default: PYSPARK_PYTHON; locally mq's own.",
-        ),
-    ] = None,
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            "--environment",
-            metavar="FILE",
-            help="Packed Python environment (venv-pack, conda-pack) that executors unpack and use.",
-        ),
-    ] = None,
-    log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="Of Spark's log, on standard error.")
-    ] = LogLevel.WARN,
+    *,
+    options: SparkOptions,
     report: Annotated[
         str | None,
         typer.Option(
@@ -244,50 +177,23 @@ async def spark_submit(
     job = job_called(name)
     arguments = texts(job, given)
     checked(job, arguments)
-    wanted = _wanted(call, master, deploy_mode, conf, log_level)
-    wanted = replace(
-        wanted,
-        driver_memory=driver_memory,
-        executor_memory=executor_memory,
-        executor_cores=executor_cores,
-        executors=executors,
-        python=python,
-        environment=environment,
-    )
+    wanted = options.wanted(progress=call.environment.error_terminal)
     wanted.check()
     _check_report(job, report, wanted)
     if print_only or call.dry_run:
-        shown = _printed(call, job, wanted, spark_home)
+        shown = _printed(call, job, wanted, options.spark_home)
         if call.dry_run:
             call.would("run", shown, f"job {job.name}")
         else:
             yield Result(_COMMAND, [(shown,)], f"{shown}\n")
         return
     try:
-        outcome = _run(call, job, arguments, wanted, spark_home)
+        outcome = _run(call, job, arguments, wanted, options.spark_home)
     except running.Interrupted as signal:
         running.heed(signal.number)
         raise CommandError("ended by a signal", status=Status.INTERRUPTED) from None
     for result in _results(call, job, outcome, _reported(call, outcome, report)):
         yield result
-
-
-def _wanted(
-    call: Call,
-    master: str,
-    deploy_mode: DeployMode,
-    conf: list[str] | None,
-    log_level: LogLevel,
-) -> "Wanted":
-    from mq.cli.spark.command import Wanted
-
-    return Wanted(
-        master=master,
-        cluster_mode=deploy_mode is DeployMode.CLUSTER,
-        settings=tuple(conf or ()),
-        log_level=log_level.value.upper(),
-        progress=call.environment.error_terminal,
-    )
 
 
 def _check_report(job: Job, report: str | None, wanted: "Wanted") -> None:
@@ -362,7 +268,7 @@ def _reported(call: Call, outcome: "JobResult", report: str | None) -> str | Non
     if report == "-":
         call.environment.stdout.write(outcome.page)
         return report
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     local_files.replace(Path(report), outcome.page.encode())
     return report

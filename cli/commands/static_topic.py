@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli import cluster
 from mq.cli.parameters import Topic
-from mq.cli.runtime import local_files
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
-from mq.cli.runtime.errors import CommandError, NotFound, UsageError, legal
+from mq.cli.runtime.errors import CommandError, UsageError, legal
 from mq.cli.runtime.options import Truth, one_of
-from mq.cli.runtime.release import OlderBroker, since_5
+from mq.cli.runtime.release import OlderBroker
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import cluster, local_files
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
-    from mq.cli.static_mapping import Configs
-    from mq.cli.wire import Clusters
-    from mq.client.admin import Admin
-    from mq.protocol.bodies import TopicConfigAndQueueMapping, TopicRemappingDetailWrapper
+    from mq.client.operations.wire import Clusters
+    from mq.protocol.bodies import TopicRemappingDetailWrapper
 
 COMMANDS = {
     "topic": (
@@ -84,7 +82,7 @@ async def update_static_topic(
     The old mapping and the new one are written to files in the temporary folder. With the new one
     and -mf the command can be repeated when some brokers could not be reached.
     """
-    from mq.cli import static_mapping
+    from mq.client.operations import static_mapping, static_topic
     from mq.protocol.names import check_topic
 
     legal(check_topic, topic)
@@ -94,20 +92,20 @@ async def update_static_topic(
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         if map_file is not None:
-            plan = _read_plan(map_file, topic)
+            plan = static_topic.read_plan(map_file, topic)
         else:
             now = int(call.environment.clock() * 1000)
             targets = _targets(info, clusters, brokers)
-            configs = await _known(admin, info, topic, call)
+            with _since_5(call):
+                configs = await static_topic.known(admin, info, topic)
             files.append(_write_plan(call, static_mapping.before(topic, configs, now), "before"))
             wanted = targets | set(configs)
             plan = static_mapping.grown(topic, total_queue_num, wanted, configs, now)
             files.append(_write_plan(call, plan, "after"))
-        _complete(info, plan)
-        masters = _masters(info, plan)
-        with _repeatable(call, map_file or str(files[-1])):
-            for broker, config in plan.broker_config_map.items():
-                await _put(admin, masters[broker], config, bool(force_replace), call)
+        static_topic.complete(info, plan)
+        masters = static_topic.masters(info, plan)
+        with _repeatable(call, map_file or str(files[-1])), _since_5(call):
+            await static_topic.put_all(admin, plan, masters, force=bool(force_replace))
     words = ("old", "new")
     return _result(plan, files, words)
 
@@ -129,26 +127,27 @@ async def remapping_static_topic(
     it is and is read from there. The old mapping and the new one are written to files in the
     temporary folder.
     """
-    from mq.cli import static_mapping
+    from mq.client.operations import static_mapping, static_topic
 
     files: list[Path] = []
     async with call.admin() as admin:
         info = await cluster.clusters(admin.session)
         if map_file is not None:
-            plan = _read_plan(map_file, topic)
+            plan = static_topic.read_plan(map_file, topic)
         else:
             now = int(call.environment.clock() * 1000)
             targets = _targets(info, clusters, brokers)
-            configs = await _known(admin, info, topic, call)
+            with _since_5(call):
+                configs = await static_topic.known(admin, info, topic)
             if not configs:
                 raise NotFound(f"no broker has topic {topic}", hint="see: mq topicList")
             files.append(_write_plan(call, static_mapping.before(topic, configs, now), "before"))
             plan = static_mapping.remapped(topic, targets, configs, now)
             files.append(_write_plan(call, plan, "after"))
-        _complete(info, plan)
-        masters = _masters(info, plan)
-        with _repeatable(call, map_file or str(files[-1])):
-            await _remap(admin, plan, masters, bool(force_replace), call)
+        static_topic.complete(info, plan)
+        masters = static_topic.masters(info, plan)
+        with _repeatable(call, map_file or str(files[-1])), _since_5(call):
+            await static_topic.remap(admin, plan, masters, force=bool(force_replace))
     words = ("old", "old")  # mqadmin calls both of them old
     return _result(plan, files, words)
 
@@ -170,134 +169,30 @@ def _repeatable(call: Call, file: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _since_5(call: Call) -> Iterator[None]:
+    from mq.client.errors import RequestNotSupported
+
+    try:
+        yield
+    except RequestNotSupported as error:
+        raise OlderBroker(error.address, call.name) from None
+
+
 def _targets(info: "Clusters", clusters: str | None, brokers: str | None) -> set[str]:
     """The broker names that are meant. Raises NotFound for one that is not there."""
+    from mq.client.operations import static_topic
+
     if brokers is not None:
         names = {part.strip() for part in brokers.split(",") if part.strip()}
     else:
         parts = [part.strip() for part in (clusters or "").split(",") if part.strip()]
         names = {name for part in parts for name in cluster.broker_names(info, part)}
     for name in sorted(names):
-        _master(info, name)
+        static_topic.master(info, name)
     if not names:
         raise UsageError("no broker named", hint="write them with commas: -b broker-a,broker-b")
     return names
-
-
-def _master(info: "Clusters", broker: str) -> str:
-    from mq.protocol.names import MASTER_ID
-
-    known = info.broker_addr_table.get(broker)
-    if known is None or MASTER_ID not in known.broker_addrs:
-        raise NotFound(f"broker {broker} has no master now", hint="see: mq clusterList")
-    return known.broker_addrs[MASTER_ID]
-
-
-def _masters(info: "Clusters", plan: "TopicRemappingDetailWrapper") -> dict[str, str]:
-    """The address of every broker of a plan: all have to be there before anything is changed."""
-    return {broker: _master(info, broker) for broker in plan.broker_config_map}
-
-
-async def _known(admin: "Admin", info: "Clusters", topic: str, call: Call) -> "Configs":
-    """What every broker has of the topic. Raises the first one's error: all have to be asked."""
-    found: Configs = {}
-    for broker in sorted(info.broker_addr_table):
-        ask = since_5(call.name, lambda each, address: each.static_topic(address, topic))
-        config = await ask(admin, _master(info, broker))
-        if config is None:
-            continue
-        if config.mapping_detail is None:
-            raise CommandError(
-                f"topic {topic} is an ordinary one at broker {broker}",
-                hint="a static topic needs a name that no broker has",
-                status=Status.BAD_DATA,
-            )
-        found[broker] = config
-    return found
-
-
-def _complete(info: "Clusters", plan: "TopicRemappingDetailWrapper") -> None:
-    """Add the other brokers of the same clusters, without queues: they have to know the topic."""
-    from mq.cli.static_mapping import empty, epoch_and_count
-
-    configs = plan.broker_config_map
-    epoch, count = epoch_and_count(plan.topic or "", configs)
-    for names in info.cluster_addr_table.values():
-        if not set(names).isdisjoint(configs):
-            for name in names:
-                if name not in configs:
-                    configs[name] = empty(plan.topic or "", name, count, epoch)
-
-
-async def _put(
-    admin: "Admin", address: str, config: "TopicConfigAndQueueMapping", force: bool, call: Call
-) -> None:
-    async def act(each: "Admin", at: str) -> None:
-        await each.create_static_topic(at, config, force=force)
-
-    await since_5(call.name, act)(admin, address)
-
-
-async def _remap(
-    admin: "Admin",
-    plan: "TopicRemappingDetailWrapper",
-    masters: dict[str, str],
-    force: bool,
-    call: Call,
-) -> None:
-    """Carry out a plan in the order that loses nothing (MQAdminUtils.remappingStaticTopic)."""
-    configs = plan.broker_config_map
-    gaining, losing = sorted(plan.broker_to_map_in), sorted(plan.broker_to_map_out)
-    # The new leaders come to be, then the old ones take no more messages.
-    for broker in (*gaining, *losing):
-        await _put(admin, masters[broker], configs[broker], force, call)
-    # Only now it is known where the old ones end.
-    for broker in losing:
-        await _decide_offsets(admin, plan, broker, masters[broker])
-    for broker in (*gaining, *(name for name in configs if name not in {*gaining, *losing})):
-        await _put(admin, masters[broker], configs[broker], force, call)
-
-
-async def _decide_offsets(
-    admin: "Admin", plan: "TopicRemappingDetailWrapper", broker: str, address: str
-) -> None:
-    from mq.cli.static_mapping import logical_offset
-    from mq.protocol.bodies import MessageQueue
-
-    mapping = plan.broker_config_map[broker].mapping_detail
-    assert mapping is not None
-    offsets = (await admin.topic_stats(address, plan.topic or "")).offset_table
-    for queue_id, items in mapping.hosted_queues.items():
-        if len(items) < 2 or items[-1].logic_offset > 0:
-            continue
-        old = items[-2]
-        known = offsets.get(MessageQueue(plan.topic or "", old.bname or "", old.queue_id))
-        if known is None:
-            raise CommandError(
-                f"{address}: no offsets of queue {old.queue_id} of topic {plan.topic}",
-                status=Status.UNAVAILABLE,
-            )
-        items[-1].logic_offset = logical_offset(old, known.max_offset)
-        leader = plan.broker_config_map[items[-1].bname or ""].mapping_detail
-        assert leader is not None
-        leader.hosted_queues[queue_id] = items
-
-
-def _read_plan(file: str, topic: str) -> "TopicRemappingDetailWrapper":
-    """A plan from a file, checked. Raises CommandError and static_mapping.Inconsistent."""
-    from mq.cli import static_mapping
-    from mq.protocol.bodies import TopicRemappingDetailWrapper
-    from mq.protocol.errors import RemoteProtocolError
-
-    try:
-        plan = TopicRemappingDetailWrapper.decode(local_files.read(Path(file)))
-    except RemoteProtocolError as error:
-        raise CommandError(f"{file}: {error}", status=Status.BAD_DATA) from None
-    if not plan.broker_config_map:
-        raise CommandError(f"{file}: a plan without brokers", status=Status.BAD_DATA)
-    static_mapping.epoch_and_count(topic, plan.broker_config_map)
-    static_mapping.queues(plan.broker_config_map)
-    return plan
 
 
 def _write_plan(call: Call, plan: "TopicRemappingDetailWrapper", suffix: str) -> Path:
@@ -312,7 +207,7 @@ def _write_plan(call: Call, plan: "TopicRemappingDetailWrapper", suffix: str) ->
 def _result(
     plan: "TopicRemappingDetailWrapper", files: list[Path], words: tuple[str, str]
 ) -> Result:
-    from mq.cli.static_mapping import queues
+    from mq.client.operations.static_mapping import queues
 
     rows: list[Row] = []
     for queue_id, items in queues(plan.broker_config_map).items():

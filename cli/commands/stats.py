@@ -7,9 +7,10 @@ import typer
 from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
-from mq.cli.runtime.errors import NotFound
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations import java_order
+from mq.client.operations.errors import NotFound
 from mq.protocol.names import DEAD_LETTER_PREFIX, MASTER_ID, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ async def stats_all(
     rows: list[Row] = []
     failures: list[str] = []
     async with call.admin() as admin:
-        for name in java_text.hash_order(await listing.topic_names(admin.session)):
+        for name in java_order.hash_order(await listing.topic_names(admin.session)):
             if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) or topic not in (None, name):
                 continue
             try:
@@ -89,8 +90,8 @@ async def _topic(admin: "Admin", topic: str, active: bool) -> list[tuple[Row, bo
 
     (StatsAllSubCommand.printTopicDetail)
     """
-    from mq.cli import cluster
-    from mq.cli.wire import groups_of_topic
+    from mq.client.operations import cluster
+    from mq.client.operations.wire import groups_of_topic
 
     brokers = (await admin.topic_route(topic)).broker_datas
     if not brokers:
@@ -103,7 +104,7 @@ async def _topic(admin: "Admin", topic: str, active: bool) -> list[tuple[Row, bo
         row: Row = (topic, None, 0, came.tps, None, came.messages, None)
         return [(row, True)] if shown else []
     rows: list[tuple[Row, bool]] = []
-    for group in java_text.hash_order(groups):
+    for group in java_order.hash_order(groups):
         went = await _flow(admin, masters, "GROUP_GET_NUMS", f"{topic}@{group}")
         behind, retries = await _behind(admin, masters, group, topic)
         if not active or came.messages > 0 or went.messages > 0:
@@ -141,8 +142,8 @@ async def _behind(admin: "Admin", masters: list[str], group: str, topic: str) ->
     mqadmin asks the brokers of the retry topic. A group whose consumers have not been there yet has
     none; then those of the topic are asked.
     """
-    from mq.cli.commands.consumer import consume_stats
     from mq.client.errors import MQError, RouteNotFound
+    from mq.client.operations.consumption import consume_stats
 
     try:
         return max(0, (await consume_stats(admin, group, topic)).lag), True

@@ -10,9 +10,10 @@ from mq.cli import moments
 from mq.cli.machine import offline_store
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, shows_messages
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog
@@ -129,7 +130,7 @@ def _allocated(path: Path) -> int:
 
 
 def _moment(milliseconds: int) -> str:
-    from mq.cli.show.output import iso
+    from mq.cli.show.times import iso
 
     return iso(milliseconds) or "never"
 

@@ -12,12 +12,12 @@ import typer
 
 from mq.cli.machine import installed_units
 from mq.cli.machine.installed_units import Unit
-from mq.cli.runtime import local_files
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives, writes
 from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 from mq.cli.show.result import Result, Row, text
+from mq.client.operations import local_files
 
 COMMANDS = {"systemd": ("systemd install",)}
 

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mq.cli.commands.message_files import (
-    Brokers,
-    Key,
-    Queues,
-    Sql,
-    Tags,
-    choice_of,
-)
+from mq.cli.messages.selecting import Narrowing, choice_of
 from mq.cli.moments import FORMS
 from mq.cli.moments import parse as parse_moment
 from mq.cli.runtime.call import Call
@@ -22,8 +15,9 @@ from mq.cli.runtime.effects import endless, gives, shows_messages
 from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.runner import concurrently
 from mq.cli.show import message_text
-from mq.cli.show.output import Format, local
+from mq.cli.show.output import Format
 from mq.cli.show.result import Result
+from mq.cli.show.times import local
 
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
@@ -44,11 +38,8 @@ async def tail(
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help=f"From then on: {FORMS}.")
     ] = None,
-    broker_name: Brokers = None,
-    queue_id: Queues = None,
-    tag: Tags = None,
-    sql: Sql = None,
-    key: Key = None,
+    *,
+    narrowing: Narrowing,
     grep: Annotated[
         str | None,
         typer.Option("--grep", metavar="REGEX", help="Whose body, as UTF-8, has a match of it."),
@@ -63,7 +54,7 @@ async def tail(
     they arrive. No group, offset or other trace is left at the brokers. A broker that goes away is
     reported, and followed again as soon as it is back.
     """
-    from mq.cli.messages.following import Follower, body_matches
+    from mq.client.operations.messages.following import Follower, body_matches
 
     if last < 0:
         raise UsageError(f"--last {last}: it cannot be negative")
@@ -76,7 +67,7 @@ async def tail(
     except re.error as error:
         raise UsageError(f"--grep: {error}") from None
     begin = None if since is None else str(parse_moment(since, "--from", call.environment.clock()))
-    choice = choice_of(call, topic, begin, None, broker_name, queue_id, tag, sql, key)
+    choice = choice_of(call, topic, narrowing, begin, None)
     left = limit
     async with call.session() as session, Follower(session, choice, test) as follower:
         try:

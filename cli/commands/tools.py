@@ -36,7 +36,7 @@ def manual(
     a page of a command that is gone is removed.
     """
     from mq.cli.manual.files import files
-    from mq.cli.runtime import local_files
+    from mq.client.operations import local_files
 
     root = Path(directory)
     if not root.is_dir():

@@ -4,14 +4,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mq.cli import cluster
-from mq.cli.parameters import Topic, broker_option
+from mq.cli import where
+from mq.cli.parameters import Topic
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError, legal
+from mq.cli.runtime.errors import UsageError, legal
 from mq.cli.runtime.options import Truth, one_of
 from mq.cli.show import java_text
 from mq.cli.show.result import Result, Row, flag, number, text, time
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NotFound
 from mq.protocol.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -65,14 +67,8 @@ _CLUSTERS = (text("cluster", "Cluster"),)
 async def update_topic(
     call: Call,
     topic: Topic,
-    broker_addr: Annotated[
-        str | None,
-        broker_option("On this broker."),
-    ] = None,
-    cluster_name: Annotated[
-        str | None,
-        typer.Option("-c", "--clusterName", metavar="CLUSTER", help="On each master of it."),
-    ] = None,
+    broker_addr: where.OnBroker = None,
+    cluster_name: where.OnMasters = None,
     attributes: Annotated[
         str | None,
         typer.Option("-a", "--attributes", metavar="+K=V,-K", help="Attributes (5.x brokers)."),
@@ -165,7 +161,7 @@ async def _update_on_cluster(admin: "Admin", name: str, config: "TopicConfig") -
     if config.order:
         from mq.client.admin.name_servers import ORDER_TOPICS
 
-        names = java_text.hash_order(info.cluster_addr_table[name])
+        names = java_order.hash_order(info.cluster_addr_table[name])
         order = ";".join(f"{broker}:{config.write_queue_nums}" for broker in names)
         await admin.put_kv(ORDER_TOPICS, config.topic_name, order)
         plain += f"set cluster orderConf. isOrder=true, orderConf=[{order}]"
@@ -182,7 +178,7 @@ async def _merge_order_conf(admin: "Admin", topic: str, mine: str) -> None:
     old = await admin.get_kv(first, ORDER_TOPICS, topic) or ""
     parts = {part.split(":")[0]: part for part in old.split(";") if part}
     parts[mine.split(":")[0]] = mine
-    order = ";".join(parts[name] for name in java_text.hash_order(parts))
+    order = ";".join(parts[name] for name in java_order.hash_order(parts))
     await admin.put_kv(ORDER_TOPICS, topic, order)
 
 
@@ -245,20 +241,20 @@ async def topic_list(
         async with call.admin() as admin:
             return await _topics_with_groups(admin)
     async with call.session() as session:
-        topics = java_text.hash_order(await listing.topic_names(session))
+        topics = java_order.hash_order(await listing.topic_names(session))
     plain = "".join(f"{topic}\n" for topic in topics)
     return Result(_TOPICS, [(topic,) for topic in topics], plain)
 
 
 async def _topics_with_groups(admin: "Admin") -> Result:
     from mq.cli import listing
-    from mq.cli.wire import groups_of_topic
     from mq.client.errors import MQError
+    from mq.client.operations.wire import groups_of_topic
 
     info = await cluster.clusters(admin.session)
     rows: list[Row] = []
     lines = [f"{'#Cluster Name':<20}  {'#Topic':<48}  {'#Consumer Group':<48}\n"]
-    for topic in java_text.hash_order(await listing.topic_names(admin.session)):
+    for topic in java_order.hash_order(await listing.topic_names(admin.session)):
         if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             continue
         name, groups = "", [""]
@@ -267,7 +263,7 @@ async def _topics_with_groups(admin: "Admin") -> Result:
             name = cluster.cluster_of(info, route.broker_datas[0].broker_name) or "null"
             first = cluster.any_address(route.broker_datas[0])
             found = await groups_of_topic(admin.session, first, topic)
-            groups = java_text.hash_order(found) or [""]
+            groups = java_order.hash_order(found) or [""]
         except (MQError, IndexError):
             pass  # as in Java: what cannot be asked stays empty
         for group in groups:
@@ -384,6 +380,6 @@ async def topic_cluster_list(
         route = await admin.topic_route(topic)
     first = route.broker_datas[0].broker_name
     names = [name for name, brokers in info.cluster_addr_table.items() if first in brokers]
-    names = java_text.hash_order(names)
+    names = java_order.hash_order(names)
     plain = "".join(f"{name}\n" for name in names)
     return Result(_CLUSTERS, [(name,) for name in names], plain)

@@ -1,6 +1,6 @@
 """Following one message through a cluster."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +8,9 @@ from mq.cli.parameters import topic_option
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import gives
 from mq.cli.show.result import Result, text, time
+
+if TYPE_CHECKING:
+    from mq.client.operations.messages.history import Event
 
 COMMANDS = {"message": ("trace",)}
 
@@ -39,12 +42,18 @@ async def trace(
     how many messages come before), left out by its tags, retried, dead letter. A producer that has
     tried twice may have stored two; each is told of.
     """
-    from mq.cli.messages.history import find, history
+    from mq.client.operations.messages.history import find, history
 
     async with call.admin() as admin:
         rows = [
-            (message.message_id, *event)
+            (message.message_id, *event[:-1], _detail(event))
             for message in await find(admin, message_id, topic)
             for event in await history(admin, message)
         ]
     return Result(_COLUMNS, list(rows))
+
+
+def _detail(event: "Event") -> str:
+    if event.event == "dead letter" and event.time is None:  # what a group makes of it
+        return f"{event.detail}; send it again: mq dlq resend -g {event.group}"
+    return event.detail

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli import where
-from mq.cli.commands.auth_subjects import AuthSubject, Copies, FromBroker, ToBroker, at_brokers
+from mq.cli.commands.auth_subjects import AuthSubject, FromBroker, ToBroker, at_brokers
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import destroys, gives, writes
-from mq.cli.runtime.errors import NotFound, UsageError
+from mq.cli.runtime.errors import UsageError
 from mq.cli.runtime.options import one_of
 from mq.cli.show.result import Result, Row, text
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import UserInfo
@@ -50,7 +51,15 @@ class UserStatus(Enum):
 
 
 _MASK = "******"
-_USER = AuthSubject("user", text("username", "User"))
+_USER = AuthSubject(
+    "user",
+    text("username", "User"),
+    name=lambda user: user.username or "",
+    find=lambda admin, address, name: admin.user(address, name),
+    find_all=lambda admin, address: admin.users(address),
+    create=lambda admin, address, user: admin.create_user(address, user),
+    update=lambda admin, address, user: admin.update_user(address, user),
+)
 
 
 def secret(call: Call, value: str) -> str:
@@ -248,17 +257,4 @@ async def copy_user(
 
     A user that is there already becomes what it is at the other broker.
     """
-
-    from mq.client.admin import Admin
-
-    copies = Copies(
-        from_broker,
-        to_broker,
-        usernames,
-        name=lambda user: user.username or "",
-        find=Admin.user,
-        find_all=Admin.users,
-        create=Admin.create_user,
-        update=Admin.update_user,
-    )
-    return await _USER.copy(call, copies)
+    return await _USER.copy(call, from_broker, to_broker, usernames)

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from mq.cli.runtime import local_files
 from mq.cli.runtime.call import Call
 from mq.cli.show.output import Format
 from mq.cli.show.result import Result, number, text
+from mq.client.operations import local_files
 
 FilePath = Annotated[
     str | None,

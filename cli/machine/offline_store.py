@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mq.cli.parameters import topic_option
-from mq.cli.runtime.errors import NotFound
 from mq.cli.show import message_text
 from mq.cli.show.result import Result
+from mq.client.operations.errors import NotFound
 
 if TYPE_CHECKING:
     from mq.daemons.broker.store.offline import OfflineLog

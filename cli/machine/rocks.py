@@ -7,8 +7,9 @@ the key, as JSON; the version of all in a column family of its own (ConfigRocksD
 from pathlib import Path
 from typing import Any
 
-from mq.cli.runtime.errors import CommandError, NotFound
+from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
+from mq.client.operations.errors import NotFound
 
 TOPICS, GROUPS, OFFSETS = "topics", "subscriptionGroups", "consumerOffsets"
 KINDS = (TOPICS, GROUPS, OFFSETS)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mq.cli.runtime import local_files
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
+from mq.client.operations import local_files
 from mq.daemons.broker.store import layout
 
 

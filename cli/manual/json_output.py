@@ -2,8 +2,8 @@
 
 from mq.cli import catalog
 from mq.cli.manual.described import Described, commands
-from mq.cli.runtime import changes
 from mq.cli.runtime.effects import Columns
+from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION
 from mq.cli.show.result import Kind
 
@@ -55,7 +55,7 @@ is the list of changes that were not made:
 
 def document() -> str:
     """The whole text."""
-    parts = [_HEAD, _table(changes.DATA), "\n`totals`: `changes`, how many there are.\n"]
+    parts = [_HEAD, _table(changes_text.DATA), "\n`totals`: `changes`, how many there are.\n"]
     for group, title in catalog.TITLES.items():
         described = [command for command in commands(group) if command.talks]
         if described:

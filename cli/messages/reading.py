@@ -7,8 +7,9 @@ get the messages.
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from mq.cli.show import java_text, message_text
+from mq.cli.show import message_text
 from mq.cli.show.result import Result, Row
+from mq.client.operations import java_order
 from mq.client.pull_consumer import PullConsumer, PullStatus
 from mq.protocol.bodies import MessageQueue
 
@@ -74,7 +75,7 @@ async def read_topic(
 ) -> AsyncIterator[Result]:
     """Queue after queue until `left` messages were asked for, counted as Java counts them."""
     queues = await consumer.queues(topic)
-    for queue in java_text.hash_order(queues, java_text.queue_hash):
+    for queue in java_order.hash_order(queues, java_order.queue_hash):
         if left == 0:
             return
         low, high = await bounds(consumer, queue, *span)

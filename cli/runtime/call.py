@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import ssl
     from pathlib import Path
 
-    from mq.cli.runtime.changes import Changes
     from mq.client.admin import Admin
     from mq.client.blocking import BlockingSession
     from mq.client.caller import Caller
     from mq.client.credentials import AccessKey
+    from mq.client.operations.changes import Changes
     from mq.client.producer import Producer
     from mq.client.session import Session
 
@@ -75,7 +75,7 @@ class Call:
 
     def _concurrent_session(self, options: dict[str, Any]) -> "Session":
         if self.dry_run:
-            from mq.cli.runtime.dry_run import dry_session
+            from mq.client.operations.dry_run import dry_session
 
             return cast("Session", dry_session(self.changes, self.name_servers, **options))
         from mq.client.session import Session
@@ -84,7 +84,7 @@ class Call:
 
     def _blocking_session(self, options: dict[str, Any]) -> "BlockingSession":
         if self.dry_run:
-            from mq.cli.runtime.dry_run import DryBlockingSession
+            from mq.client.operations.dry_run import DryBlockingSession
 
             return DryBlockingSession(self.changes, self.name_servers, **options)
         from mq.client.blocking import BlockingSession
@@ -107,7 +107,7 @@ class Call:
     @cached_property
     def changes(self) -> "Changes":
         """What this call would change: see `dry_run`."""
-        from mq.cli.runtime.changes import Changes
+        from mq.client.operations.changes import Changes
 
         return Changes()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.option_groups import spread
 from mq.cli.runtime.status import Status
 
 
@@ -16,7 +17,7 @@ def confirm(call: Call, question: str, own: dict[str, Any]) -> None:
     environment = call.environment
     if not environment.interactive:
         return
-    what = question.format_map({name: _shown(value) for name, value in own.items()})
+    what = question.format_map({name: _shown(value) for name, value in spread(own).items()})
     environment.stderr.write(f"{what[:1].upper()}{what[1:]}? [y/N] ")
     environment.stderr.flush()
     answer = environment.stdin.readline().strip().lower()

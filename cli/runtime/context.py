@@ -7,8 +7,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mq.cli.runtime.errors import CommandError, NotFound
+from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
+from mq.client.operations.errors import NotFound
 
 
 @dataclass

@@ -3,8 +3,9 @@
 CommandError      one line that names the cause, a hint that names the next step, a status
 └── UsageError    the command line itself is wrong
 
-Commands raise these, or let the errors of `mq.client` and `mq.protocol` pass: `explain` turns
-every other exception into a CommandError at one place.
+Commands raise these, or let the errors of `mq.client` and `mq.protocol` pass, among them those of
+`mq.client.operations.errors`, such as NotFound: `explain` turns every other exception into a
+CommandError at one place.
 """
 
 from collections.abc import Callable
@@ -35,10 +36,3 @@ def legal(check: Callable[[str], object], name: str) -> None:
         check(name)
     except ValueError as error:
         raise UsageError(f"{name!r}: {error}") from None
-
-
-class NotFound(CommandError):
-    """What was asked for does not exist."""
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, status=Status.NOT_FOUND)

@@ -1,9 +1,11 @@
-"""Turns the errors of the client and the protocol into one line, a next step and a status."""
+"""Turns errors of operations, client and protocol into one line, a next step and a status."""
 
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
 from mq.client import errors as client
+from mq.client.operations import errors as operations
+from mq.client.operations.errors import NextStep
 from mq.protocol.errors import ProtocolError
 from mq.protocol.names import RETRY_PREFIX, IllegalName
 
@@ -31,12 +33,60 @@ _REFUSALS: dict[type[client.BrokerError], tuple[Status, str]] = {
     ),
 }
 
+_OPERATIONS: dict[type[operations.OperationError], Status] = {
+    operations.InvalidRequest: Status.USAGE,
+    operations.NotFound: Status.NOT_FOUND,
+    operations.BadData: Status.BAD_DATA,
+    operations.Misdeclared: Status.CONFIG,
+    operations.Unavailable: Status.UNAVAILABLE,
+    operations.Busy: Status.TRY_AGAIN,
+    operations.Locked: Status.LOCKED,
+    operations.CannotWrite: Status.CANNOT_CREATE,
+}
+
+# The options by which parameters of operations are given, where they have another name.
+_OPTIONS = {"tags": "--tag"}
+
+# What next steps are at the command line. {} is the error's subject.
+_NEXT_STEPS: dict[str, str] = {
+    NextStep.LIST_CLUSTERS: "see: mq clusterList",
+    NextStep.LIST_DEAD_LETTERS: "see: mq dlq list",
+    NextStep.SHOW_DEAD_LETTERS: "see: mq dlq show -g GROUP",
+    NextStep.LOOK_AT_ROUTE: "see: mq topicRoute -t {}",
+    NextStep.NAME_QUEUES: "write [BROKER:]QUEUE=[BROKER:]QUEUE; see: mq topicRoute",
+    NextStep.BEGIN_AGAIN: "remove it, or leave --resume out, to begin again",
+    NextStep.GO_ON_LATER: "go on when its brokers are back (see mq topicRoute); to begin again "
+    "with the queues that there are now, remove the state",
+    NextStep.CORRECT_THE_LINE: "the lines before it are sent; correct it and go on with --resume",
+    NextStep.MAKE_ROOM: "make room, and go on with --resume",
+    NextStep.EXPORT_OFFSETS: "nothing was done; a file of offsets is made by: "
+    "mq offset export FILE",
+    NextStep.RESET_AT_BROKERS: "where it shall begin, without consumers: mq resetOffsetByTimeOld",
+    NextStep.RESET_WHOLE_TOPIC: "stop them first, or reset the whole topic: without -b and -q",
+}
+
+
+def _explain_operation(error: operations.OperationError) -> CommandError:
+    message = error.message
+    if isinstance(error, operations.InvalidRequest):
+        message = "".join(
+            _OPTIONS.get(part, f"--{part}") if isinstance(part, operations.Parameter) else part
+            for part in error.parts
+        )
+    hint = error.hint
+    if hint in _NEXT_STEPS:
+        hint = _NEXT_STEPS[hint].replace("{}", error.subject)
+    status = next(status for kind, status in _OPERATIONS.items() if isinstance(error, kind))
+    return CommandError(message, hint=hint, status=status)
+
 
 def explain(error: Exception, environment: Environment) -> CommandError:
     """What the user is told of an exception that is not a CommandError.
 
     With MQ_DEBUG set, what nobody foresaw is raised again, so that its trace is seen.
     """
+    if isinstance(error, operations.OperationError):
+        return _explain_operation(error)
     if isinstance(error, client.BrokerError):
         status, hint = _REFUSALS.get(type(error), (Status.UNAVAILABLE, ""))
         return CommandError(str(error), hint=hint, status=status)

@@ -29,6 +29,7 @@ from mq.cli.runtime import shared_options
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.effects import effect_of
 from mq.cli.runtime.errors import UsageError
+from mq.cli.runtime.option_groups import gathered, is_option_group, parameters_of
 
 
 class Truth(Enum):
@@ -101,11 +102,15 @@ class Declared:
         self.name = name
         self.function = function
         self.needs_call = hints[parameters[0].name] is Call
-        merged = [
-            item.replace(annotation=hints[item.name])
-            for item in parameters[1:]
-            if item.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+        self._groups: dict[str, type[Any]] = {}
+        merged: list[inspect.Parameter] = []
+        for item in parameters[1:]:
+            annotation = hints[item.name]
+            if is_option_group(annotation):
+                self._groups[item.name] = annotation
+                merged += parameters_of(annotation)
+            elif item.kind is not inspect.Parameter.VAR_KEYWORD:
+                merged.append(item.replace(annotation=annotation))
         if widen := function.__dict__.get("widened"):
             merged += widen(arguments)
         self.own_names = [item.name for item in merged]
@@ -135,7 +140,9 @@ class Declared:
         def declared(**_: object) -> None: ...
 
         declared.__doc__ = inspect.getdoc(self.function)
-        declared.__dict__["__signature__"] = inspect.Signature(merged)
+        # As keywords they may be in any order: one that is required after one with a default.
+        by_name = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in merged]
+        declared.__dict__["__signature__"] = inspect.Signature(by_name)
         application = typer.Typer(add_completion=False, rich_markup_mode=None)
         epilog = ""
         if self._one_of:
@@ -178,8 +185,8 @@ class Declared:
         }
 
     def split(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The command's own values, and those of the shared options, each by name."""
-        own = {name: values[name] for name in self.own_names}
+        """The command's own values by parameter, and those of the shared options by name."""
+        own = gathered(self._groups, {name: values[name] for name in self.own_names})
         shared = {
             name.removeprefix(SHARED): value
             for name, value in values.items()

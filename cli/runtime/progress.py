@@ -18,6 +18,8 @@ from mq.cli.runtime.env import Environment
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
+    from mq.client.operations.progress import Progress
+
 
 class Step(Protocol):
     """Says that more is done."""
@@ -37,7 +39,7 @@ def progress(
         yield _silent
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bars
 
     console = Console(
         file=environment.stderr,
@@ -47,7 +49,7 @@ def progress(
         highlight=False,
     )
     columns = _columns(unit, known=total is not None)
-    with Progress(*columns, console=console, transient=True, refresh_per_second=10) as bar:
+    with Bars(*columns, console=console, transient=True, refresh_per_second=10) as bar:
         task = bar.add_task(what, total=total, note="", unit=unit)
 
         def step(done: int = 1, note: str = "", /) -> None:
@@ -57,6 +59,11 @@ def progress(
                 bar.advance(task, done)
 
         yield step
+
+
+def of_messages(environment: Environment, what: str) -> "Progress":
+    """The progress of an operation that counts messages."""
+    return lambda total: progress(environment, what, total=total, unit="messages")
 
 
 def _silent(done: int = 1, note: str = "", /) -> None:

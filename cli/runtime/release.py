@@ -38,7 +38,7 @@ class NewerBroker(RequestNotSupported):
 def until_5(
     act: Callable[["Admin", str], Coroutine[Any, Any, T]],
 ) -> Callable[["Admin", str], Coroutine[Any, Any, T]]:
-    """`act`, for `mq.cli.cluster.at_each`, raising NewerBroker where the request is not known."""
+    """`act`, for `cluster.at_each`, raising NewerBroker where the request is not known."""
 
     async def guarded(admin: "Admin", address: str) -> T:
         try:
@@ -52,7 +52,7 @@ def until_5(
 def since_5(
     command: str, act: Callable[["Admin", str], Coroutine[Any, Any, T]]
 ) -> Callable[["Admin", str], Coroutine[Any, Any, T]]:
-    """`act`, for `mq.cli.cluster.at_each`, raising OlderBroker where the request is not known."""
+    """`act`, for `cluster.at_each`, raising OlderBroker where the request is not known."""
 
     async def guarded(admin: "Admin", address: str) -> T:
         try:

@@ -18,7 +18,7 @@ from typing import Any
 from mq.cli.runtime.call import Call
 from mq.cli.runtime.env import Environment
 from mq.cli.runtime.errors import CommandError
-from mq.cli.runtime.runner import Outcome, show_all
+from mq.cli.runtime.outcome import Outcome, show_all
 from mq.cli.runtime.status import Status
 from mq.cli.show.output import Printer
 

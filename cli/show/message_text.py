@@ -12,6 +12,8 @@ from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 from mq.cli.show import java_text
 from mq.cli.show.result import Row, nested, number, text, time
+from mq.client.operations import java_order
+from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import MessageQueue
@@ -88,7 +90,7 @@ def body_text(message: "StoredMessage") -> tuple[str, str]:
 
 def document(message: "StoredMessage") -> dict[str, Any]:
     """A message whole, for JSON and YAML."""
-    from mq.cli.show.output import iso
+    from mq.cli.show.times import iso
 
     body, encoding = body_text(message)
     return {
@@ -107,19 +109,13 @@ def document(message: "StoredMessage") -> dict[str, Any]:
         "reconsumeTimes": message.reconsume_times,
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "bornTime": iso(message.born_timestamp),
-        "bornHost": host(message.born_host),
+        "bornHost": address_text(message.born_host),
         "storeTime": iso(message.store_timestamp),
-        "storeHost": host(message.store_host),
+        "storeHost": address_text(message.store_host),
         "properties": dict(message.properties),
         "body": body,
         "bodyEncoding": encoding,
     }
-
-
-def host(address: tuple[str, int]) -> str:
-    """`10.0.0.1:10911`, as InetSocketAddress.toString has it after the slash."""
-    name, port = address
-    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
 def queue_text(queue: "MessageQueue") -> str:
@@ -138,7 +134,7 @@ def properties_text(
     `capacity` is the map's first size: release 5 begins with 128.
     """
     properties = {**message.properties, **(extra or {})}
-    return java_text.map_text(properties, java_text.hash_order(properties, capacity=capacity))
+    return java_text.map_text(properties, java_order.hash_order(properties, capacity=capacity))
 
 
 def pulled_properties(minimum: int, maximum: int) -> dict[str, str]:
@@ -165,8 +161,8 @@ def _extended_text(message: "StoredMessage", properties: str, body: str) -> str:
         f"MessageExt [brokerName={message.broker_name or 'null'}, queueId={message.queue_id}, "
         f"storeSize={message.store_size}, queueOffset={message.queue_offset}, "
         f"sysFlag={message.sys_flag}, bornTimestamp={message.born_timestamp}, "
-        f"bornHost=/{host(message.born_host)}, storeTimestamp={message.store_timestamp}, "
-        f"storeHost=/{host(message.store_host)}, msgId={message.offset_id}, "
+        f"bornHost=/{address_text(message.born_host)}, storeTimestamp={message.store_timestamp}, "
+        f"storeHost=/{address_text(message.store_host)}, msgId={message.offset_id}, "
         f"commitLogOffset={message.physical_offset}, bodyCRC={message.body_crc}, "
         f"reconsumeTimes={message.reconsume_times}, "
         f"preparedTransactionOffset={message.prepared_transaction_offset}, "
@@ -197,8 +193,8 @@ def detail(
         ("Reconsume Times:", message.reconsume_times),
         ("Born Timestamp:", java_text.milliseconds_text(message.born_timestamp)),
         ("Store Timestamp:", java_text.milliseconds_text(message.store_timestamp)),
-        ("Born Host:", host(message.born_host)),
-        ("Store Host:", host(message.store_host)),
+        ("Born Host:", address_text(message.born_host)),
+        ("Store Host:", address_text(message.store_host)),
         ("System Flag:", message.sys_flag),
         ("Properties:", properties_text(message, extra)),
         ("Message Body Path:", path),

@@ -17,6 +17,7 @@ from typing import Any
 
 from mq.cli.runtime.env import Environment
 from mq.cli.show.result import Column, Kind, Result, Row
+from mq.cli.show.times import iso, local
 from mq.cli.show.view import View
 
 JSON_VERSION = 1
@@ -235,7 +236,7 @@ def _yaml(document: dict[str, Any], *, explicit: bool) -> str:
 
 
 def _csv(result: Result, *, header: bool) -> str:
-    from mq.cli.show.csv_text import csv_text
+    from mq.client.operations.csv_text import csv_text
 
     head = [[column.name for column in result.columns]] if header and result.columns else []
     return csv_text([*head, *_cells(result.columns, result.rows)])
@@ -290,22 +291,3 @@ def _text(kind: Kind, value: Any, *, utc: bool) -> str:
     if kind is Kind.FLAG:
         return "*" if value else ""
     return "" if value is None else str(value)
-
-
-def iso(milliseconds: int | None) -> str | None:
-    """A point in time in UTC: `2026-07-01T12:00:00.123Z`; None where it is not known."""
-    if not milliseconds:
-        return None
-    from datetime import UTC, datetime
-
-    when = datetime.fromtimestamp(milliseconds // 1000, UTC)
-    return f"{when:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
-
-
-def local(milliseconds: int | None) -> str:
-    """A point in time in the local zone, for people; empty where it is not known."""
-    if not milliseconds:
-        return ""
-    import time
-
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))

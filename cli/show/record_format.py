@@ -10,6 +10,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.runtime.errors import UsageError
+from mq.cli.show.times import iso
+from mq.protocol.host import address_text
 
 if TYPE_CHECKING:
     from mq.protocol.message import StoredMessage
@@ -112,9 +114,9 @@ _LETTERS: dict[str, Part] = {
     "S": lambda message: str(len(message.body)),
     "T": lambda message: str(message.store_timestamp),
     "B": lambda message: str(message.born_timestamp),
-    "D": lambda message: _iso(message.store_timestamp),
+    "D": lambda message: iso(message.store_timestamp) or "",
     "h": lambda message: ",".join(f"{key}={value}" for key, value in message.properties.items()),
-    "H": lambda message: _host(message.born_host),
+    "H": lambda message: address_text(message.born_host),
     "n": lambda message: message.broker_name,
     "r": lambda message: str(message.reconsume_times),
 }
@@ -188,15 +190,3 @@ def _property(name: str) -> Part:
 
 def _size(text: str | None) -> str:
     return "-1" if text is None else str(len(text.encode()))
-
-
-def _iso(milliseconds: int) -> str:
-    from mq.cli.show.output import iso
-
-    return iso(milliseconds) or ""
-
-
-def _host(address: tuple[str, int]) -> str:
-    from mq.cli.show.message_text import host
-
-    return host(address)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from mq.cli.show import java_text
+from mq.client.operations import java_order
 
 if TYPE_CHECKING:
     from mq.protocol.bodies import ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
@@ -30,7 +31,7 @@ def page(info: "ConsumerRunningInfo") -> str:
 
 
 def _properties(info: "ConsumerRunningInfo") -> str:
-    keys = java_text.properties_order(info.properties)
+    keys = java_order.properties_order(info.properties)
     return "#Consumer Properties#\n" + "".join(f"{k:<40}: {info.properties[k]}\n" for k in keys)
 
 

@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from mq.cli.runtime import local_files
 from mq.cli.runtime.errors import CommandError
 from mq.cli.runtime.status import Status
+from mq.client.operations import local_files
 
 NEEDED = ("pyarrow", "numpy", "orjson")  # at executors and the driver, beside pyspark
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from mq.cli import catalog
 from mq.cli.main import load
-from mq.cli.runtime import changes
 from mq.cli.runtime.effects import Columns, Given, given_by
+from mq.cli.show import changes_text
 from mq.cli.show.output import JSON_VERSION
 from mq.cli.show.result import Column, Kind
 
@@ -34,7 +34,7 @@ def check(arguments: Sequence[str], out: str) -> None:
         assert (document["version"], document["command"]) == (JSON_VERSION, found[1])
         assert isinstance(document["failures"], list)
         if "--dry-run" in arguments and "changes" in document["totals"]:
-            given = Given(data=changes.DATA)
+            given = Given(data=changes_text.DATA)
             document["totals"].pop("changes")
         assert document["totals"].keys() <= {column.name for column in given.totals}, found[1]
         _values(given.totals, document["totals"])

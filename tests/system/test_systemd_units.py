@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mq.cli.runtime import local_files
+from mq.client.operations import local_files
 from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 

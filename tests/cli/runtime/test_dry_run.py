@@ -1,20 +1,14 @@
 """`--dry-run`: what would change a cluster is shown, and not sent."""
 
-import asyncio
 import re
 from pathlib import Path
 
 import pytest
 
-from mq.cli.runtime.changes import KEPT, Changes
-from mq.cli.runtime.dry_run import answer
+from mq.cli.show import changes_text
+from mq.client.operations.changes import KEPT, Changes
 from mq.daemons.standalone import Standalone
-from mq.protocol import headers
-from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
-from mq.protocol.headers import SUBJECTS
-from mq.protocol.message import Message
-from mq.protocol.requests import READ, REQUESTS
 from tests.cli.pairs import make_topic
 from tests.cli.support import Mq
 
@@ -73,47 +67,13 @@ def test_a_read_has_no_dry_run(cluster: Mq) -> None:
     assert cluster("topicList", "--dry-run").status == 64
 
 
-def test_a_producer_in_a_dry_run_stores_nothing(standalone: Standalone) -> None:
-    from mq.cli.runtime.dry_run import dry_session
-    from mq.client.producer import Producer
-
-    changes = Changes()
-
-    async def send() -> None:
-        async with dry_session(changes, standalone.name_server_address) as session:
-            async with Producer(session, "dry") as producer:
-                await producer.send(Message("TBW102", b"never stored", keys=["k"]))
-
-    asyncio.run(send())
-    (change,) = changes.kept
-    assert change.request == "SEND_MESSAGE_V2"
-    assert (change.header["topic"], change.header["producerGroup"]) == ("TBW102", "dry")
-    assert change.body == "never stored"
-
-
-@pytest.mark.parametrize("code", [row.code for row in REQUESTS.values() if row.kind is not READ])
-def test_what_is_no_read_is_answered_and_not_sent(code: RequestCode) -> None:
-    answered = answer(Changes(), "a:1", Command(code, {"queueId": "3"}))
-    assert answered is not None
-    assert answered.code == 0
-    for name in (name for names in SUBJECTS.values() for name in names):
-        header = getattr(headers, name)
-        if code in header.ANSWERS:
-            header.decode(answered.fields)
-
-
-def test_a_code_that_no_row_has_is_not_sent() -> None:
-    changes = Changes()
-    assert answer(changes, "a:1", Command(99_999, {})) is not None
-    assert [change.request for change in changes.kept] != []
-
-
 def test_no_command_makes_a_session_that_would_send() -> None:
     # `Call` makes those that know of --dry-run; PromptSession reads lines.
     makes = re.compile(r"(?<!Prompt)(?<!_)Session\(|(?:Producer|Consumer)\((?:call\.|self\.call\.)")
     made = {
         f"{source.name}: {line.strip()}"
-        for source in (ROOT / "cli").rglob("*.py")
+        for folder in (ROOT / "cli", ROOT / "client" / "operations")
+        for source in folder.rglob("*.py")
         if source.name not in ("call.py", "dry_run.py")
         for line in source.read_text("utf-8").splitlines()
         if makes.search(line)
@@ -127,12 +87,6 @@ def test_a_change_whose_answer_is_read_does_not_end_the_run(cluster: Mq) -> None
     assert "WIPE_WRITE_PERM_OF_BROKER" in finished.out
 
 
-def test_a_pull_commits_no_offset() -> None:
-    pull = Command(RequestCode.PULL_MESSAGE, {"sysFlag": "7", "commitOffset": "5"})
-    assert answer(Changes(), "a:1", pull) is None
-    assert pull.fields["sysFlag"] == "6"
-
-
 def test_secrets_are_masked_in_fields_bodies_and_properties() -> None:
     changes = Changes()
     changes.request("a:1", Command(50, {"accessKey": "someone", "secretKey": "hush1"}))
@@ -140,7 +94,7 @@ def test_secrets_are_masked_in_fields_bodies_and_properties() -> None:
         "a:1", Command(3001, {}, b'{"username":"u","password":"hush2","x":[{"token":1}]}')
     )
     changes.request("a:1", Command(25, {}, b"brokerName=b\nadminSecretKey=hush3\nx=1\n"))
-    result = changes.result()
+    result = changes_text.result(changes)
     assert "someone" in str(result.plain)
     for form in (str(result.plain), str(result.data), str(result.rows)):
         assert "hush" not in form
@@ -190,13 +144,7 @@ def test_only_so_many_changes_are_kept_and_all_are_counted() -> None:
     changes = Changes()
     for _ in range(KEPT + 5):
         changes.request("a:1", Command(10, {"topic": "T"}, b"x"))
-    result = changes.result()
+    result = changes_text.result(changes)
     assert len(result.rows) == KEPT
     assert result.totals == {"changes": KEPT + 5}
     assert f"SEND_MESSAGE: {KEPT + 5} in all" in str(result.plain)
-
-
-def test_a_body_that_is_no_text_is_shown_in_base64() -> None:
-    changes = Changes()
-    changes.request("a:1", Command(10, {}, b"\xff\x00"))
-    assert changes.kept[0].body == "/wA="

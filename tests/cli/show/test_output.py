@@ -4,9 +4,9 @@ import io
 import pytest
 
 from mq.cli.runtime.env import Environment
-from mq.cli.show.csv_text import csv_text
 from mq.cli.show.output import Format, Printer
 from mq.cli.show.result import Result, flag, number, text, time
+from mq.client.operations.csv_text import csv_text
 
 RESULT = Result(
     columns=(text("name", "Name"), number("size", "Size"), time("born", "Born"), flag("up", "Up")),

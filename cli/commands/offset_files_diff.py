@@ -1,0 +1,78 @@
+"""Consumer offsets in files, compared with each other or with a cluster."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mq.cli.commands.offset_files import PLACE, Selecting
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives
+from mq.cli.runtime.runner import concurrently
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, number, text
+from mq.client.operations.offsets.records import Place, Record, Selection
+
+COMMANDS = {"offset": ("offset diff",)}
+
+_COMPARED = (
+    *PLACE,
+    text("difference", "Difference"),
+    number("first", "First"),
+    number("second", "Second"),
+    number("change", "Change"),
+)
+
+
+@concurrently
+@gives(_COMPARED)
+async def offset_diff(
+    call: Call,
+    first: Annotated[str, typer.Argument(metavar="FILE", help="A file of offset export.")],
+    second: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="Another one. Default: the cluster now.")
+    ] = None,
+    *,
+    selecting: Selecting,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with status 1 where they differ.")
+    ] = False,
+) -> Result:
+    """Compare the offsets in a file with those in another, or in the cluster.
+
+    Shows each group and queue whose offset differs, or that only one of them has.
+    """
+    from mq.client.operations import local_files
+    from mq.client.operations.offsets import groups as group_offsets
+    from mq.client.operations.offsets import records as offset_records
+
+    selection = selecting.selection()
+    before = offset_records.decode(local_files.read(Path(first)), first)
+    failures: list[str] = []
+    if second is not None:
+        after = offset_records.decode(local_files.read(Path(second)), second)
+    else:
+        async with call.admin() as admin:
+            expected = {
+                item.place.broker_name: "" for item in before if selection.takes(item.place)
+            }
+            after, failures = await group_offsets.gather(admin, selection, None, expected)
+    rows = _differences(before, after, selection)
+    status = Status.PARTLY if exit_code and rows else Status.DONE
+    return Result(_COMPARED, rows, failures=failures, status=status)
+
+
+def _differences(before: list[Record], after: list[Record], selection: Selection) -> list[Row]:
+    old: dict[Place, int] = {item.place: item.offset for item in before}
+    new: dict[Place, int] = {item.place: item.offset for item in after}
+    rows: list[Row] = []
+    for place in sorted(old.keys() | new.keys()):
+        first, second = old.get(place), new.get(place)
+        if first == second or not selection.takes(place):
+            continue
+        if first is None or second is None:
+            word = "only in second" if first is None else "only in first"
+            rows.append((*place, word, first, second, None))
+        else:
+            rows.append((*place, "changed", first, second, second - first))
+    return rows

@@ -1,0 +1,91 @@
+"""The options that say which messages are meant, and how they are written and sent."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.moments import FORMS
+from mq.cli.moments import parse as parse_moment
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.errors import UsageError, legal
+from mq.cli.runtime.option_groups import option_group
+from mq.client.operations.messages.lines import BodyForm
+
+if TYPE_CHECKING:
+    from mq.client.operations.messages.choice import Choice
+
+Begin = Annotated[
+    str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {FORMS}.")
+]
+End = Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before then.")]
+RateOption = Annotated[
+    float | None, typer.Option("--rate", metavar="N", help="At most N messages a second.")
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", help="At most N messages, of all queues.")
+]
+BodyOption = Annotated[
+    BodyForm, typer.Option("--body", help="text (base64 where it is not UTF-8), base64, or json.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where a cut one has ended.")]
+
+
+@option_group
+class Narrowing:
+    """Which messages of a topic are meant, besides by time."""
+
+    broker_name: Annotated[
+        list[str] | None,
+        typer.Option("-b", "--brokerName", metavar="NAME", help="Of this broker. Repeatable."),
+    ] = None
+    queue_id: Annotated[
+        list[int] | None,
+        typer.Option("-i", "--queueId", metavar="ID", help="Of this queue. Repeatable."),
+    ] = None
+    tag: Annotated[
+        str | None, typer.Option("--tag", metavar="TAGS", help="With one of these tags: 'a || b'.")
+    ] = None
+    sql: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="EXPRESSION", help="That an SQL92 expression is true of."),
+    ] = None
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="With this key, or this unique id.")
+    ] = None
+
+
+def choice_of(
+    call: Call, topic: str, narrowing: Narrowing, begin: str | None, end: str | None
+) -> "Choice":
+    """What the options choose. Raises UsageError and InvalidRequest for what does not fit."""
+    from mq.client.operations.messages.choice import Choice, parse_queue_ids
+    from mq.protocol.names import check_topic
+
+    legal(check_topic, topic)
+    now = call.environment.clock()
+    choice = Choice(
+        topic,
+        None if begin is None else parse_moment(begin, "--begin", now),
+        None if end is None else parse_moment(end, "--end", now),
+        tuple(narrowing.broker_name or ()),
+        parse_queue_ids(narrowing.queue_id),
+        narrowing.tag,
+        narrowing.sql,
+        narrowing.key,
+        (begin, end),
+    )
+    if narrowing.sql is not None:
+        _check_sql(narrowing.sql)
+    return choice
+
+
+def _check_sql(expression: str) -> None:
+    from mq.daemons.broker.filter.errors import FilterSyntaxError
+    from mq.daemons.broker.filter.sql92 import read_filter
+
+    try:
+        read_filter(expression)
+    except FilterSyntaxError as error:
+        raise UsageError(
+            f"--sql: {error}", hint="for example: amount > 5 AND TAGS = 'new'"
+        ) from None

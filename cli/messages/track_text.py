@@ -1,0 +1,26 @@
+"""Who has consumed a message, as the Java tool writes it."""
+
+from dataclasses import asdict
+from typing import Any
+
+from mq.client.operations.messages.track import Track
+
+
+def text(found: list[Track]) -> str:
+    """What ends the page on a message."""
+    if not found:
+        return "\n\nWARN: No Consumer"
+    return "\n\n" + "".join(map(_line, found))
+
+
+def _line(track: Track) -> str:
+    """MessageTrack.toString."""
+    error = "null" if track.error is None else track.error
+    return (
+        f"MessageTrack [consumerGroup={track.group}, trackType={track.type}, exceptionDesc={error}]"
+    )
+
+
+def documents(found: list[Track]) -> list[dict[str, Any]]:
+    """For JSON."""
+    return [asdict(track) for track in found]

@@ -1,1 +1,0 @@
-"""What commands do with the offsets of consumer groups."""

@@ -1,0 +1,103 @@
+"""The options of `mq spark submit` that say how Spark runs a job."""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.runtime.option_groups import option_group
+
+if TYPE_CHECKING:
+    from mq.cli.spark.command import Wanted
+
+
+class DeployMode(Enum):
+    """Where the driver runs."""
+
+    CLIENT = "client"
+    CLUSTER = "cluster"
+
+
+class LogLevel(Enum):
+    """The levels of Spark's log."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
+@option_group
+class SparkOptions:
+    """Where Spark runs a job, and with what."""
+
+    master: Annotated[
+        str,
+        typer.Option(
+            "--master", metavar="URL", help="Such as local[4], spark://HOST:7077, yarn, k8s://HOST."
+        ),
+    ] = "local[*]"
+    deploy_mode: Annotated[
+        DeployMode, typer.Option("--deploy-mode", help="Run the driver here, or in the cluster.")
+    ] = DeployMode.CLIENT
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+    ] = None
+    driver_memory: Annotated[
+        str | None, typer.Option("--driver-memory", metavar="SIZE", help="Such as 2g.")
+    ] = None
+    executor_memory: Annotated[
+        str | None, typer.Option("--executor-memory", metavar="SIZE", help="Such as 4g.")
+    ] = None
+    executor_cores: Annotated[
+        int | None, typer.Option("--executor-cores", metavar="N", help="Of each executor.")
+    ] = None
+    executors: Annotated[
+        int | None, typer.Option("--num-executors", metavar="N", help="How many executors.")
+    ] = None
+    spark_home: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-home",
+            metavar="DIR",
+            help="The Spark to use. Default: SPARK_HOME, pyspark beside mq, the PATH.",
+        ),
+    ] = None
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python",
+            metavar="PATH",
+            help="Python of driver and executors. Default: PYSPARK_PYTHON; locally mq's own.",
+        ),
+    ] = None
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            "--environment",
+            metavar="FILE",
+            help="Packed Python environment (venv-pack, conda-pack) that executors unpack and use.",
+        ),
+    ] = None
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", help="Of Spark's log, on standard error.")
+    ] = LogLevel.WARN
+
+    def wanted(self, *, progress: bool) -> "Wanted":
+        """What spark-submit is to be told."""
+        from mq.cli.spark.command import Wanted
+
+        return Wanted(
+            master=self.master,
+            cluster_mode=self.deploy_mode is DeployMode.CLUSTER,
+            settings=tuple(self.conf or ()),
+            log_level=self.log_level.value.upper(),
+            progress=progress,
+            driver_memory=self.driver_memory,
+            executor_memory=self.executor_memory,
+            executor_cores=self.executor_cores,
+            executors=self.executors,
+            python=self.python,
+            environment=self.environment,
+        )

@@ -1,0 +1,235 @@
+"""The file of `mq apply`: what it may say, read and checked.
+
+    cluster: DefaultCluster        # of what names no other; not needed where there is but one
+    topics:
+      Orders: {readQueueNums: 8, writeQueueNums: 8, perm: RW}
+      Audit: {queues: 4, brokers: [broker-a]}
+    groups:
+      billing: {retryMaxTimes: 5}
+    accounts:                      # of plain_acl.yml; secrets come from files or the environment
+      - {accessKey: billing-app, secretKeyEnv: BILLING_SECRET, topicPerms: [Orders=SUB]}
+
+What is not said of a thing stays as it is, and has the usual value when the thing is made. Whether
+a topic is ordered is not among the settings: brokers learn it from the order configuration that
+name servers keep (mq updateOrderConf).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mq.client.operations.errors import Misdeclared
+from mq.protocol import names
+from mq.protocol.flags import Permission
+
+_TOP = {"cluster", "topics", "groups", "accounts"}
+_PERMISSIONS = {
+    "R": Permission.READ,
+    "W": Permission.WRITE,
+    "RW": Permission.READ | Permission.WRITE,
+    "-": 0,
+}
+# Settings by their names in the file: where they go, and of which type they are.
+_TOPIC = {
+    "readQueueNums": ("read_queue_nums", int),
+    "writeQueueNums": ("write_queue_nums", int),
+}
+_GROUP = {
+    "consumeEnable": ("consume_enable", bool),
+    "consumeFromMinEnable": ("consume_from_min_enable", bool),
+    "consumeBroadcastEnable": ("consume_broadcast_enable", bool),
+    "retryQueueNums": ("retry_queue_nums", int),
+    "retryMaxTimes": ("retry_max_times", int),
+    "whichBrokerWhenConsumeSlowly": ("which_broker_when_consume_slowly", int),
+    "notifyConsumerIdsChangedEnable": ("notify_consumer_ids_changed_enable", bool),
+}
+_ACCOUNT = {
+    "whiteRemoteAddress": ("white_remote_address", str),
+    "admin": ("admin", bool),
+    "defaultTopicPerm": ("default_topic_perm", str),
+    "defaultGroupPerm": ("default_group_perm", str),
+    "topicPerms": ("topic_perms", list),
+    "groupPerms": ("group_perms", list),
+}
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A topic, a group or an account: which settings it is to have, and where.
+
+    Attributes:
+        settings: by their names in the bodies of the wire.
+        brokers: names of brokers; empty for all of the cluster.
+        secret_file, secret_variable: where an account's secret key is.
+    """
+
+    kind: str
+    name: str
+    settings: Mapping[str, Any]
+    cluster: str | None = None
+    brokers: tuple[str, ...] = ()
+    secret_file: str | None = None
+    secret_variable: str | None = None
+
+
+@dataclass
+class Document:
+    """All that a file declares."""
+
+    declared: list[Declared] = field(default_factory=list)
+
+
+def read(path: Path, raw: bytes) -> Document:
+    """Read and check the content of a file.
+
+    Raises Misdeclared that names the place of what is wrong.
+    """
+    from mq.client.operations.declared.strict_yaml import NotYaml, load
+
+    try:
+        content = load(raw)
+    except NotYaml as error:
+        raise _wrong(path, "", str(error)) from None
+    reader = _Reader(path)
+    top = reader.mapping("", content or {}, _TOP)
+    cluster = reader.text("cluster", top.get("cluster"))
+    document = Document()
+    for name, settings in reader.named("topics", top.get("topics")):
+        document.declared.append(reader.topic(name, settings, cluster))
+    for name, settings in reader.named("groups", top.get("groups")):
+        document.declared.append(reader.group(name, settings, cluster))
+    for number, account in enumerate(reader.items("accounts", top.get("accounts"))):
+        document.declared.append(reader.account(f"accounts[{number}]", account, cluster))
+    return document
+
+
+def _wrong(path: Path, place: str, why: str) -> Misdeclared:
+    where = f"{path}: {place}: " if place else f"{path}: "
+    return Misdeclared(where + why)
+
+
+class _Reader:
+    """Checks values; `place` says where one is: `topics.Orders.perm`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def topic(self, name: str, raw: Any, cluster: str | None) -> Declared:
+        place = f"topics.{name}"
+        self._legal(place, names.check_topic, name)
+        more = {"queues", "perm", "cluster", "brokers"}
+        given = self.mapping(place, raw or {}, {*_TOPIC, *more})
+        settings = self._settings(place, given, _TOPIC)
+        if "queues" in given:
+            queues = self._value(f"{place}.queues", given["queues"], int)
+            settings = {"read_queue_nums": queues, "write_queue_nums": queues, **settings}
+        for key in ("read_queue_nums", "write_queue_nums"):
+            if settings.get(key, 1) < 1:
+                raise _wrong(self._path, place, f"{settings[key]} queues")
+        if "perm" in given:
+            settings["perm"] = self._permission(f"{place}.perm", given["perm"])
+        return self._placed("topic", name, place, given, settings, cluster)
+
+    def group(self, name: str, raw: Any, cluster: str | None) -> Declared:
+        place = f"groups.{name}"
+        self._legal(place, names.check_group, name)
+        given = self.mapping(place, raw or {}, {*_GROUP, "cluster", "brokers"})
+        settings = self._settings(place, given, _GROUP)
+        return self._placed("group", name, place, given, settings, cluster)
+
+    def account(self, place: str, raw: Any, cluster: str | None) -> Declared:
+        more = {"accessKey", "secretKeyFile", "secretKeyEnv", "cluster", "brokers"}
+        given = self.mapping(place, raw, {*_ACCOUNT, *more})
+        name = self.text(f"{place}.accessKey", given.get("accessKey"))
+        if not name:
+            raise _wrong(self._path, place, "accessKey is missing")
+        settings = self._settings(place, given, _ACCOUNT)
+        declared = self._placed("account", name, place, given, settings, cluster)
+        return Declared(
+            **{
+                **declared.__dict__,
+                "secret_file": self.text(f"{place}.secretKeyFile", given.get("secretKeyFile")),
+                "secret_variable": self.text(f"{place}.secretKeyEnv", given.get("secretKeyEnv")),
+            }
+        )
+
+    def _placed(
+        self,
+        kind: str,
+        name: str,
+        place: str,
+        given: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        cluster: str | None,
+    ) -> Declared:
+        brokers = tuple(self.texts(f"{place}.brokers", given.get("brokers")))
+        if "brokers" in given and not brokers:
+            raise _wrong(self._path, f"{place}.brokers", "names none; leave it out to mean all")
+        own = self.text(f"{place}.cluster", given.get("cluster"))
+        return Declared(kind, name, settings, own or cluster, brokers)
+
+    def _legal(self, place: str, check: Any, name: str) -> None:
+        try:
+            check(name)
+        except names.IllegalName as error:
+            raise _wrong(self._path, place, str(error)) from None
+
+    def _settings(
+        self, place: str, given: Mapping[str, Any], known: Mapping[str, tuple[str, type]]
+    ) -> dict[str, Any]:
+        return {
+            attribute: self._value(f"{place}.{name}", given[name], kind)
+            for name, (attribute, kind) in known.items()
+            if name in given
+        }
+
+    def _value(self, place: str, value: Any, kind: type) -> Any:
+        if kind is list:
+            return self.texts(place, value)
+        if type(value) is not kind:
+            noun = {int: "a whole number", bool: "true or false", str: "text"}[kind]
+            raise _wrong(self._path, place, f"{value!r} is not {noun}")
+        return value
+
+    def _permission(self, place: str, value: Any) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and value in (0, 2, 4, 6):
+            return value
+        if isinstance(value, str) and value.upper() in _PERMISSIONS:
+            return int(_PERMISSIONS[value.upper()])
+        raise _wrong(self._path, place, f"{value!r} is not RW, R, W or -")
+
+    def mapping(self, place: str, value: Any, known: set[str]) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            raise _wrong(self._path, place, "is no mapping")
+        unknown = [name for name in value if name not in known]
+        if unknown:
+            raise _wrong(
+                self._path, place, f"unknown {unknown[0]!r} (known: {', '.join(sorted(known))})"
+            )
+        return value
+
+    def named(self, place: str, value: Any) -> list[tuple[str, Any]]:
+        if value is None:
+            return []
+        if not isinstance(value, dict):
+            raise _wrong(self._path, place, "is no mapping of names")
+        for name in value:
+            if not isinstance(name, str):
+                raise _wrong(self._path, place, f"the name {name!r} is not text: put it in quotes")
+        return list(value.items())
+
+    def items(self, place: str, value: Any) -> list[Any]:
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise _wrong(self._path, place, "is no list")
+        return value
+
+    def texts(self, place: str, value: Any) -> list[str]:
+        return [self.text(place, item) or "" for item in self.items(place, value)]
+
+    def text(self, place: str, value: Any) -> str | None:
+        if value is not None and not isinstance(value, str):
+            raise _wrong(self._path, place, f"{value!r} is not text")
+        return value

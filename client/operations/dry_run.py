@@ -1,0 +1,112 @@
+"""Sessions that ask and change nothing: what would change something is recorded.
+
+Reads are an allow list, the rows of mq.protocol.requests that say so: any other request counts as a
+change and is not sent. Whoever sent it gets an answer as if all had gone well, so that a command
+goes on to its next change.
+"""
+
+from typing import TYPE_CHECKING, Any, Self
+
+from mq.client.blocking import BlockingSession
+from mq.client.operations.changes import Changes
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.flags import PullSysFlag
+from mq.protocol.requests import RequestKind, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NO_OFFSET_ID = "0" * 32  # reads as offset 0 of 0.0.0.0:0, where there is no broker
+
+
+def answer(changes: Changes, address: str, command: Command) -> Command | None:
+    """What a change is answered with, after it is recorded; None for a request to be sent."""
+    if command.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
+        _uncommitted(command)
+    kind = kind_of(command.code)
+    if kind is RequestKind.READ:
+        return None
+    if kind is not RequestKind.PRESENCE:
+        changes.request(address, command)
+    if kind is RequestKind.SEND:
+        queue = command.fields.get("e") or command.fields.get("queueId") or "0"
+        return command.reply(0, {"msgId": _NO_OFFSET_ID, "queueId": queue, "queueOffset": "0"})
+    return command.reply(0, _header(command.code), b"{}")
+
+
+_BLANK = {"text": "", "i32": "0", "i64": "0", "float": "0", "bool": "false"}
+
+
+def _header(code: int) -> dict[str, str]:
+    """The fields that an answer to this request must have, blank or 0."""
+    from mq.protocol.headers import RESPONSE_HEADERS
+
+    found = RESPONSE_HEADERS.get(code)
+    fields = () if found is None else found.FIELDS
+    return {item.wire: _BLANK[item.kind] for item in fields if item.required}
+
+
+def _uncommitted(command: Command) -> None:
+    """Take the order to commit an offset out of a pull."""
+    flags = int(command.fields.get("sysFlag") or 0)
+    if flags & PullSysFlag.COMMIT_OFFSET:
+        command.fields = {**command.fields, "sysFlag": str(flags & ~PullSysFlag.COMMIT_OFFSET)}
+
+
+class DryBlockingSession(BlockingSession):
+    """A BlockingSession that only reads."""
+
+    def __init__(self, changes: Changes, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._changes = changes
+
+    async def invoke(self, address: str, command: Command, timeout: float | None = None) -> Command:
+        answered = answer(self._changes, address, command)
+        return answered or await super().invoke(address, command, timeout)
+
+    async def invoke_oneway(self, address: str, command: Command) -> None:
+        if answer(self._changes, address, command) is None:
+            await super().invoke_oneway(address, command)
+
+    def blocking(self) -> Self:
+        return type(self)(self._changes, self.name_servers, self.options)
+
+
+def dry_session(changes: Changes, *arguments: Any, **options: Any) -> Any:
+    """A Session, on an event loop, that only reads. Here, because its import takes time."""
+    import asyncio
+
+    from mq.client.session import Session
+
+    class DrySession(Session):
+        def request(
+            self,
+            address: str,
+            command: Command,
+            timeout: float | None = None,
+            convert: "Callable[[Command], Any] | None" = None,
+        ) -> "asyncio.Future[Any]":
+            answered = answer(changes, address, command)
+            if answered is None:
+                return super().request(address, command, timeout, convert)  # type: ignore[arg-type]
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            future.set_result(answered if convert is None else convert(answered))
+            return future
+
+        def send_oneway(self, address: str, command: Command) -> Any:
+            if answer(changes, address, command) is None:
+                return super().send_oneway(address, command)
+            return _Sink()
+
+        def blocking(self) -> BlockingSession:
+            return DryBlockingSession(changes, self.name_servers, self.options)
+
+    return DrySession(*arguments, **options)
+
+
+class _Sink:
+    """Stands for the connection that a request was not written to."""
+
+    async def drain(self) -> None:
+        pass

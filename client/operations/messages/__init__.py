@@ -1,0 +1,1 @@
+"""What is done with messages: choosing, copying, exporting, importing, following, explaining."""

@@ -1,0 +1,153 @@
+"""Copying messages from topic to topic, queue beside queue, each in its order."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mq.client.errors import MQError
+from mq.client.operations import local_files
+from mq.client.operations.messages import resumable
+from mq.client.operations.messages.choice import Choice
+from mq.client.operations.messages.importing import SAVE_SECONDS
+from mq.client.operations.messages.lines import message_again
+from mq.client.operations.messages.rate import Rate
+from mq.client.operations.messages.reading import Reader, Span
+from mq.client.operations.messages.sending import Target, Targets, check_same
+from mq.client.operations.progress import Progress, unseen
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+
+
+class Copier:
+    """Takes messages from the spans of a topic to their targets, span beside span."""
+
+    def __init__(
+        self,
+        source: "Caller",
+        choice: Choice,
+        targets: Targets,
+        topic: str,
+        *,
+        new_ids: bool,
+        rate: Rate,
+        progress: Progress = unseen,
+    ) -> None:
+        """`source` is asked for messages; `topic` is what the copies are of."""
+        self._source = source
+        self._choice = choice
+        self._reader = Reader(source, choice)
+        self._targets = targets
+        self._topic = topic
+        self._new_ids = new_ids
+        self._rate = rate
+        self._progress = progress
+        self._spans: list[Span] = []
+        self._done: dict[str, dict[str, Any]] = {}  # the state of a cut copy
+
+    async def run(self) -> list[str]:
+        """Copy all; returns a line for each queue that could not be copied to its end."""
+        found, failures = await self._reader.spans(self._done)
+        for span in found:
+            failure = await self._go_on(span)
+            if failure is None:
+                self._spans.append(span)
+            else:
+                failures.append(failure)
+        with self._progress(sum(max(0, span.end - span.next) for span in self._spans)) as step:
+            ended = await asyncio.gather(*(self._one(span, step) for span in self._spans))
+        return failures + [failure for failure in ended if failure is not None]
+
+    async def _go_on(self, span: Span) -> str | None:
+        """Begin where the cut copy has come to; says why that cannot be. Raises Unavailable."""
+        done = self._done.get(span.name, {})
+        check_same(self._target(span), done.get("to"), span.name)
+        begin = done.get("next")
+        if begin is None:
+            return None
+        try:
+            return await self._reader.go_on(span, begin, done.get("seen"))
+        except MQError as error:
+            return f"{span.name}: {error}"
+
+    def _target(self, span: Span) -> Target:
+        return self._targets.of(span.queue.broker_name, span.queue.queue_id)
+
+    @property
+    def gaps(self) -> list[str]:
+        """A line for each stretch of messages that were gone before they could be copied."""
+        return self._reader.gaps
+
+    async def _one(self, span: Span, step: Callable[[int], None]) -> str | None:
+        target = self._target(span)
+        try:
+            async for messages, after in self._reader.batches(span):
+                await self._rate.wait(len(messages))
+                await target.send(
+                    [
+                        message_again(
+                            self._topic,
+                            message.body,
+                            message.flag,
+                            message.properties,
+                            new_id=self._new_ids,
+                        )
+                        for message in messages
+                    ]
+                )
+                step(after - span.next)
+                span.next = after
+        except MQError as error:
+            return f"{span.name}: {error}"
+        return None
+
+    async def run_from(self, path: Path, asked: dict[str, Any]) -> list[str]:
+        """`run` that keeps in a file how far it is, and goes on from there."""
+
+        def save() -> None:
+            queues: dict[str, dict[str, Any]] = {name: {} for name in self._reader.unread}
+            queues |= self._done
+            for span in self._spans:
+                to = self._target(span).name
+                queues[span.name] = {"next": span.next, "to": to, "seen": span.seen}
+            resumable.save(path, asked, queues)
+
+        async def save_again() -> None:
+            while True:
+                await asyncio.sleep(SAVE_SECONDS)
+                save()
+
+        with local_files.locked(path):
+            self._done = _positions(path, resumable.load(path, asked, "a copy"))
+            self._reader = Reader(self._source, self._choice.at_times_of(asked))
+            save()  # now, while nothing would be lost if it cannot be
+            saving = asyncio.ensure_future(save_again())
+            try:
+                failures = await self.run()
+            except BaseException:
+                save()
+                raise
+            finally:
+                saving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await saving
+            if failures:
+                save()
+            else:
+                local_files.remove(path)
+        return failures
+
+
+def _positions(path: Path, queues: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The state of a copy, looked at. Raises BadData."""
+    for name, values in queues.items():
+        seen = values.get("seen") or (0, 0)
+        if (
+            type(values.get("next", 0)) is not int
+            or type(values.get("to", "")) is not str
+            or [type(item) for item in seen] != [int, int]
+        ):
+            raise resumable.unreadable(f"{path} is not the state of a copy: {name} has {values}")
+    return queues

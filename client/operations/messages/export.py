@@ -1,0 +1,132 @@
+"""Reading messages side by side and writing them as lines, where a cut export goes on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mq.client.errors import MQError
+from mq.client.operations.messages.rate import Rate
+from mq.client.operations.messages.reading import Reader, Span
+from mq.client.operations.messages.sinks import FileSink, Sink
+from mq.client.operations.progress import Progress, unseen
+from mq.protocol.message import StoredMessage
+
+
+class Exporter:
+    """Reads spans side by side, each in order, and writes what it finds."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        sink: Sink,
+        encode: Callable[[list[StoredMessage]], bytes],
+        *,
+        rate: Rate,
+        limit: int | None = None,
+        step: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        """`step` is told how many messages were looked at. `limit` is of messages written."""
+        self._reader = reader
+        self._sink = sink
+        self._encode = encode
+        self._rate = rate
+        self._left = limit
+        self._step = step
+        self.counts: dict[str, int] = {}
+        self.failures: list[str] = []
+
+    async def run(self, spans: list[Span]) -> None:
+        """Export all of them. What a broker refuses is in `failures` at the end."""
+        tasks = [asyncio.ensure_future(self._one(span, spans)) for span in spans]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _one(self, span: Span, spans: list[Span]) -> None:
+        written = 0
+        try:
+            async for messages, after in self._reader.batches(span):
+                if self._left is not None:
+                    if self._left <= 0:
+                        return
+                    if len(messages) > self._left:
+                        messages = messages[: self._left]
+                        after = messages[-1].queue_offset + 1
+                    self._left -= len(messages)
+                await self._rate.wait(len(messages))
+                lines = self._encode(messages)
+                self._step(after - span.next)
+                span.next = after  # with no pause between this and the lines' being taken
+                written += len(messages)
+                await self._sink.write(lines, len(messages), spans)
+        except MQError as error:
+            self.failures.append(f"{span.name}: {error}")
+        finally:
+            self.counts[span.name] = written
+
+
+@dataclass
+class Exported:
+    """What an export came to: the parts of queues, the messages of each, and what failed."""
+
+    spans: list[Span]
+    counts: dict[str, int]
+    failures: list[str]
+
+
+async def export(
+    reader: Reader,
+    sink: Sink,
+    encode: Callable[[list[StoredMessage]], bytes],
+    *,
+    rate: Rate,
+    limit: int | None = None,
+    progress: Progress = unseen,
+) -> Exported:
+    """Write what the reader's choice means. A FileSink goes on where it was cut.
+
+    Raises NotFound where no queue is chosen, and the error of the last broker if none answers.
+    """
+    known: list[str] = []
+    if isinstance(sink, FileSink):
+        known = [name for name, ends in sink.positions.items() if not ends or ends[0] < ends[1]]
+    spans, failures = await reader.spans(known)
+    if isinstance(sink, FileSink):
+        spans = await _go_on(reader, spans, sink.positions, failures)
+        sink.begin(spans, reader.unread)
+        if limit is not None:
+            limit = max(0, limit - sink.written)
+    with progress(sum(span.end - span.next for span in spans)) as step:
+        exporter = Exporter(reader, sink, encode, rate=rate, limit=limit, step=step)
+        await exporter.run(spans)
+    failures += exporter.failures
+    if isinstance(sink, FileSink):
+        sink.incomplete = bool(failures)  # going on can add what failed, but not what is gone
+    return Exported(spans, exporter.counts, failures + reader.gaps)
+
+
+async def _go_on(
+    reader: Reader, spans: list[Span], positions: dict[str, list[int]], failures: list[str]
+) -> list[Span]:
+    """Begin and end where the cut export would have; the spans that can go on."""
+    able = []
+    for span in spans:
+        ends = positions.get(span.name)
+        if ends:
+            begin, end, *seen = ends
+            failure = None
+            if begin < end:  # what was read to its end is had, whatever the queue is now
+                try:
+                    failure = await reader.go_on(span, begin, (seen[0], seen[1]) if seen else None)
+                except MQError as error:
+                    failure = f"{span.name}: {error}"
+            if failure is not None:
+                failures.append(failure)
+                continue
+            span.next, span.end = begin, end
+            span.seen = (seen[0], seen[1]) if seen else None
+        able.append(span)
+    return able

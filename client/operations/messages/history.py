@@ -1,0 +1,240 @@
+"""What has become of a message: pieced together from where it is stored, the offsets and members of
+groups, their retry topics and dead letters, and the traces of clients that write them."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from mq.client.errors import BrokerError, ClientError, ConsumerNotOnline, MQError, RouteNotFound
+from mq.client.operations import cluster, java_order, wire
+from mq.client.operations.errors import NotFound
+from mq.client.operations.messages import dead_letters
+from mq.client.operations.messages.traces import entries
+from mq.protocol import names
+from mq.protocol.bodies import MessageModel
+from mq.protocol.host import address_text
+from mq.protocol.properties import PropertyKey
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.client.trace.entries import Pub, SubAfter
+    from mq.protocol.bodies import ConsumerConnection
+    from mq.protocol.message import StoredMessage
+
+_MOST_TRACES = 64
+
+
+class Event(NamedTuple):
+    """Something that happened to a message, or what a group makes of it; `time` in ms, or None."""
+
+    time: int | None
+    event: str
+    group: str | None
+    where: str | None
+    detail: str
+
+
+async def find(admin: "Admin", message_id: str, topic: str | None) -> list["StoredMessage"]:
+    """The messages of an id, unique or offset id. Raises NotFound.
+
+    Without a topic its own trace, and then every topic, is looked through.
+    """
+    with suppress(ClientError, BrokerError, MQError):
+        info = await admin.cluster_info()
+        known = {
+            a for broker in info.broker_addr_table.values() for a in broker.broker_addrs.values()
+        }
+        if _host_of(message_id) in known:
+            return [await admin.find_by_offset_id(message_id)]
+    topics = [topic] if topic else await _topics(admin, message_id)
+    for name in topics:
+        with suppress(RouteNotFound):
+            found = await admin.find_by_unique_id(name, message_id)
+            if found:
+                return found
+    where = f"topic {topic}" if topic else "any topic"
+    raise NotFound(
+        f"no message {message_id!r} in {where}",
+        hint="brokers delete messages after fileReservedTime; is the id whole?",
+    )
+
+
+def _host_of(message_id: str) -> str:
+    """The broker that an offset id names; empty for what is not one."""
+    from mq.protocol.message_id import decode_offset_id
+
+    try:
+        place = decode_offset_id(message_id)
+    except ValueError:
+        return ""
+    return f"{place.host}:{place.port}"
+
+
+async def _topics(admin: "Admin", message_id: str) -> list[str]:
+    """Where a message may be, the likeliest first."""
+    traced = [
+        record.topic for record in await _traces(admin, message_id) if hasattr(record, "topic")
+    ]
+    everything = sorted((await admin.topic_list()).topic_list)
+    users = [name for name in everything if not names.is_system_topic(name)]
+    # Copies in retry topics and among dead letters have the same id.
+    users.sort(key=lambda name: name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)))
+    return list(dict.fromkeys([*(topic for topic in traced if topic), *users]))
+
+
+async def history(admin: "Admin", message: "StoredMessage") -> list[Event]:
+    """Everything that is known of a message, by time; then a line for each group."""
+    events = list(_stored(message))
+    events += [_traced(record) for record in await _traces(admin, message.message_id)]
+    address = address_text(message.store_host)
+    verdicts = []
+    for group in await _groups(admin, message):
+        returned = await _returned(admin, group, message)
+        events += returned
+        verdicts.append(await _verdict(admin, address, group, message, returned))
+    events += await _delayed(admin, address, message)
+    events.sort(key=lambda event: event.time or 0)
+    if not verdicts:
+        verdicts = [Event(None, "no group", None, None, "no consumer group knows the topic")]
+    return events + verdicts
+
+
+def _stored(message: "StoredMessage") -> Iterator[Event]:
+    place = f"{message.broker_name or address_text(message.store_host)}"
+    yield Event(
+        message.born_timestamp, "sent", None, address_text(message.born_host), _size(message)
+    )
+    yield Event(
+        message.store_timestamp,
+        "stored",
+        None,
+        place,
+        f"topic {message.topic}, queue {message.queue_id}, offset {message.queue_offset}, "
+        f"log offset {message.physical_offset}",
+    )
+
+
+def _size(message: "StoredMessage") -> str:
+    named = [f"{len(message.body)} bytes"]
+    if message.tags:
+        named.append(f"tag {message.tags}")
+    if message.keys:
+        named.append(f"keys {' '.join(message.keys)}")
+    if resent := message.properties.get(dead_letters.MARK):
+        named.append(f"resent from dead letter {resent}")
+    return ", ".join(named)
+
+
+# traces ---------------------------------------------------------------------------------------
+
+
+async def _traces(admin: "Admin", message_id: str) -> list["Pub | SubAfter"]:
+    try:
+        traces = await admin.find_by_key(names.TRACE_TOPIC, message_id, _MOST_TRACES)
+    except MQError:  # few clusters have traces
+        return []
+    return [record for record, _ in entries(traces, message_id)[0]]
+
+
+def _traced(record: "Pub | SubAfter") -> Event:
+    sent = type(record).__name__ == "Pub"
+    event = ("producer: " if sent else "listener: ") + ("done" if record.success else "failed")
+    store = getattr(record, "store_host", None)
+    return Event(record.timestamp, event, record.group, store, f"took {record.cost} ms (trace)")
+
+
+# groups ---------------------------------------------------------------------------------------
+
+
+async def _groups(admin: "Admin", message: "StoredMessage") -> list[str]:
+    """The groups that a broker of the topic knows."""
+    route = await admin.topic_route(message.topic)
+    found: dict[str, None] = {}
+    for broker in route.broker_datas:
+        address = cluster.any_address(broker)
+        found |= dict.fromkeys(await wire.groups_of_topic(admin.session, address, message.topic))
+    return java_order.hash_order(found)
+
+
+async def _returned(admin: "Admin", group: str, message: "StoredMessage") -> list[Event]:
+    """The copies in the group's retry topic, and among its dead letters."""
+    events = []
+    for topic, name in (
+        (names.retry_topic(group), "retry"),
+        (names.dead_letter_topic(group), "dead letter"),
+    ):
+        with suppress(MQError):
+            for copy in await admin.find_by_unique_id(topic, message.message_id):
+                place = f"{address_text(copy.store_host)}, queue {copy.queue_id}"
+                detail = f"try {copy.reconsume_times}, offset {copy.queue_offset} of {topic}"
+                if name == "dead letter":
+                    limit = await dead_letters.retry_limit(admin, group)
+                    detail = f"{dead_letters.cause(copy, limit)}, {detail}"
+                events.append(Event(copy.store_timestamp, name, group, place, detail))
+    return events
+
+
+async def _delayed(admin: "Admin", address: str, message: "StoredMessage") -> list[Event]:
+    """What waits, or has waited, to be delivered later: the message itself, or its retries."""
+    events = []
+    with suppress(MQError):
+        for copy in await admin.query_message(
+            address, names.SCHEDULE_TOPIC, message.message_id, unique=True
+        ):
+            if copy.message_id != message.message_id:
+                continue
+            level = copy.properties.get(PropertyKey.DELAY_LEVEL, "?")
+            real = copy.properties.get(PropertyKey.REAL_TOPIC, "?")
+            detail = f"delay level {level}, for topic {real}"
+            events.append(Event(copy.store_timestamp, "delayed", None, address, detail))
+    return events
+
+
+async def _verdict(
+    admin: "Admin",
+    address: str,
+    group: str,
+    message: "StoredMessage",
+    returned: list[Event],
+) -> Event:
+    """What a group makes of a message."""
+
+    def verdict(event: str, detail: str) -> Event:
+        return Event(None, event, group, None, detail)
+
+    if any(event.event == "dead letter" for event in returned):
+        return verdict("dead letter", "it was given up")
+    connection: ConsumerConnection | None = None
+    try:
+        connection = await admin.group_connection(group)
+    except (ConsumerNotOnline, RouteNotFound, BrokerError):
+        connection = None
+    if connection is not None and connection.message_model is MessageModel.BROADCASTING:
+        return verdict("unknown", "a broadcasting group: each member keeps its own offsets")
+    committed = await admin.query_consumer_offset(address, group, message.topic, message.queue_id)
+    online = "" if connection is not None else "; no member is online"
+    if returned:
+        return verdict("retried", f"it came back {len(returned)} times{online}")
+    if committed is None:
+        return verdict("waiting", f"the group has read nothing of the queue{online}")
+    if committed <= message.queue_offset:
+        before = message.queue_offset - committed
+        return verdict("waiting", f"{before} messages of the queue come before it{online}")
+    why = _left_out(connection, message)
+    if why:
+        return verdict("left out", why)
+    return verdict("consumed", f"the group has committed offset {committed} of the queue")
+
+
+def _left_out(connection: "ConsumerConnection | None", message: "StoredMessage") -> str:
+    """Why the group's subscription does not want the message, as it is now; or empty."""
+    if connection is None:
+        return ""
+    subscription = connection.subscription_table.get(message.topic)
+    if subscription is None:
+        return f"the group has committed past it, and does not subscribe to {message.topic} now"
+    if subscription.tags_set and "*" not in subscription.tags_set:
+        if message.tags not in subscription.tags_set:
+            wanted = subscription.sub_string
+            return f"its tag {message.tags} is not among those the group wants: {wanted}"
+    return ""

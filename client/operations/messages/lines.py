@@ -1,0 +1,253 @@
+"""Messages as lines of JSON, and back.
+
+    {"messageId":"7F00…","topic":"Orders","brokerName":"broker-a","queueId":0,"queueOffset":17,
+     "bornTimestamp":…,"bornHost":"10.0.0.7:41234","storeTimestamp":…,"storeHost":"10.0.0.5:10911",
+     "flag":0,"sysFlag":0,"reconsumeTimes":0,"properties":{"TAGS":"new",…},
+     "body":"…","bodyEncoding":"utf-8"}
+
+on one line. Times are ms since 1970. `bodyEncoding` is utf-8, base64, or json: then `body` is the
+value itself, and its layout (blanks, the order of equal names) is not kept.
+"""
+
+import re
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from mq.protocol.host import address_text, host_text
+from mq.protocol.message import Message, StoredMessage
+from mq.protocol.properties import (
+    KEY_SEPARATOR,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    PropertyKey,
+)
+
+
+class BodyForm(Enum):
+    """How bodies are written: text is base64 where it is not UTF-8, json is text where it is not
+    JSON."""
+
+    TEXT = "text"
+    BASE64 = "base64"
+    JSON = "json"
+
+
+class MalformedLine(ValueError):
+    """A line that is not a message. Says why."""
+
+
+# Properties whose text can become JSON by putting quotes where the separators are: each has a name
+# and a value, and nothing in them needs an escape. Nearly all are so.
+_PLAIN = re.compile(
+    rb'(?:[^"\\\x00-\x1f]+\x01[^"\\\x00-\x1f]+\x02)*[^"\\\x00-\x1f]+\x01[^"\\\x00-\x1f]+\x02?'
+).fullmatch
+_UNIQUE = "UNIQ_KEY\x01"
+
+
+def encoder(form: BodyForm) -> Callable[[Iterable[StoredMessage]], bytes]:
+    """What turns messages into lines: the hot path of an export.
+
+    A dict for each message and orjson for all of it take twice as long as putting the line
+    together here, with orjson for the body alone.
+    """
+    body_of = {
+        BodyForm.TEXT: _text_body,
+        BodyForm.BASE64: _base64_body,
+        BodyForm.JSON: _json_body,
+    }[form]
+    hosts = _Hosts()
+    last: tuple[Any, ...] = ()
+    place = store = ""
+
+    def encode(messages: Iterable[StoredMessage]) -> bytes:
+        nonlocal last, place, store
+        parts: list[bytes] = []
+        for message in messages:
+            here = (
+                message.topic,
+                message.broker_name,
+                message._store_address,
+                message._store_port,
+            )
+            if here != last:  # all messages of a queue have the same, nearly always
+                last = here
+                topic, broker = _json_text(message.topic), _json_text(message.broker_name)
+                place = f'"topic":{topic},"brokerName":{broker}'
+                store = hosts[here[2], here[3]]
+            message_id, properties = _quick_properties(message) or _properties(message)
+            head = (
+                f'{{"messageId":{message_id},{place},"queueId":{message.queue_id},'
+                f'"queueOffset":{message.queue_offset},'
+                f'"bornTimestamp":{message.born_timestamp},'
+                f'"bornHost":"{hosts[message._born_address, message._born_port]}",'
+                f'"storeTimestamp":{message.store_timestamp},"storeHost":"{store}",'
+                f'"flag":{message.flag},"sysFlag":{message.sys_flag},'
+                f'"reconsumeTimes":{message.reconsume_times},"properties":{properties},"body":'
+            )
+            parts += (head.encode(), *body_of(message.body))
+        return b"".join(parts)
+
+    return encode
+
+
+class _Hosts(dict[tuple[bytes, int], str]):
+    """Addresses as text, each made once: few senders send all messages."""
+
+    def __missing__(self, key: tuple[bytes, int]) -> str:
+        if len(self) > 10_000:
+            self.clear()
+        text = self[key] = address_text((host_text(key[0]), key[1]))
+        return text
+
+
+def _quick_properties(message: StoredMessage) -> tuple[str, str] | None:
+    """The message's id and properties as JSON; None where that takes more than putting quotes."""
+    stored = message._properties_bytes
+    if message._properties is not None or _PLAIN(stored) is None:
+        return None
+    try:
+        text = stored.decode()
+    except UnicodeDecodeError:
+        return None
+    begin = text.rfind(_UNIQUE)  # of two equal names the last one counts
+    if begin < 0 or (begin and text[begin - 1] != "\x02"):
+        return None
+    if text[-1] == "\x02":
+        text = text[:-1]
+    end = text.find("\x02", begin)
+    unique = text[begin + len(_UNIQUE) : end] if end >= 0 else text[begin + len(_UNIQUE) :]
+    quoted = text.replace("\x01", '":"').replace("\x02", '","')
+    return f'"{unique}"', f'{{"{quoted}"}}'
+
+
+def _properties(message: StoredMessage) -> tuple[str, str]:
+    """The message's id and properties as JSON."""
+    return _json_text(message.message_id), orjson.dumps(message.properties).decode()
+
+
+def _json_text(text: str) -> str:
+    return orjson.dumps(text).decode()
+
+
+# The JSON of a body and, behind it, the end of the line.
+Body = tuple[bytes, bytes]
+
+
+def _text_body(body: bytes) -> Body:
+    try:
+        return orjson.dumps(body.decode()), b',"bodyEncoding":"utf-8"}\n'
+    except UnicodeDecodeError:
+        return _base64_body(body)
+
+
+def _base64_body(body: bytes) -> Body:
+    return b'"%b"' % b64encode(body), b',"bodyEncoding":"base64"}\n'
+
+
+def _json_body(body: bytes) -> Body:
+    try:
+        return orjson.dumps(orjson.loads(body)), b',"bodyEncoding":"json"}\n'
+    except orjson.JSONDecodeError:
+        return _text_body(body)
+
+
+class Line:
+    """A message of a file: where it lay, and what it was."""
+
+    __slots__ = ("body", "broker_name", "flag", "properties", "queue_id", "topic")
+
+    def __init__(self, line: bytes) -> None:
+        """Raises MalformedLine."""
+        try:
+            values = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise MalformedLine(f"not JSON: {error.msg}") from None
+        if not isinstance(values, dict):
+            raise MalformedLine("not a JSON object")
+        self.topic: str = _typed(values, "topic", str)
+        self.broker_name: str = _typed(values, "brokerName", str, "")
+        self.queue_id: int | None = (
+            None if values.get("queueId") is None else _typed(values, "queueId", int)
+        )
+        self.flag: int = _typed(values, "flag", int, 0)
+        self.properties: dict[str, str] = _typed(values, "properties", dict, {})
+        for name, value in self.properties.items():
+            if not isinstance(value, str):
+                raise MalformedLine(f"property {name!r} is not text")
+            text = name + value
+            if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+                raise MalformedLine(f"property {name!r} has a character that separates properties")
+        self.body = _body(values)
+
+
+def _typed(values: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    value = values.get(name, default)
+    if type(value) is not kind:
+        raise MalformedLine(
+            f"{name} is missing" if value is None else f"{name} is no {kind.__name__}"
+        )
+    return value
+
+
+def _body(values: dict[str, Any]) -> bytes:
+    if "body" not in values:
+        raise MalformedLine("body is missing")
+    body, encoding = values["body"], values.get("bodyEncoding", "utf-8")
+    if encoding == "json":
+        return orjson.dumps(body)
+    if not isinstance(body, str):
+        raise MalformedLine("body is not text")
+    if encoding == "base64":
+        try:
+            return b64decode(body, validate=True)
+        except (Base64Error, ValueError) as error:
+            raise MalformedLine(f"body is not base64: {error}") from None
+    if encoding != "utf-8":
+        raise MalformedLine(f"bodyEncoding {encoding!r} is not utf-8, base64 or json")
+    return body.encode()
+
+
+# Of the properties that RocketMQ uses, those that belong to the message itself. All others tell of
+# its life in the cluster that it comes from: delays that are over, retries, transactions, timers,
+# the client that waited for a reply. A copy with them would be delayed, retried or answered again.
+_KEPT = frozenset(
+    {
+        PropertyKey.KEYS,
+        PropertyKey.TAGS,
+        PropertyKey.UNIQUE_KEY,
+        PropertyKey.SHARDING_KEY,
+        PropertyKey.TRACE_CONTEXT,
+        PropertyKey.INSTANCE_ID,
+        PropertyKey.BUYER_ID,
+    }
+)
+_DROPPED = frozenset(value for name, value in vars(PropertyKey).items() if name.isupper()) - _KEPT
+
+
+def message_again(
+    topic: str, body: bytes, flag: int, properties: dict[str, str], *, new_id: bool = False
+) -> Message:
+    """A message to be sent that is a copy of one that was stored.
+
+    It keeps the user's properties, tags, keys, sharding key and, unless `new_id`, its unique id.
+    """
+    message = Message(topic, body, flag=flag)
+    kept = {name: value for name, value in properties.items() if name not in _DROPPED}
+    if new_id:
+        kept.pop(PropertyKey.UNIQUE_KEY, None)
+    # `system` takes any name, and leaves keys as they are written.
+    message.system = kept
+    return message
+
+
+def has_key(message: StoredMessage, key: str) -> bool:
+    """Whether `key` is one of the message's keys, or its unique id."""
+    properties = message.properties
+    return key in properties.get("KEYS", "").split(KEY_SEPARATOR) or key == properties.get(
+        "UNIQ_KEY"
+    )

@@ -1,0 +1,28 @@
+"""How many messages a second an operation handles at most."""
+
+import asyncio
+import time
+
+from mq.client.operations.errors import InvalidRequest, Parameter
+
+
+class Rate:
+    """Lets no more than so many messages a second pass, evenly."""
+
+    def __init__(self, per_second: float | None) -> None:
+        """Raises InvalidRequest for a rate that is not above 0."""
+        if per_second is not None and not per_second > 0:
+            raise InvalidRequest(
+                Parameter("rate"), f" {per_second:g}: messages a second must be above 0"
+            )
+        self._seconds = None if per_second is None else 1 / per_second
+        self._free = time.monotonic()
+
+    async def wait(self, count: int) -> None:
+        """Wait until `count` more may pass."""
+        if self._seconds is None or not count:
+            return
+        now = time.monotonic()
+        self._free = max(self._free, now) + count * self._seconds
+        if self._free > now:
+            await asyncio.sleep(self._free - now)

@@ -1,0 +1,230 @@
+"""Pulling the messages that a Choice means, queue by queue."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.client.operations.errors import NextStep, NotFound
+from mq.client.operations.messages.choice import Choice
+from mq.client.pull_consumer import PullConsumer, PullResult, PullStatus
+from mq.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from mq.client.caller import Caller
+    from mq.protocol.message import StoredMessage
+
+TRIES = 3  # of a pull that fails for the moment
+RETRY_SECONDS = 1.0
+PULL_COUNT = 1024  # messages asked for at a time; brokers give 32, unless they are set to more
+
+
+@dataclass
+class Span:
+    """The part of a queue that is still to be read: from `next` to before `end`.
+
+    `maximum` is the queue's own end, when it was asked; `seen` the offset and the store time of a
+    message that was read, by which a later run knows that it is the same queue.
+    """
+
+    queue: MessageQueue
+    next: int
+    end: int
+    maximum: int
+    seen: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        return queue_name(self.queue)
+
+
+def queue_name(queue: MessageQueue) -> str:
+    """What a queue of the topic is called in states and messages."""
+    return f"{queue.broker_name}:{queue.queue_id}"
+
+
+class MissingMessages(MQError):
+    """A queue does not have what it said it has, or what a former run has read up to."""
+
+
+# What these pulls go past is not there: a filter that lets nothing through says NO_MATCHED.
+_PASSED_OVER = (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
+
+
+class Reader:
+    """Pulls what is chosen. Commits nothing, and needs no group of its own."""
+
+    def __init__(self, session: "Caller", choice: Choice) -> None:
+        self.choice = choice
+        self.gaps: list[str] = []  # what was to be read, but is not there any more; a line each
+        self.unread: list[str] = []  # the names of queues that `spans` could not ask
+        self._consumer = PullConsumer(session)
+        self._test = choice.test()
+
+    async def spans(self, known: Collection[str] = ()) -> tuple[list[Span], list[str]]:
+        """Where the chosen queues begin and end, and which of them cannot be asked.
+
+        A broker that dies is out of the routes within seconds, and its queues with it. `known` are
+        the names of queues that there must be nevertheless, because a former run knew them.
+
+        Raises NotFound where no queue is chosen, and the error of the last one if none answers.
+        """
+        queues = [
+            queue for queue in await self._consumer.queues(self.choice.topic) if self._has(queue)
+        ]
+        if not queues:
+            raise NotFound(
+                f"topic {self.choice.topic} has no such queue that can be read",
+                hint=NextStep.LOOK_AT_ROUTE,
+                subject=self.choice.topic,
+            )
+        routed = {queue_name(queue) for queue in queues}
+        failures = {
+            name: f"{name}: not in the routes of topic {self.choice.topic}: is its broker away?"
+            for name in known
+            if name not in routed
+        }
+        last: MQError | None = None
+
+        async def find(queue: MessageQueue) -> Span | None:
+            nonlocal last
+            try:
+                return await self._span(queue)
+            except MQError as error:
+                name = queue_name(queue)
+                failures[name] = f"{name}: {error}"
+                last = error
+                return None
+
+        found = await asyncio.gather(*(find(queue) for queue in queues))
+        spans = [span for span in found if span is not None]
+        self.unread = sorted(failures)
+        if last is not None and not spans:
+            raise last
+        return spans, sorted(failures.values())
+
+    async def queues(self) -> list[MessageQueue]:
+        """The chosen queues that the topic has now. Raises RouteNotFound."""
+        queues = await self._consumer.queues(self.choice.topic)
+        return [queue for queue in queues if self._has(queue)]
+
+    def _has(self, queue: MessageQueue) -> bool:
+        choice = self.choice
+        return (not choice.brokers or queue.broker_name in choice.brokers) and (
+            not choice.queue_ids or queue.queue_id in choice.queue_ids
+        )
+
+    async def _span(self, queue: MessageQueue) -> Span:
+        """A little more than the time asked for: Java's search finds the nearest message, and any
+        of those of one millisecond. `Choice.test` leaves out what is too much."""
+        begin, end = self.choice.begin, self.choice.end
+        low = await self._consumer.min_offset(queue)
+        high = maximum = await self._consumer.max_offset(queue)
+        if begin is not None:
+            low = max(low, await self._consumer.offset_at(queue, begin - 1))
+        if end is not None:
+            high = min(high, await self._consumer.offset_at(queue, end) + 1)
+        return Span(queue, low, max(low, high), maximum)
+
+    async def go_on(self, span: Span, begin: int, seen: tuple[int, int] | None) -> str | None:
+        """Have a span begin where a cut run has come to, with what it had `seen`.
+
+        Returns why it cannot go on there. What has been removed from there on since then is a gap,
+        which the first pull tells of.
+        """
+        if begin > span.maximum:
+            return (
+                f"{span.name}: it was read up to offset {begin}, but ends at {span.maximum}: was "
+                "the topic made anew? (to read it from its begin remove the state)"
+            )
+        if seen is not None and not await self._is_there(span.queue, *seen):
+            return (
+                f"{span.name}: the message at offset {seen[0]} is another one than before: was the "
+                "topic made anew? (to read it from its begin remove the state)"
+            )
+        span.next, span.seen = begin, seen
+        return None
+
+    async def _is_there(self, queue: MessageQueue, offset: int, stored: int) -> bool:
+        """Whether the message at an offset was stored then, or is gone meanwhile."""
+        result = await self._consumer.pull(queue, offset, max_count=1)
+        return all(
+            message.store_timestamp == stored
+            for message in result.messages
+            if message.queue_offset == offset
+        )
+
+    async def batches(self, span: Span) -> "AsyncIterator[tuple[list[StoredMessage], int]]":
+        """The messages of a span, pull by pull; the next pull is on its way meanwhile.
+
+        With each batch comes what `span.next` is once the caller has done with it. What a broker
+        passes over, because it has removed it, is noted in `gaps`. Raises MissingMessages where the
+        queue ends before the span does.
+        """
+        test, end = self._test, span.end
+        if span.next >= end:
+            return
+        offset = span.next
+        pending = asyncio.ensure_future(self._pull_on(span, offset))
+        try:
+            while True:
+                result = await pending
+                after = result.next_offset
+                over = after >= end
+                if result.status in _PASSED_OVER:
+                    self._note_gap(span, offset, min(after, end))
+                if not over:
+                    pending = asyncio.ensure_future(self._pull_on(span, after))
+                messages = result.messages
+                if messages:
+                    span.seen = (messages[-1].queue_offset, messages[-1].store_timestamp)
+                if after > end:
+                    messages = [item for item in messages if item.queue_offset < end]
+                if test is not None:
+                    messages = [item for item in messages if test(item)]
+                yield messages, end if over else after
+                if over:
+                    return
+                offset = after
+        finally:
+            if pending.done():
+                pending.cancelled() or pending.exception()  # seen: nobody waits for it any more
+            pending.cancel()
+
+    def _note_gap(self, span: Span, begin: int, end: int) -> None:
+        self.gaps.append(
+            f"{span.name}: {end - begin} messages from offset {begin} on are not there any more"
+        )
+
+    async def _pull_on(self, span: Span, offset: int) -> PullResult:
+        """A pull from which the next one goes on further behind.
+
+        A broker that answers that there is nothing, but gives an offset ahead, has nothing on the
+        way there (GetMessageStatus.OFFSET_FOUND_NULL): it is gone on from. One that gives none is
+        asked again: what it has told to have may not be readable yet.
+        """
+        for _ in range(TRIES):
+            result = await self._pull(span.queue, offset)
+            if result.next_offset > offset:
+                return result
+            if result.next_offset < offset:
+                break
+            await asyncio.sleep(RETRY_SECONDS)
+        raise MissingMessages(
+            f"the queue had messages up to offset {span.end}, and gives none from {offset} on: "
+            "was the topic made anew?"
+        )
+
+    async def _pull(self, queue: MessageQueue, offset: int) -> PullResult:
+        expression, kind = self.choice.expression
+        for left in reversed(range(TRIES)):
+            try:
+                return await self._consumer.pull(
+                    queue, offset, expression, max_count=PULL_COUNT, expression_type=kind
+                )
+            except MQError as error:
+                if not (left and error.retriable):
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+        raise AssertionError("the last try returns or raises")

@@ -1,0 +1,172 @@
+"""Sending copies of messages: in batches, each queue in order, every one accounted for.
+
+A target queue has one request in flight, so its messages are stored in the order in which they
+come. A batch whose answer is lost is sent again: it may be stored twice, but never not at all.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mq.client.errors import MQError
+from mq.client.operations.errors import InvalidRequest, NextStep, NotFound, Parameter, Unavailable
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mq.client.producer import Producer, SendResult
+    from mq.protocol.message import Message
+
+BATCH_BYTES = 256 * 1024  # of bodies; a larger message goes by itself, compressed
+BATCH_MESSAGES = 128
+TRIES = 3
+RETRY_SECONDS = 0.5
+
+
+class QueueMap:
+    """Which queue of the target gets the messages of a source queue.
+
+    The one that an option names; else the one of the same broker and number; else the one of the
+    same number on the first broker that has it; else that of the number modulo the queues there
+    are. A source queue always goes to one queue, so its order is kept.
+    """
+
+    def __init__(self, queues: Sequence[MessageQueue], pairs: Iterable[str] = ()) -> None:
+        """`pairs` are `[BROKER:]QUEUE=[BROKER:]QUEUE`. Raises InvalidRequest for an invalid one."""
+        self._queues = sorted(queues)  # so that the same ones give the same targets again
+        self._exact: dict[tuple[str | None, int], MessageQueue] = {
+            (queue.broker_name, queue.queue_id): queue for queue in queues
+        }
+        self._by_id: dict[int, MessageQueue] = {}
+        for queue in queues:
+            self._by_id.setdefault(queue.queue_id, queue)
+        self._said: dict[tuple[str | None, int], MessageQueue] = {}
+        for pair in pairs:
+            source, equals, target = pair.partition("=")
+            where = _place(target, pair)
+            found = self._by_id.get(where[1]) if where[0] is None else self._exact.get(where)
+            if not equals or found is None:
+                raise InvalidRequest(
+                    Parameter("map"),
+                    f" {pair}: there is no queue {target or '?'} to be written to",
+                    hint=NextStep.NAME_QUEUES,
+                )
+            self._said[_place(source, pair)] = found
+
+    def any(self, number: int) -> MessageQueue:
+        """One of all queues, for what comes from none: by turns."""
+        return self._queues[number % len(self._queues)]
+
+    def __call__(self, broker_name: str, queue_id: int) -> MessageQueue:
+        """The target of a source queue."""
+        return (
+            self._said.get((broker_name, queue_id))
+            or self._said.get((None, queue_id))
+            or self._exact.get((broker_name, queue_id))
+            or self._by_id.get(queue_id)
+            or self._queues[queue_id % len(self._queues)]
+        )
+
+
+def _place(text: str, pair: str) -> tuple[str | None, int]:
+    broker, _, number = text.rpartition(":")
+    if not number.isdecimal():
+        raise InvalidRequest(Parameter("map"), f" {pair}: {number!r} is not a queue id")
+    return broker or None, int(number)
+
+
+async def queue_map(producer: "Producer", topic: str, pairs: Iterable[str] = ()) -> QueueMap:
+    """The map onto the queues of `topic`, which has to exist. Raises RouteNotFound."""
+    await producer.session.route(topic)
+    queues = await producer.prepare(topic)
+    if not queues:
+        raise NotFound(f"topic {topic} has no queue that can be written to")
+    return QueueMap(queues, pairs)
+
+
+class Target:
+    """A queue that copies go to, and how many it has got."""
+
+    def __init__(self, producer: "Producer", queue: MessageQueue) -> None:
+        self.queue = queue
+        self.sent = 0
+        self.first_offset: int | None = None
+        self.next_offset: int | None = None
+        self._producer = producer
+        self._turn = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        return f"{self.queue.broker_name}:{self.queue.queue_id}"
+
+    async def send(self, messages: "Sequence[Message]") -> None:
+        """Store messages in their order. Raises MQError, after `TRIES` tries."""
+        async with self._turn:
+            for part in self._parts(messages):
+                result = await self._send_part(part)
+                if self.first_offset is None:
+                    self.first_offset = result.queue_offset
+                self.next_offset = result.queue_offset + len(part)
+                self.sent += len(part)
+
+    def _parts(self, messages: "Sequence[Message]") -> "Iterator[list[Message]]":
+        alone = self.queue.topic.startswith(RETRY_PREFIX)  # brokers take no batches there
+        part: list[Message] = []
+        size = 0
+        for message in messages:
+            size += len(message.body)
+            if part and (alone or size > BATCH_BYTES or len(part) >= BATCH_MESSAGES):
+                yield part
+                part, size = [], len(message.body)
+            part.append(message)
+        if part:
+            yield part
+
+    async def _send_part(self, part: "list[Message]") -> "SendResult":
+        for left in reversed(range(TRIES)):
+            try:
+                if len(part) == 1:
+                    return await self._producer.send(part[0], self.queue)
+                return await self._producer.send_batch(part, self.queue)
+            except MQError as error:
+                if not (left and error.retriable):
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)
+        raise AssertionError("the last try returns or raises")
+
+
+def check_same(target: Target, before: str | None, source: str) -> None:
+    """Raises Unavailable where a cut run has sent what comes from `source` to another queue."""
+    if before is not None and before != target.name:
+        raise Unavailable(
+            f"what comes from {source} went to {before} before it was cut, and would go to "
+            f"{target.name} now: the queues of topic {target.queue.topic} are others",
+            hint=NextStep.GO_ON_LATER,
+        )
+
+
+class Targets:
+    """The queues that copies go to, each made when it is first used."""
+
+    def __init__(self, producer: "Producer", queue_of: QueueMap) -> None:
+        self._producer = producer
+        self._queue_of = queue_of
+        self._targets: dict[MessageQueue, Target] = {}
+
+    def of(self, broker_name: str, queue_id: int) -> Target:
+        """Where the messages of a source queue go."""
+        return self._of(self._queue_of(broker_name, queue_id))
+
+    def any(self, number: int) -> Target:
+        """Where the messages go that come from no queue."""
+        return self._of(self._queue_of.any(number))
+
+    def _of(self, queue: MessageQueue) -> Target:
+        target = self._targets.get(queue)
+        if target is None:
+            target = self._targets[queue] = Target(self._producer, queue)
+        return target
+
+    def all(self) -> list[Target]:
+        """Those that were used, in order."""
+        return [self._targets[queue] for queue in sorted(self._targets)]

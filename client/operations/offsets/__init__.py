@@ -1,0 +1,1 @@
+"""What is done with the offsets of consumer groups."""

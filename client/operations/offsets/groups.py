@@ -1,0 +1,172 @@
+"""The offsets of groups in a cluster: all of them at once, and from offsets to times and back.
+
+A broker's search by time may be off: Java's 4.9 gives any one of several messages stored in the
+same millisecond, or the nearest one, which may lie before. So what is found is looked at here.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from mq.client.errors import MQError
+from mq.client.operations import cluster
+from mq.client.operations.errors import NotFound
+from mq.client.operations.offsets.records import Place, Record, Selection
+from mq.client.pull_consumer import PullConsumer, PullResult
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.names import (
+    BUILT_IN_GROUPS,
+    NOT_SENDABLE_TOPICS,
+    is_system_group,
+    is_system_topic,
+)
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+IN_FLIGHT = 64  # requests at a time: a broker has other work to do
+
+# An empty queue has nothing whose time could be told. What comes later was stored after now, unless
+# the clocks of this machine and the broker differ by more than this.
+_CLOCK_MARGIN = 60_000  # ms
+
+
+class Found(NamedTuple):
+    """Offsets, and a line for each broker or queue whose offsets could not be had."""
+
+    records: list[Record]
+    failures: list[str]
+
+
+async def gather(
+    admin: "Admin",
+    selection: Selection,
+    cluster_name: str | None,
+    expected: Mapping[str, str] = {},
+) -> Found:
+    """The offsets of all groups at all brokers, or those of one cluster, but for the system's own.
+
+    `expected` are brokers that there must be, and how that is known: a name server forgets a broker
+    that is away.
+
+    Raises NotFound for a cluster that there is not, and the last broker's error when none answers.
+    """
+    info = await cluster.clusters(admin.session)
+    names = cluster.broker_names(info, cluster_name) if cluster_name else info.broker_addr_table
+    tables: list[tuple[str, dict[str, dict[int, int]]]] = []
+    failures = [
+        f"broker {name}: not registered now{how}"
+        for name, how in expected.items()
+        if name not in info.broker_addr_table and name not in names
+    ]
+    last: MQError | NotFound | None = None
+
+    async def ask(name: str) -> None:
+        nonlocal last
+        try:
+            if name not in info.broker_addr_table:
+                raise NotFound(f"broker {name} is not registered now")
+            address = cluster.any_address(info.broker_addr_table[name])
+            tables.append((name, await admin.all_consumer_offsets(address)))
+        except (MQError, NotFound) as error:
+            failures.append(f"broker {name}: {error}")
+            last = error
+
+    await admin.session.all([ask(name) for name in sorted(names)])
+    if last is not None and not tables:
+        raise last
+    records = [record for name, table in tables for record in _records(name, table, selection)]
+    return Found(records, sorted(failures))
+
+
+def _records(
+    broker: str, table: dict[str, dict[int, int]], selection: Selection
+) -> Iterable[Record]:
+    for key, queues in table.items():
+        topic, _, group = key.partition("@")
+        if not group or _is_systems(topic, group):
+            continue
+        for queue_id, offset in queues.items():
+            place = Place(group, topic, broker, queue_id)
+            if offset >= 0 and selection.takes(place):
+                yield Record(place, offset)
+
+
+def _is_systems(topic: str, group: str) -> bool:
+    """Offsets that brokers keep for themselves: moving them breaks delays and transactions."""
+    return (
+        is_system_group(group)
+        or group in BUILT_IN_GROUPS
+        or is_system_topic(topic)
+        or topic in NOT_SENDABLE_TOPICS
+    )
+
+
+class Times:
+    """From offsets to the times of their messages, and back; each queue is asked once."""
+
+    def __init__(self, admin: "Admin", now: int) -> None:
+        """`now` in ms since 1970."""
+        self._consumer = PullConsumer(admin.session)
+        self._now = now
+        self._limit = asyncio.Semaphore(IN_FLIGHT)
+
+    async def stamp(self, records: Iterable[Record]) -> Found:
+        """The records with the store times of the messages that they point at."""
+        wanted = list(records)
+        points = {(_queue(record.place), record.offset) for record in wanted}
+        times: dict[tuple[MessageQueue, int], int] = {}
+        failures: list[str] = []
+
+        async def ask(queue: MessageQueue, offset: int) -> None:
+            try:
+                async with self._limit:
+                    times[queue, offset] = await self._time_of(queue, offset)
+            except MQError as error:
+                failures.append(f"{queue.topic}:{queue.broker_name}:{queue.queue_id}: {error}")
+
+        await asyncio.gather(*(ask(*point) for point in points))
+        stamped = [
+            Record(record.place, record.offset, times.get((_queue(record.place), record.offset)))
+            for record in wanted
+        ]
+        return Found(stamped, sorted(failures))
+
+    async def _time_of(self, queue: MessageQueue, offset: int) -> int:
+        """When the message at `offset`, or the first one after it, was stored.
+
+        Where none is yet: a millisecond after the one before it.
+        """
+        result = await self._pull(queue, offset)
+        if result.messages:
+            return result.messages[0].store_timestamp
+        if result.max_offset > result.min_offset:
+            last = await self._pull(queue, result.max_offset - 1)
+            if last.messages:
+                return last.messages[-1].store_timestamp + 1
+        return self._now - _CLOCK_MARGIN
+
+    async def offset_at(self, queue: MessageQueue, timestamp: int) -> int:
+        """The offset of the first message stored at `timestamp` (ms) or later; else the end."""
+        async with self._limit:
+            offset = await self._consumer.offset_at(queue, timestamp - 1)
+            while True:
+                result = await self._pull(queue, offset, max_count=32)
+                for message in result.messages:
+                    if message.store_timestamp >= timestamp:
+                        return message.queue_offset
+                if not result.messages:
+                    return result.next_offset
+                offset = result.next_offset
+
+    async def _pull(self, queue: MessageQueue, offset: int, max_count: int = 1) -> PullResult:
+        """What is at `offset` or, where that is gone or not yet there, at the nearest one."""
+        while True:
+            result = await self._consumer.pull(queue, offset, max_count=max_count)
+            if result.messages or result.next_offset == offset:
+                return result
+            offset = result.next_offset
+
+
+def _queue(place: Place) -> MessageQueue:
+    return MessageQueue(place.topic, place.broker_name, place.queue_id)

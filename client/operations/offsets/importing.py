@@ -1,0 +1,265 @@
+"""Giving groups the offsets of a file: what goes where, and what came of each queue."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mq.client.errors import ConsumerNotOnline, MQError, RouteNotFound
+from mq.client.operations.offsets.groups import IN_FLIGHT, Times
+from mq.client.operations.offsets.records import Place, Record
+from mq.client.routes import broker_address, read_queues
+from mq.protocol.bodies import MessageQueue
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+
+
+@dataclass
+class Outcome:
+    """What became of a group in a queue.
+
+    `before` is the offset that it had, None if it had none; `offset` the one that it was to get,
+    None where that could not be told. `result` is a word: set, same, left (of a queue that the file
+    does not know), running, missing, failed. `reason` says why it is not as it should be.
+    """
+
+    place: Place
+    before: int | None = None
+    offset: int | None = None
+    result: str = "failed"
+    reason: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.result in ("set", "same") or (self.result == "left" and not self.reason)
+
+
+class Import:
+    """Takes records to a cluster. `brokers` maps names in the file to names there."""
+
+    def __init__(
+        self,
+        admin: "Admin",
+        now: int,
+        brokers: Mapping[str, str],
+        *,
+        by_time: bool,
+        earliest: bool,
+        everywhere: bool,
+        force: bool,
+    ) -> None:
+        """By time, `earliest` gives queues that the file does not know the earliest time of the
+        group in the topic; `everywhere` gives it to all.
+        """
+        self._admin = admin
+        self._times = Times(admin, now)
+        self._brokers = brokers
+        self._by_time = by_time
+        self._earliest = earliest or everywhere
+        self._everywhere = everywhere
+        self._force = force
+        self._limit = asyncio.Semaphore(IN_FLIGHT)
+        self._turns: dict[tuple[str, str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._queues: dict[str, set[tuple[str, int]]] = {}
+        self._addresses: dict[tuple[str, str], str] = {}
+        self._missing: dict[str, str] = {}
+        self._running: dict[tuple[str, str], bool | MQError] = {}
+        self._before: dict[str, dict[str, dict[int, int]] | MQError] = {}
+        self._ends: dict[MessageQueue, int | MQError] = {}
+
+    async def run(self, records: Iterable[Record]) -> list[Outcome]:
+        """Do it; an outcome for each queue that gets an offset, or should have got one."""
+        moved = [self._moved(record) for record in records]
+        await self._learn(moved)
+        plan, left = self._by_topic(moved) if self._by_time else (moved, [])
+        outcomes = await asyncio.gather(
+            *(self._one(record) for record in plan), *(self._leave(place) for place in left)
+        )
+        return sorted(outcomes, key=lambda outcome: outcome.place)
+
+    def _moved(self, record: Record) -> Record:
+        broker = self._brokers.get(record.place.broker_name, record.place.broker_name)
+        place = record.place._replace(broker_name=broker)
+        return Record(place, record.offset, record.timestamp)
+
+    async def _learn(self, records: Iterable[Record]) -> None:
+        """Ask where the topics' queues are, and at their brokers what groups have and who runs."""
+        groups = defaultdict(set)
+        for record in records:
+            groups[record.place.topic].add(record.place.group)
+        await asyncio.gather(*(self._learn_route(topic) for topic in groups))
+        pairs = {
+            (address, group)
+            for (topic, _), address in self._addresses.items()
+            for group in groups[topic]
+        }
+        await asyncio.gather(
+            *(self._learn_offsets(address) for address in set(self._addresses.values())),
+            *(self._learn_running(*pair) for pair in pairs),
+        )
+
+    async def _learn_route(self, topic: str) -> None:
+        self._queues[topic] = set()
+        try:
+            route = await self._admin.session.route(topic)
+        except RouteNotFound as error:
+            self._missing[topic] = str(error)
+            return
+        for queue in read_queues(topic, route):
+            address = broker_address(route, queue.broker_name)
+            if address is not None:
+                self._addresses[topic, queue.broker_name] = address
+            self._queues[topic].add((queue.broker_name, queue.queue_id))
+
+    async def _learn_offsets(self, address: str) -> None:
+        try:
+            self._before[address] = await self._admin.all_consumer_offsets(address)
+        except MQError as error:
+            self._before[address] = error
+
+    async def _learn_running(self, address: str, group: str) -> None:
+        try:
+            async with self._limit:
+                await self._admin.consumer_connection(address, group)
+            self._running[address, group] = True
+        except ConsumerNotOnline:
+            self._running[address, group] = False
+        except MQError as error:
+            self._running[address, group] = error
+
+    def _by_topic(self, records: list[Record]) -> tuple[list[Record], list[Place]]:
+        """The records by timestamp for the queues that there are, and the queues to be left.
+
+        A queue that the file knows gets its own time, and is missed where it is absent: its broker
+        may be away. Which messages lie in a queue that the file does not know, nobody can tell: it
+        gets the earliest time of the group, so that nothing is left out, but only where that is
+        asked for, as groups may well have no offset in some queues.
+        """
+        of_topic: dict[tuple[str, str], list[Record]] = defaultdict(list)
+        for record in records:
+            of_topic[record.place.group, record.place.topic].append(record)
+        plan: list[Record] = []
+        left: list[Place] = []
+        for (group, topic), found in of_topic.items():
+            there = self._queues[topic]
+            known = {record.place[2:] for record in found}
+            low = _earliest(found)
+            plan += [
+                Record(record.place, 0, low)
+                if self._everywhere and record.place[2:] in there
+                else record
+                for record in found
+                if record.place[2:] in there or not self._is_elsewhere(found)
+            ]
+            rest = [Place(group, topic, *queue) for queue in sorted(there - known)]
+            if self._earliest:
+                plan += [Record(place, 0, low) for place in rest]
+            else:
+                left += rest
+        return plan, left
+
+    def _is_elsewhere(self, found: list[Record]) -> bool:
+        """Whether the topic is on brokers of which the file has none, and that is as it should be.
+
+        Then its queues are others, and none is missing.
+        """
+        there = self._queues[found[0].place.topic]
+        brokers = {name for name, _ in there}
+        return (
+            self._earliest
+            and bool(there)
+            and brokers.isdisjoint(record.place.broker_name for record in found)
+        )
+
+    async def _leave(self, place: Place) -> Outcome:
+        """A queue that the file does not know: said where the group may never get what it has."""
+        outcome = Outcome(place, result="left")
+        address = self._addresses.get((place.topic, place.broker_name))
+        try:
+            if address is None:
+                raise RouteNotFound(place.topic)
+            outcome.before = self._offset_before(address, place)
+            if outcome.before is None and not await self._is_empty(address, place):
+                outcome.reason = (
+                    f"{_text(place)}: the file does not know it, and the group has no offset there"
+                )
+        except MQError as error:
+            outcome.result, outcome.reason = "failed", f"{_text(place)}: {error}"
+        return outcome
+
+    async def _is_empty(self, address: str, place: Place) -> bool:
+        async with self._limit:
+            low = await self._admin.min_offset(address, place.topic, place.queue_id)
+            return low >= await self._admin.max_offset(address, place.topic, place.queue_id)
+
+    async def _one(self, record: Record) -> Outcome:
+        place = record.place
+        outcome = Outcome(place)
+        address = self._addresses.get((place.topic, place.broker_name))
+        if place[2:] not in self._queues[place.topic] or address is None:
+            outcome.result, outcome.reason = "missing", self._why_missing(place)
+            return outcome
+        try:
+            outcome.before = self._offset_before(address, place)
+            outcome.offset = await self._target(address, record)
+            running = self._running[address, place.group]
+            if isinstance(running, MQError):
+                raise running
+            if outcome.before == outcome.offset:
+                outcome.result = "same"
+            elif running and not self._force:
+                outcome.result = "running"
+                outcome.reason = f"group {place.group} is running: stop its consumers"
+            else:
+                await self._set(address, place, outcome.offset)
+                outcome.result = "set"
+        except (MQError, _Refused) as error:
+            outcome.result, outcome.reason = "failed", f"{_text(place)}: {error}"
+        return outcome
+
+    def _why_missing(self, place: Place) -> str:
+        if place.topic in self._missing:
+            return self._missing[place.topic]
+        return f"{_text(place)}: there is no such queue in this cluster"
+
+    def _offset_before(self, address: str, place: Place) -> int | None:
+        table = self._before[address]
+        if isinstance(table, MQError):
+            raise table
+        return table.get(f"{place.topic}@{place.group}", {}).get(place.queue_id)
+
+    async def _target(self, address: str, record: Record) -> int:
+        queue = MessageQueue(*record.place[1:])
+        if self._by_time:
+            if record.timestamp is None:
+                raise _Refused("the file has no timestamp that tells it")
+            return await self._times.offset_at(queue, record.timestamp)
+        async with self._limit:
+            end = await self._admin.max_offset(address, queue.topic, queue.queue_id)
+        if record.offset > end:
+            raise _Refused(f"offset {record.offset} is beyond its end, {end}")
+        return record.offset
+
+    async def _set(self, address: str, place: Place, offset: int) -> None:
+        # One by one: of several first offsets of a group at once a Java broker may keep one and
+        # confirm all (ConsumerOffsetManager.commitOffset puts a new table without a lock).
+        async with self._turns[address, place.topic, place.group], self._limit:
+            await self._admin.update_consumer_offset(
+                address, place.group, place.topic, place.queue_id, offset
+            )
+
+
+def _earliest(found: list[Record]) -> int | None:
+    """The earliest time of the records; None where one has none, which may be the earliest."""
+    times = [record.timestamp for record in found if record.timestamp is not None]
+    return min(times) if len(times) == len(found) else None
+
+
+class _Refused(Exception):
+    """An offset that makes no sense for its queue."""
+
+
+def _text(place: Place) -> str:
+    return f"group {place.group}, {place.topic}:{place.broker_name}:{place.queue_id}"

@@ -1,0 +1,164 @@
+"""Files of consumer offsets: JSON lines or CSV, a line for each group and queue.
+
+    {"group":"billing","topic":"Orders","brokerName":"broker-a","queueId":0,"offset":1234}
+
+`offset` is that of the next message to consume. A file made by timestamp also has `timestamp`, when
+that message was stored (ms since 1970), which means the same in another cluster.
+"""
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from mq.client.operations.csv_text import csv_text
+from mq.client.operations.errors import BadData, NextStep
+
+_NAMES = ("group", "topic", "brokerName", "queueId", "offset", "timestamp")
+_MOST = 2**63 - 1  # what a broker keeps an offset in
+
+
+class Layout(Enum):
+    """How a file of offsets is written."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+class Place(NamedTuple):
+    """A group in a queue."""
+
+    group: str
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How far a group has come in a queue; `timestamp` is None where it is not known."""
+
+    place: Place
+    offset: int
+    timestamp: int | None = None
+
+
+class Selection(NamedTuple):
+    """Which groups and topics are meant: glob patterns (`order-*`); empty means all."""
+
+    groups: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+
+    def takes(self, place: Place) -> bool:
+        return _matches(place.group, self.groups) and _matches(place.topic, self.topics)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def encode(records: Iterable[Record], layout: Layout) -> bytes:
+    """The content of a file with these records, sorted by group, topic, broker and queue."""
+    ordered = sorted(records, key=lambda record: record.place)
+    timed = any(record.timestamp is not None for record in ordered)
+    names = _NAMES if timed else _NAMES[:-1]
+    rows = [(*record.place, record.offset, record.timestamp)[: len(names)] for record in ordered]
+    if layout is Layout.JSONL:
+        import orjson
+
+        return b"".join(
+            orjson.dumps(dict(zip(names, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE)
+            for row in rows
+        )
+    return csv_text([names, *rows]).encode()
+
+
+def decode(content: bytes, source: str) -> list[Record]:
+    """The records of a file of either kind; `source` names it in messages.
+
+    Raises BadData with the number of the first line that is wrong.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _wrong(source, line, "not text in UTF-8") from None
+    fields = _json_fields if text.lstrip()[:1] in ("{", "") else _csv_fields
+    records: dict[Place, Record] = {}
+    for line, values in fields(text, source):
+        try:
+            record = _record(values)
+        except (KeyError, ValueError, TypeError) as error:
+            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+            raise _wrong(source, line, reason) from None
+        if record.place in records:
+            raise _wrong(source, line, "the same group and queue once more")
+        records[record.place] = record
+    return list(records.values())
+
+
+def _json_fields(text: str, source: str) -> Iterable[tuple[int, dict[str, Any]]]:
+    import orjson
+
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            values = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise _wrong(source, number, f"not JSON: {error.msg}") from None
+        if not isinstance(values, dict):
+            raise _wrong(source, number, "not a JSON object")
+        yield number, values
+
+
+def _csv_fields(text: str, source: str) -> Iterable[tuple[int, dict[str, Any]]]:
+    reader = csv.reader(io.StringIO(text))
+    try:
+        names = next(reader)
+        if not set(_NAMES[:-1]) <= set(names):
+            raise _wrong(source, 1, f"the first line must name {', '.join(_NAMES[:-1])}")
+        for row in reader:
+            if len(row) != len(names):
+                raise _wrong(source, reader.line_num, f"{len(row)} fields, not {len(names)}")
+            yield reader.line_num, dict(zip(names, row, strict=True))
+    except csv.Error as error:
+        raise _wrong(source, reader.line_num, str(error)) from None
+
+
+def _record(values: dict[str, Any]) -> Record:
+    """Raises KeyError, ValueError or TypeError for invalid values."""
+    from mq.protocol.names import check_group, check_topic, retry_topic
+
+    group, topic, broker = (_text(values, name) for name in _NAMES[:3])
+    check_group(group)
+    if topic != retry_topic(group):  # which may be longer than other topics
+        check_topic(topic)
+    place = Place(group, topic, broker, _number(values, "queueId", 2**31 - 1))
+    timestamp = None
+    if values.get("timestamp") not in (None, ""):
+        timestamp = _number(values, "timestamp", _MOST)
+    return Record(place, _number(values, "offset", _MOST), timestamp)
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    value = values[name]
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{name} is not a name: {value!r}")
+    return value
+
+
+def _number(values: dict[str, Any], name: str, most: int) -> int:
+    value = values[name]
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
+        value = int(value)
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{name} is not a number from 0 to {most}: {value!r}")
+    return value
+
+
+def _wrong(source: str, line: int, reason: str) -> BadData:
+    return BadData(f"{source}, line {line}: {reason}", hint=NextStep.EXPORT_OFFSETS)

@@ -1,0 +1,220 @@
+"""Sends a consumer group to other offsets, as resetOffsetByTime and skipAccumulatedMessage do.
+
+A broker tells the consumers that are connected; where there is none, the offsets that the broker
+keeps are set, queue by queue (DefaultMQAdminExtImpl.resetOffsetByTimestamp and …Old).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mq.client.operations import cluster, java_order
+from mq.client.operations.errors import NextStep, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from mq.client.admin import Admin
+    from mq.protocol.bodies import BrokerData, MessageQueue, TopicRouteData
+
+TO_THE_END = -1  # as a timestamp
+
+
+class Wanted(NamedTuple):
+    """What a reset is for. `timestamp` is in ms or TO_THE_END; without `force` offsets only go
+    back; `route_topic` tells the brokers of a light topic, which has no route of its own."""
+
+    topic: str
+    group: str
+    timestamp: int
+    force: bool = True
+    for_cpp: bool = False
+    route_topic: str | None = None
+
+
+class Moved(NamedTuple):
+    """What became of a queue. Of consumers that are connected only the new offset is known."""
+
+    broker_name: str
+    queue_id: int
+    broker_offset: int | None
+    consumer_offset: int | None
+    timestamp_offset: int | None
+    offset: int
+
+
+async def all_queues(
+    admin: "Admin", wanted: Wanted, *, pretending: bool = False
+) -> tuple[list[Moved], list[str], bool]:
+    """Tell the consumers, or set the offsets where nobody is connected.
+
+    With `pretending`, in a dry run, no broker says that nobody is there: so each is asked before.
+    Returns what was done, what failed, and whether consumers were told.
+    """
+    from mq.client.errors import ConsumerNotOnline, RemoteSystemError
+
+    brokers = await _brokers(admin, wanted)
+
+    async def tell(each: "Admin", address: str) -> dict["MessageQueue", int] | None:
+        if pretending and not (
+            await _is_online(each, address, wanted.group) or await _is_of_5(each, address)
+        ):
+            return None
+        try:
+            return await each.reset_offset(
+                address,
+                wanted.topic,
+                wanted.group,
+                wanted.timestamp,
+                force=wanted.force,
+                for_cpp=wanted.for_cpp,
+            )
+        except ConsumerNotOnline:
+            return None
+
+    try:
+        done, failures = await cluster.at_each(admin, brokers, tell)
+    except RemoteSystemError as error:
+        if f"consumer group <{wanted.group}>" not in error.remark:
+            raise
+        raise NotFound(  # Java's broker means that the group has no offset in some queue
+            f"group {wanted.group} has not consumed all queues of topic {wanted.topic} yet",
+            hint=NextStep.RESET_AT_BROKERS,
+        ) from None
+    if None in done.values():
+        rows, failures = await at_brokers(admin, wanted)
+        return rows, failures, False
+    moved: dict[MessageQueue, int] = {}
+    parts = []
+    for table_ in done.values():
+        assert table_ is not None
+        moved.update(table_)
+        parts.append(java_order.hash_order(table_, java_order.queue_hash))
+    order = java_order.merged_order(parts, java_order.queue_hash)
+    rows = [
+        Moved(queue.broker_name, queue.queue_id, None, None, None, moved[queue]) for queue in order
+    ]
+    return rows, failures, True
+
+
+async def at_brokers(admin: "Admin", wanted: Wanted) -> tuple[list[Moved], list[str]]:
+    """Set the offsets that the brokers keep. Returns what was done and what failed."""
+    brokers = await _brokers(admin, wanted)
+    route = await admin.topic_route(_route_topic(wanted))
+    queues = {item.broker_name: item.read_queue_nums for item in route.queue_datas}
+
+    async def at_broker(each: "Admin", address: str) -> list[Moved]:
+        name = brokers[address].broker_name
+        return await _at_broker(each, address, name, queues.get(name, 0), wanted)
+
+    done, failures = await cluster.at_each(admin, brokers, at_broker)
+    return [row for rows in done.values() for row in rows], failures
+
+
+def _route_topic(wanted: Wanted) -> str:
+    from mq.protocol.names import LMQ_PREFIX
+
+    timer = wanted.topic == "rmq_sys_wheel_timer"
+    if wanted.route_topic and (timer or wanted.topic.startswith(LMQ_PREFIX)):
+        return wanted.route_topic
+    return wanted.topic
+
+
+async def _brokers(admin: "Admin", wanted: Wanted) -> dict[str, "BrokerData"]:
+    """The brokers of the topic by the address to ask."""
+    route: TopicRouteData = await admin.topic_route(_route_topic(wanted))
+    return {cluster.any_address(broker): broker for broker in route.broker_datas}
+
+
+async def _at_broker(
+    admin: "Admin", address: str, name: str, queue_count: int, wanted: Wanted
+) -> list[Moved]:
+    """Every queue that the group has consumed; all of the topic if it has consumed none."""
+    from mq.protocol.bodies import MessageQueue
+
+    stats = (await admin.consume_stats(address, wanted.group)).offset_table
+    known = [
+        (queue, stats[queue].broker_offset, stats[queue].consumer_offset)
+        for queue in java_order.hash_order(stats, java_order.queue_hash)
+        if queue.topic == wanted.topic
+    ]
+    if not known:
+        offsets = (await admin.topic_stats(address, wanted.topic)).offset_table
+        every = [MessageQueue(wanted.topic, name, number_) for number_ in range(queue_count)]
+        known = [
+            (queue, offsets[queue].max_offset, offsets[queue].min_offset)
+            for queue in every
+            if queue in offsets
+        ]
+    return [await _move(admin, address, *item, wanted) for item in known]
+
+
+async def _move(
+    admin: "Admin",
+    address: str,
+    queue: "MessageQueue",
+    broker_offset: int,
+    consumer_offset: int,
+    wanted: Wanted,
+) -> Moved:
+    where = queue.topic, queue.queue_id
+    if wanted.timestamp == TO_THE_END:
+        target = await admin.max_offset(address, *where)
+    else:
+        target = await admin.search_offset(address, *where, wanted.timestamp)
+    offset = consumer_offset
+    if wanted.force or target <= consumer_offset:
+        await admin.update_consumer_offset(address, wanted.group, *where, target)
+        offset = target
+    name = queue.broker_name
+    return Moved(name, queue.queue_id, broker_offset, consumer_offset, target, offset)
+
+
+async def offset_at(
+    admin: "Admin", address: str, topic: str, queue_id: int, timestamp: int, given: int | None
+) -> int:
+    """The offset given, else that of a time, in a queue."""
+    if given is not None:
+        return given
+    return await admin.search_offset(address, topic, queue_id, timestamp)
+
+
+async def one_queue(
+    admin: "Admin", address: str, topic: str, group: str, queue_id: int, offset: int
+) -> Moved:
+    """Send a group to an offset of one queue.
+
+    A broker of 5.x tells consumers that are connected. An older one cannot tell them about one
+    queue: then there must be none (Unavailable), for they would overwrite the offset.
+    """
+    tells = await _is_of_5(admin, address)
+    if not tells and await _is_online(admin, address, group):
+        raise Unavailable(
+            f"consumers of group {group} are connected, and the broker at {address} is older than "
+            "RocketMQ 5: it cannot tell them about one queue",
+            hint=NextStep.RESET_WHOLE_TOPIC,
+        )
+    old = await admin.query_consumer_offset(address, group, topic, queue_id)
+    end = await admin.max_offset(address, topic, queue_id)
+    await admin.update_consumer_offset(address, group, topic, queue_id, offset)
+    if tells:
+        await admin.reset_queue(address, topic, group, queue_id, offset)
+    names = (await admin.topic_route(topic)).broker_datas
+    name = next((item.broker_name for item in names if address in item.broker_addrs.values()), "")
+    return Moved(name, queue_id, end, old, offset, offset)
+
+
+async def _is_of_5(admin: "Admin", address: str) -> bool:
+    """Whether a broker is of RocketMQ 5 or later; one that says nothing known is not."""
+    from mq.protocol.codes import version_number
+
+    release = (await admin.broker_runtime_info(address)).get("brokerVersionDesc", "")
+    try:
+        return version_number(release) >= version_number("V5_0_0")
+    except ValueError:
+        return False
+
+
+async def _is_online(admin: "Admin", address: str, group: str) -> bool:
+    from mq.client.errors import RemoteSystemError
+
+    try:
+        return bool(await admin.consumer_ids(address, group))
+    except RemoteSystemError:  # what brokers answer where there is none
+        return False

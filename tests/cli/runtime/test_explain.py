@@ -1,0 +1,45 @@
+"""Errors of operations at the command line: their statuses, options and next steps."""
+
+import pytest
+
+from mq.cli.runtime.env import Environment
+from mq.cli.runtime.explain import explain
+from mq.cli.runtime.status import Status
+from mq.client.operations import errors
+from mq.client.operations.errors import InvalidRequest, NextStep, NotFound, Parameter
+
+STATUSES = {
+    errors.NotFound: Status.NOT_FOUND,
+    errors.BadData: Status.BAD_DATA,
+    errors.Misdeclared: Status.CONFIG,
+    errors.Unavailable: Status.UNAVAILABLE,
+    errors.Busy: Status.TRY_AGAIN,
+    errors.Locked: Status.LOCKED,
+    errors.CannotWrite: Status.CANNOT_CREATE,
+    errors.InvalidRequest: Status.USAGE,
+}
+
+
+@pytest.mark.parametrize("kind", errors.OperationError.__subclasses__())
+def test_each_error_of_an_operation_has_its_status(kind: type[errors.OperationError]) -> None:
+    shown = explain(kind("so it is", hint="do that"), Environment.of_process())
+    assert (shown.message, shown.hint, shown.status) == ("so it is", "do that", STATUSES[kind])
+
+
+def test_parameters_are_shown_as_the_options_that_give_them() -> None:
+    error = InvalidRequest(Parameter("tags"), " and ", Parameter("sql"), " cannot go together")
+    assert str(error) == "tags and sql cannot go together"
+    shown = explain(error, Environment.of_process())
+    assert shown.message == "--tag and --sql cannot go together"
+
+
+def test_a_next_step_is_shown_as_the_command_that_takes_it() -> None:
+    error = NotFound("no queue", hint=NextStep.LOOK_AT_ROUTE, subject="{Orders}")
+    assert explain(error, Environment.of_process()).hint == "see: mq topicRoute -t {Orders}"
+
+
+@pytest.mark.parametrize("step", NextStep)
+def test_every_next_step_has_words_for_the_command_line(step: NextStep) -> None:
+    hint = explain(NotFound("none", hint=step), Environment.of_process()).hint
+    assert hint != step
+    assert "mq " in hint or "-" in hint
