@@ -7,13 +7,15 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from mq.client.consumer import Consumer
+from mq.client.errors import RouteNotFound
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import StoredMessage
+from mq.protocol.names import retry_topic
 
 
 @contextmanager
 def member(pair: Standalone, group: str, topic: str, tags: str = "*") -> Iterator[str]:
-    """A member of `group` that consumes `topic`; its client id, once the broker knows it."""
+    """A member of `group` that consumes `topic`; its client id, once it can be found."""
     started: Future[str] = Future()
     stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -26,6 +28,13 @@ def member(pair: Standalone, group: str, topic: str, tags: str = "*") -> Iterato
         async with Consumer(
             pair.name_server_address, group, {topic: tags}, listener=listen
         ) as consumer:
+            # Commands look for members where the retry topic is, which the broker has just made.
+            while True:
+                try:
+                    await consumer.session.fresh_route(retry_topic(group))
+                    break
+                except RouteNotFound:
+                    await asyncio.sleep(0.01)
             started.set_result(consumer.session.client_id)
             await event.wait()
 

@@ -12,7 +12,7 @@ from mq.daemons.listener import Listener
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 ECHO = 901
 SILENT = 902

@@ -13,7 +13,7 @@ from mq.protocol.message import StoredMessage
 from mq.testing import RunningBroker
 from tests.cli.pairs import running_pair
 from tests.cli.support import Finished, Mq
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 TOPIC = "Orders"
 
