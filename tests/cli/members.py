@@ -7,10 +7,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 
 from mq.client.consumer import Consumer
-from mq.client.errors import RouteNotFound
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import retry_topic
+from tests.client.scripted import routed
 
 
 @contextmanager
@@ -29,12 +29,7 @@ def member(pair: Standalone, group: str, topic: str, tags: str = "*") -> Iterato
             pair.name_server_address, group, {topic: tags}, listener=listen
         ) as consumer:
             # Commands look for members where the retry topic is, which the broker has just made.
-            while True:
-                try:
-                    await consumer.session.fresh_route(retry_topic(group))
-                    break
-                except RouteNotFound:
-                    await asyncio.sleep(0.01)
+            await routed(consumer.session, retry_topic(group))
             started.set_result(consumer.session.client_id)
             await event.wait()
 
