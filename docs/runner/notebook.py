@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-_CELL_SECONDS = 150  # the first one may start Spark
+_CELL_SECONDS = 300  # the first one may start Spark, beside much else
 
 # Runs what comes as JSON, a line for each cell; what a cell prints goes back the same way.
 _KERNEL = """\
