@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 FILE ?=
 ARGS ?=
 # More than cores: many tests wait for JVMs and timers.
-PROCESSES ?= 3
+PROCESSES ?= 4
 SPARKS ?= 4.0 4.1
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -28,7 +28,7 @@ $(VENV)/.tools: $(VENV)/.installed
 run: install ## the main job on real input: make run [FILE=any.txt]
 	$(BIN)/python docs/tour.py $(FILE)
 
-test: tools ## the whole suite, in parallel: make test [PROCESSES=4]
+test: tools ## the whole suite, in parallel: make test [PROCESSES=2]
 	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --quiet
 
 test-long: tools ## an hour of a quiet machine: hostile clients, 200 rounds of faults, 30 of crashes, a soak, Spark on a cluster, many examples of properties [ARGS='-k faults']

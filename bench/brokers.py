@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.interop.peers import JDK_FLAGS, free_port, jars, write_home, write_properties
+from tests.interop.jvm import JDK_FLAGS, jars, write_home, write_properties
+from tests.interop.ports import free_port
 
 RELEASE = "4.9.7"
 START_SECONDS = 120.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.brokers import Daemon
-from tests.interop.peers import CACHE
+from tests.interop.jvm import CACHE
 
 SOURCE = Path(__file__).with_name("Driver.java")
 

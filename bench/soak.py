@@ -45,7 +45,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.headers.topic import CreateTopicRequestHeader
 from mq.protocol.message import Message, StoredMessage
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 from tests.system.daemon import BrokerProcess
 
 KINDS = ("plain", "delayed", "timed", "transactional")

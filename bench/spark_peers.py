@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.brokers import Daemon
-from tests.interop.peers import free_port, require_java, write_properties
+from tests.interop.jvm import require_java, write_properties
+from tests.interop.ports import free_port
 
 KAFKA = "4.3.1"
 # Kafka's connector is released with Spark; the newest that Maven Central has with all it needs.

@@ -72,7 +72,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _spent[group(report.nodeid.partition("::")[0])] += report.duration
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return  # not all have run
     if os.environ.get("MQ_TEST_DURATIONS") and "PYTEST_XDIST_WORKER" not in os.environ:
         longest = sorted(_spent.items(), key=lambda item: -item[1])
         known = {name: round(spent) for name, spent in longest if spent >= 2}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-_CELL_SECONDS = 150  # the first one may start Spark
+_CELL_SECONDS = 300  # the first one may start Spark, beside much else
 
 # Runs what comes as JSON, a line for each cell; what a cell prints goes back the same way.
 _KERNEL = """\
@@ -76,7 +76,9 @@ class Notebook:
             # The first compiler alone takes a third of the time for what runs but once.
             "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m --conf spark.ui.enabled=false "
             "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' "
-            "--conf spark.ui.showConsoleProgress=false pyspark-shell",
+            "--conf spark.ui.showConsoleProgress=false "
+            # A Python worker has 15 s by default to call back, which a busy machine may take.
+            f"--conf spark.python.authenticate.socketTimeout={_CELL_SECONDS}s pyspark-shell",
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         if "JAVA_HOME" in os.environ:

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from mq.client.consumer import Consumer
 from mq.daemons.standalone import Standalone
 from mq.protocol.message import StoredMessage
+from mq.protocol.names import retry_topic
+from tests.client.scripted import routed
 
 
 @contextmanager
 def member(pair: Standalone, group: str, topic: str, tags: str = "*") -> Iterator[str]:
-    """A member of `group` that consumes `topic`; its client id, once the broker knows it."""
+    """A member of `group` that consumes `topic`; its client id, once it can be found."""
     started: Future[str] = Future()
     stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
@@ -26,6 +28,8 @@ def member(pair: Standalone, group: str, topic: str, tags: str = "*") -> Iterato
         async with Consumer(
             pair.name_server_address, group, {topic: tags}, listener=listen
         ) as consumer:
+            # Commands look for members where the retry topic is, which the broker has just made.
+            await routed(consumer.session, retry_topic(group))
             started.set_result(consumer.session.client_id)
             await event.wait()
 

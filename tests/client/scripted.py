@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 
+from mq.client.errors import RouteNotFound
+from mq.client.session import Session
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher, Handler
 from mq.daemons.listener import Listener
 from mq.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 ECHO = 901
 SILENT = 902
@@ -69,6 +71,17 @@ async def until(condition: Callable[[], bool], seconds: float = 15) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def routed(session: Session, topic: str) -> None:
+    """Return when a name server knows a topic that a broker has just made by itself."""
+    async with asyncio.timeout(15):
+        while True:
+            try:
+                await session.fresh_route(topic)
+                return
+            except RouteNotFound:
+                await asyncio.sleep(0.01)
 
 
 def echo(request: Command, channel: Channel) -> Command:

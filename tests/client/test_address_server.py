@@ -17,7 +17,7 @@ from mq.client.session import Session
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster
 from tests.client.scripted import name_server, scripted, until
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 
 class Page:

@@ -19,7 +19,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scripted import until
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 
 class Listener:

@@ -29,7 +29,7 @@ from mq.protocol.message import Message, StoredMessage
 from mq.protocol.names import IllegalName
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.scripted import accept_heartbeats, name_server, scripted, until
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 
 async def take(consumer: Consumer, count: int) -> list[bytes]:

@@ -16,7 +16,7 @@ from mq.protocol.command import Command
 from mq.protocol.message import StoredMessage
 from tests.client.clusters import GROUP, TOPIC
 from tests.client.scripted import name_server, scripted, until
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 
 async def listen(message: StoredMessage) -> None: ...

@@ -28,7 +28,7 @@ from mq.protocol.message import Message
 from tests.client.clusters import TOPIC, cluster
 from tests.client.gate import gate
 from tests.client.scripted import name_server, refuses, routes, scripted, stores
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 AT_ONCE = 0.9  # seconds: less than any time-out here
 

@@ -13,7 +13,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.message import Message, StoredMessage
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 PATIENCE = 20.0
 

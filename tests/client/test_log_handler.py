@@ -16,7 +16,7 @@ from mq.client.errors import ClientError
 from mq.client.log_handler import MAX_BYTES, MessageLogHandler
 from mq.protocol.names import IllegalName
 from mq.testing import RunningBroker
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 TOPIC = "Logs"
 

@@ -15,7 +15,7 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.client.clusters import TOPIC, cluster
 from tests.client.scripted import accept_heartbeats, name_server, scripted, stores
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 
 def test_a_producer_has_its_own_limit_for_bodies() -> None:

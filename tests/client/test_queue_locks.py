@@ -30,7 +30,7 @@ from tests.client.scripted import (
     scripted,
     until,
 )
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 QUEUE = MessageQueue(TOPIC, "broker", 0)
 OTHER = "127.0.0.1@other"  # a member that takes the lock for itself

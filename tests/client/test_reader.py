@@ -25,7 +25,7 @@ from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC, cluster, numbers
 from tests.client.gate import gate
 from tests.client.scripted import accept_heartbeats, scripted, until
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 
 class ScriptedBroker:

@@ -19,7 +19,7 @@ from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC
 from tests.client.scripted import until
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 SOON = 3.0  # seconds; by themselves routes are refreshed and queues shared out after 30 and 20
 

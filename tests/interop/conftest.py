@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.interop.tools import Cluster, cluster_with_both_tools
 
 
@@ -28,7 +29,7 @@ def java_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaCluster]:
     """A Java cluster of each release in turn. Tests share it: use topics and groups of your own."""
-    peers.require_java()
+    require_java()
     release: str = request.param
     home = tmp_path_factory.mktemp(f"java-{release}")
     with (

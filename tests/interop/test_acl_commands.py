@@ -12,6 +12,9 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
+from tests.interop.jvm import require_java
+from tests.interop.ports import free_port
+from tests.interop.process import Process
 from tests.interop.tools import BROKER, JavaTool
 
 pytestmark = pytest.mark.java
@@ -55,7 +58,7 @@ def masked(text: str) -> str:
 def guarded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Guarded]:
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("acl-commands")
     tool = JavaTool(tmp)
     write(tool.home, "tools.yml", TOOLS)
@@ -69,18 +72,18 @@ def guarded(
         yield Guarded(lambda *a: tool(*a, "-n", namesrv.address), ours, tmp)
 
 
-def broker(release: str, tmp: Path, namesrv: peers.JavaNameServer) -> peers.Process:
+def broker(release: str, tmp: Path, namesrv: peers.JavaNameServer) -> Process:
     """The broker, not started yet, with its accounts."""
     if release == "ours":
         write(tmp / "home", "plain_acl.yml", ACCOUNTS)
         settings = {
-            "brokerName": BROKER, "listenPort": peers.free_port(), "aclEnable": "true",
+            "brokerName": BROKER, "listenPort": free_port(), "aclEnable": "true",
             "brokerIP1": "127.0.0.1", "rocketmqHome": tmp / "home",
             "storePathRootDir": tmp / "store",
         }  # fmt: skip
         items = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         command = [sys.executable, "-m", "mq", "broker", "-n", namesrv.address, *items]
-        return peers.Process(command, tmp / "home", "registered with name server")
+        return Process(command, tmp / "home", "registered with name server")
     java = peers.JavaBroker(
         release, tmp, namesrv.address, {"aclEnable": "true", "brokerName": BROKER}
     )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.interop.tools import BROKER, JavaTool
 
 pytestmark = pytest.mark.java
@@ -65,7 +66,7 @@ def masked(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("auth-commands")
     tools = f"accessKey: {KEYS['accessKey']}\nsecretKey: {KEYS['secretKey']}\n"
     tool = JavaTool(tmp, "5.5.0")

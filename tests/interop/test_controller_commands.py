@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
+from tests.interop.jvm import require_java, write_properties
+from tests.interop.ports import free_port
 from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
@@ -62,7 +64,7 @@ def moment(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("controlled")
     with ExitStack() as parts:
         namesrv = parts.enter_context(peers.JavaNameServer("5.5.0", tmp))
@@ -73,7 +75,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]
                 "brokerName": SET,
                 "enableControllerMode": "true",
                 "controllerAddr": controller.address,
-                "haListenPort": peers.free_port(),
+                "haListenPort": free_port(),
             }
             broker = peers.JavaBroker("5.5.0", tmp, namesrv.address, settings)
             return parts.enter_context(broker).address
@@ -182,12 +184,13 @@ def broker_file(tmp: Path, name: str, namesrv: str) -> Path:
         "brokerClusterName": "DefaultCluster",
         "brokerId": 0,
         "brokerIP1": "127.0.0.1",
-        "listenPort": peers.free_port(),
-        "haListenPort": peers.free_port(),
+        "listenPort": free_port(),
+        "haListenPort": free_port(),
         "namesrvAddr": namesrv,
         "storePathRootDir": tmp / name,
         "storePathCommitLog": tmp / name / "commitlog",
         "mappedFileSizeCommitLog": 64 << 20,
+        **peers.CALM_5,
     }
-    peers.write_properties(path, settings)
+    write_properties(path, settings)
     return path

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.support import Mq
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.interop.tools import BROKER, Cluster, JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
@@ -78,7 +79,7 @@ def test_exporting_pop_records_prints_what_java_prints(both_tools: Cluster) -> N
 @pytest.fixture(scope="module")
 def rocks(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The config directory of a broker of 5.5.0 that keeps its settings in RocksDB, stopped."""
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("rocks")
     mq = Mq(tmp / "config")
     settings = {"brokerName": BROKER, "storeType": "defaultRocksDB"}

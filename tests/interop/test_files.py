@@ -27,6 +27,7 @@ from tests.cli.pairs import running_pair
 from tests.cli.support import Mq
 from tests.interop import peers
 from tests.interop.conftest import JavaCluster
+from tests.interop.jvm import require_java
 from tests.interop.test_client import until
 
 pytestmark = pytest.mark.java
@@ -294,7 +295,7 @@ def test_a_topic_of_a_java_broker_is_followed(java_cluster: JavaCluster) -> None
 
 
 def test_messages_of_a_java_broker_are_chosen_by_sql92(tmp_path: Path) -> None:
-    peers.require_java()
+    require_java()
     settings = {"enablePropertyFilter": "true"}
     with (
         peers.JavaNameServer("4.9.7", tmp_path) as namesrv,

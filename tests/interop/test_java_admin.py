@@ -10,6 +10,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from tests.interop import peers
 from tests.interop.java_client import JavaClient, Sent
+from tests.interop.jvm import require_java
 from tests.interop.tools import JavaTool, java_daemons, masked, our_daemons, warm_tool
 
 pytestmark = pytest.mark.java
@@ -104,7 +105,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("admin")
     with (
         our_daemons(tmp / "ours") as ours,

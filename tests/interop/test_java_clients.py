@@ -14,6 +14,7 @@ from mq.client.session import Session
 from mq.protocol.bodies import TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import Got, JavaClient, JavaFailed
+from tests.interop.jvm import require_java
 from tests.interop.tools import our_daemons
 
 pytestmark = pytest.mark.java
@@ -57,7 +58,7 @@ class Daemons:
 
 @pytest.fixture(scope="module")
 def daemons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemons]:
-    peers.require_java()
+    require_java()
     with our_daemons(tmp_path_factory.mktemp("daemons")) as (namesrv, broker):
         yield Daemons(namesrv, broker)
 

@@ -15,6 +15,8 @@ from mq.client.session import Session
 from mq.protocol.bodies import ClusterInfo, TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import Got, JavaClient
+from tests.interop.jvm import require_java
+from tests.interop.ports import free_port
 from tests.interop.test_namesrv import OurNameServer
 from tests.interop.tools import JavaTool, warm_tool
 from tests.system.daemon import BrokerProcess
@@ -64,14 +66,14 @@ def make_topic(namesrv: str, topic: str, *brokers: str) -> None:
 def our_broker(tmp: Path, namesrv: str) -> BrokerProcess:
     settings = {"brokerName": OURS, "namesrvAddr": namesrv, "diskMaxUsedSpaceRatio": "95"}
     # A port of its own, so that it comes back to the same one.
-    return BrokerProcess(tmp / "our-store", {**settings, "listenPort": str(peers.free_port())})
+    return BrokerProcess(tmp / "our-store", {**settings, "listenPort": str(free_port())})
 
 
 @pytest.mark.parametrize("release", peers.SERVER_RELEASES)
 def test_our_broker_serves_java_clients_under_a_java_name_server(
     release: str, tmp_path: Path
 ) -> None:
-    peers.require_java()
+    require_java()
     with (
         peers.JavaNameServer(release, tmp_path) as namesrv,
         our_broker(tmp_path, namesrv.address) as broker,
@@ -109,7 +111,7 @@ class Mixed:
 def mixed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mixed]:
-    peers.require_java()
+    require_java()
     release: str = request.param
     tmp = tmp_path_factory.mktemp(f"mixed-{release}")
     with (
@@ -124,7 +126,7 @@ def mixed(
 
 @pytest.fixture(scope="module")
 def mqadmin() -> JavaTool:
-    peers.require_java()
+    require_java()
     return warm_tool()
 
 

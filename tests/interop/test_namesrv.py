@@ -19,6 +19,9 @@ from mq.protocol.bodies import ClusterInfo, TopicList, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.interop import peers
+from tests.interop.jvm import require_java
+from tests.interop.ports import free_port
+from tests.interop.process import Process
 from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
@@ -33,13 +36,13 @@ sys.exit(run(lambda: NameServer(NamesrvSettings.load(Path(sys.argv[1])))))
 """
 
 
-class OurNameServer(peers.Process):
+class OurNameServer(Process):
     """A name server of ours in a process of its own."""
 
     def __init__(self, tmp: Path) -> None:
         home = tmp / "our-namesrv"
         home.mkdir(parents=True, exist_ok=True)
-        self.port = peers.free_port()
+        self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         conf = home / "namesrv.conf"
         conf.write_text(f"listenPort={self.port}\nkvConfigPath={home}/kvConfig.json\n")
@@ -59,7 +62,7 @@ class Mixed:
 def mixed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mixed]:
-    peers.require_java()
+    require_java()
     release: str = request.param
     tmp = tmp_path_factory.mktemp(f"mixed-{release}")
     with OurNameServer(tmp) as namesrv:
@@ -78,8 +81,8 @@ def ask(address: str, code: int, fields: dict[str, str] | None = None) -> Comman
 
 @pytest.fixture(scope="module")
 def mqadmin() -> JavaTool:
-    """The Java tool of 4.9.7, which stays; that of 5.5.0 is started anew for each command."""
-    peers.require_java()
+    """The Java tool of 4.9.7."""
+    require_java()
     return warm_tool()
 
 
@@ -132,10 +135,9 @@ def test_settings_kv_and_write_permission_are_managed_by_mqadmin(
 def test_mqadmin_of_5_5_works_through_it_too(mixed: Mixed) -> None:
     address = mixed.namesrv.address
     make = ("updateTopic", "-c", "DefaultCluster", "-t", "five", "-r", "3", "-w", "3")
-    done = peers.mqadmin("5.5.0", *make, "-n", address)
-    assert "create topic to" in done.stdout, done.stdout + done.stderr
-    done = peers.mqadmin("5.5.0", "topicList", "-n", address)
-    assert {"five", "TBW102"} <= set(done.stdout.split()), done.stdout + done.stderr
+    tool = warm_tool("5.5.0")
+    assert "create topic to" in tool(*make, "-n", address)
+    assert {"five", "TBW102"} <= set(tool("topicList", "-n", address).split())
 
 
 @pytest.mark.parametrize("release", peers.CLIENT_RELEASES)
@@ -158,7 +160,7 @@ def test_java_clients_work_through_our_name_server(
 def test_a_java_broker_that_ends_leaves_the_routes_at_once(
     release: str, way: str, tmp_path: Path
 ) -> None:
-    peers.require_java()
+    require_java()
     with OurNameServer(tmp_path) as namesrv:
         with peers.JavaBroker(release, tmp_path, namesrv.address) as broker:
             assert broker.name in _cluster(namesrv.address).broker_addr_table
@@ -179,7 +181,7 @@ def _cluster(address: str) -> ClusterInfo:
 def test_our_broker_registers_with_a_java_name_server(
     release: str, compressed: str, tmp_path: Path
 ) -> None:
-    peers.require_java()
+    require_java()
 
     async def main(address: str) -> None:
         settings = BrokerSettings.load(
@@ -225,7 +227,7 @@ def test_a_java_name_server_has_every_topic_whatever_was_made_when(
     release: str, tmp_path: Path
 ) -> None:
     """Made one right after the other, and while the name server was away or stood still."""
-    peers.require_java()
+    require_java()
 
     async def make_pairs(topics: Topics, prefix: str, turns: int) -> None:
         for pair in range(20):

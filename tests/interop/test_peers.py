@@ -6,35 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import peers
+from tests.interop.jvm import require_java
+from tests.interop.ports import free_port
+from tests.interop.process import Process
 
 
 def test_a_missing_jdk_skips_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match=r"java, javac, mvn not found: apt-get install"):
-        peers.require_java()
+        require_java()
 
 
 def test_a_missing_jdk_fails_where_nothing_may_be_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="apt-get install"):
-        peers.require_java()
+        require_java()
 
 
 def test_a_free_port_has_free_neighbours_for_the_fast_and_the_ha_port() -> None:
-    port = peers.free_port()
+    port = free_port()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port + 1))
         taken.listen()
-        others = {peers.free_port() for _ in range(20)}
+        others = {free_port() for _ in range(20)}
     assert port not in others
 
 
 def test_a_process_is_ready_at_its_line_and_gone_after_the_block(tmp_path: Path) -> None:
     script = "print('READY now', flush=True); print('got', input(), flush=True); input()"
-    with peers.Process([sys.executable, "-c", script], tmp_path / "home", "READY") as process:
+    with Process([sys.executable, "-c", script], tmp_path / "home", "READY") as process:
         assert process.lines == ["READY now"]
         process.write_line("a line")
         assert process.wait_for_line("got", 10) == ["got a line"]
@@ -43,6 +45,6 @@ def test_a_process_is_ready_at_its_line_and_gone_after_the_block(tmp_path: Path)
 
 
 def test_a_process_that_ends_before_it_is_ready_shows_what_it_printed(tmp_path: Path) -> None:
-    process = peers.Process([sys.executable, "-c", "print('no luck')"], tmp_path, "READY")
+    process = Process([sys.executable, "-c", "print('no luck')"], tmp_path, "READY")
     with pytest.raises(TimeoutError, match="no luck"):
         process.start()

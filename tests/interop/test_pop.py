@@ -14,7 +14,8 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message
 from tests.interop import peers
-from tests.interop.tools import our_daemons
+from tests.interop.jvm import require_java
+from tests.interop.tools import our_daemons, warm_tool
 
 pytestmark = pytest.mark.java
 
@@ -46,14 +47,13 @@ async def waiting_pops(broker: str) -> int:
 def test_a_java_consumer_pops_acknowledges_and_gets_again_what_it_failed_to_consume(
     tmp_path: Path,
 ) -> None:
-    peers.require_java()
+    require_java()
     with our_daemons(tmp_path) as (namesrv, broker):
         asyncio.run(make_topic(namesrv, broker))
         names = ("-b", broker, "-t", TOPIC, "-g", GROUP)
-        ran = peers.mqadmin(
-            RELEASE, "setConsumeMode", "-n", namesrv, *names, "-m", "POP", "-q", "0"
-        )
-        assert "success" in ran.stdout, ran.stdout + ran.stderr
+        tool = warm_tool(RELEASE)
+        told = tool("setConsumeMode", "-n", namesrv, *names, "-m", "POP", "-q", "0")
+        assert "success" in told
         asyncio.run(produce(namesrv, [f"old-{n}" for n in range(8)]))
         with peers.JavaProgram(
             RELEASE, "Pop.java", namesrv, GROUP, TOPIC, "a || b", tmp=tmp_path

@@ -24,6 +24,7 @@ from tests.interop import peers
 from tests.interop.conftest import JavaCluster
 from tests.interop.java_client import JavaClient
 from tests.interop.test_client import FIRST, make_topic, many, read_all, until
+from tests.interop.tools import warm_tool
 
 pytestmark = pytest.mark.java
 
@@ -299,12 +300,11 @@ def test_mqadmin_reads_our_traces(java_cluster: JavaCluster) -> None:
             await until(complete)
 
             async def read() -> bool:
-                result = await asyncio.to_thread(
-                    peers.mqadmin,
-                    java_cluster.release,
+                shown = await asyncio.to_thread(
+                    warm_tool(java_cluster.release),
                     *("queryMsgTraceById", "-n", namesrv, "-i", sent.message_id),
                 )
-                return group in result.stdout and "push-trace-p" in result.stdout
+                return group in shown and "push-trace-p" in shown
 
             await until(read, 60)
 

@@ -13,6 +13,7 @@ from mq.protocol.command import Command
 from mq.protocol.message import Message
 from mq.protocol.recall import RecallHandle
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.interop.test_transactions import read
 from tests.interop.tools import our_daemons
 
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 
 
 def test_the_java_client_takes_back_a_message_at_our_broker(tmp_path: Path) -> None:
-    peers.require_java()
+    require_java()
 
     async def enable(namesrv: str, broker: str) -> None:
         async with Session(namesrv) as session:
@@ -45,7 +46,7 @@ def test_the_java_client_takes_back_a_message_at_our_broker(tmp_path: Path) -> N
 
 
 def test_we_take_back_a_message_at_the_java_broker(tmp_path: Path) -> None:
-    peers.require_java()
+    require_java()
 
     async def scenario(namesrv: str, broker: str) -> None:
         async with Session(namesrv) as session, Producer(session, "recallers") as producer:

@@ -20,6 +20,8 @@ from mq.protocol.bodies import TopicConfig
 from mq.protocol.message import Message
 from tests.cli.support import Mq
 from tests.interop import peers
+from tests.interop.jvm import require_java
+from tests.interop.tools import JavaTool
 
 pytestmark = pytest.mark.java
 
@@ -99,7 +101,7 @@ def secure(namesrv: str, key: AccessKey | None, topic: str, *, tls: bool = False
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Standalone, Path]]:
     """Our daemons with access control, and where their accounts are."""
-    peers.require_java()
+    require_java()
     home = tmp_path_factory.mktemp("guarded")
     write_accounts(home)
     with ours({"aclEnable": "true", "rocketmqHome": str(home)}) as pair:
@@ -137,29 +139,30 @@ def test_the_java_mqadmin_changes_our_accounts(
     guarded: tuple[Standalone, Path], tmp_path: Path
 ) -> None:
     pair, home = guarded
-    write_tools(tmp_path, ADMIN)
+    tool = JavaTool(tmp_path)
+    write_tools(tool.home, ADMIN)
 
     def mqadmin(name: str, *arguments: str) -> str:
         where = ("-n", pair.name_server_address, "-b", pair.broker.address)
-        done = peers.mqadmin("4.9.7", name, *where, *arguments, tmp=tmp_path)
-        return done.stdout
+        return tool(name, *where, *arguments)
 
-    printed = mqadmin(
-        "updateAclConfig", "-a", "from_java", "-s", "secret_of_java", "-t", "Prices=PUB"
-    )
-    assert "create or update plain access config to" in printed
-    assert "success" in printed
     key = AccessKey("from_java", "secret_of_java")
 
     async def send() -> None:
         async with Producer(pair.name_server_address, "p", credentials=key) as producer:
             await producer.send(Message("Prices", b"x"))
 
-    asyncio.run(send())
-    assert "plain_acl.yml" in mqadmin("clusterAclConfigVersion")
-    assert "success" in mqadmin("updateGlobalWhiteAddr", "-g", "10.0.0.9")
-    assert "10.0.0.9" in (home / "conf" / "plain_acl.yml").read_text()
-    assert "success" in mqadmin("deleteAclConfig", "-a", "from_java")
+    with tool:
+        printed = mqadmin(
+            *("updateAclConfig", "-a", key.access_key, "-s", key.secret_key, "-t", "Prices=PUB")
+        )
+        assert "create or update plain access config to" in printed
+        assert "success" in printed
+        asyncio.run(send())
+        assert "plain_acl.yml" in mqadmin("clusterAclConfigVersion")
+        assert "success" in mqadmin("updateGlobalWhiteAddr", "-g", "10.0.0.9")
+        assert "10.0.0.9" in (home / "conf" / "plain_acl.yml").read_text()
+        assert "success" in mqadmin("deleteAclConfig", "-a", key.access_key)
     with pytest.raises(BrokerError, match="No acl config for from_java"):
         asyncio.run(send())
 
@@ -167,7 +170,7 @@ def test_the_java_mqadmin_changes_our_accounts(
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """A Java name server and a Java broker with access control: their addresses."""
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("java-acl")
     with peers.JavaNameServer("4.9.7", tmp) as namesrv:
         broker = peers.JavaBroker("4.9.7", tmp, namesrv.address, {"aclEnable": "true"})
@@ -222,7 +225,7 @@ def test_our_command_looks_up_by_unique_key_at_the_java_broker(
 
 
 def test_the_java_client_speaks_tls_with_our_daemons(tmp_path: Path) -> None:
-    peers.require_java()
+    require_java()
     properties = {"tls.test.mode.enable": "true", "tls.server.mode": "permissive"}
     with ours(properties) as pair:
         asyncio.run(create_topics(pair.name_server_address, pair.broker.address))

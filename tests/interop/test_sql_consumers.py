@@ -11,6 +11,7 @@ from mq.client.session import Session
 from mq.protocol.bodies import TopicConfig
 from tests.interop import peers
 from tests.interop.java_client import JavaClient, JavaFailed
+from tests.interop.jvm import require_java
 from tests.interop.tools import our_daemons
 
 pytestmark = pytest.mark.java
@@ -50,7 +51,7 @@ class Peers:
 def java(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Peers]:
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("sql")
     with our_daemons(tmp) as (namesrv, broker), JavaClient(request.param, namesrv, tmp) as client:
         found = Peers(client, namesrv, broker)

@@ -18,6 +18,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.daemons.broker.settings import broker_settings
 from tests.interop import peers
+from tests.interop.jvm import require_java
 
 pytestmark = pytest.mark.java
 
@@ -27,7 +28,7 @@ SETTINGS = broker_settings(broker_name="java-broker")
 
 @pytest.mark.parametrize("release", peers.SERVER_RELEASES)
 def test_state_goes_from_our_broker_to_javas_and_back(release: str, tmp_path: Path) -> None:
-    peers.require_java()
+    require_java()
     store = tmp_path / "store"
     paths = [
         store / "config" / name
@@ -57,10 +58,7 @@ def test_state_goes_from_our_broker_to_javas_and_back(release: str, tmp_path: Pa
             moved = Command(RequestCode.UPDATE_CONSUMER_OFFSET, where | {"commitOffset": "11"})
             assert (await session.invoke(address, moved)).code == 0
 
-    with (
-        peers.JavaNameServer(release, tmp_path) as namesrv,
-        peers.JavaBroker(release, tmp_path, namesrv.address, store=store) as broker,
-    ):
+    with peers.JavaBroker(release, tmp_path, "", store=store) as broker:
         asyncio.run(ask(broker.address))
         broker.stop()
     assert Topics(paths[0], SETTINGS).table["ours"].write_queue_nums == 3

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.interop.tools import JavaTool, warm_tool
 
 pytestmark = pytest.mark.java
@@ -39,7 +40,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    peers.require_java()
+    require_java()
     tmp = tmp_path_factory.mktemp("static-topics")
     with peers.JavaNameServer(RELEASE, tmp) as namesrv:
         first, second = (

@@ -15,6 +15,7 @@ from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.message import Message, StoredMessage
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.interop.tools import our_daemons
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
@@ -25,7 +26,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module", params=["ours", "java-4.9.7", "java-5.5.0"])
 def cluster_kind(request: pytest.FixtureRequest) -> str:
-    peers.require_java()
+    require_java()
     kind: str = request.param
     return kind
 

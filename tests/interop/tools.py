@@ -14,6 +14,9 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from tests.cli.support import Finished, Mq
 from tests.interop import peers
+from tests.interop.jvm import compiled, jars, require_java, write_home
+from tests.interop.ports import free_port
+from tests.interop.process import Process
 
 BROKER = "broker-a"
 TOPIC = "CommandTopic"
@@ -39,17 +42,17 @@ def masked(text: str) -> str:
     return text
 
 
-class JavaTool(peers.Process):
+class JavaTool(Process):
     """The Java mqadmin of `version`, ready to run commands."""
 
     def __init__(self, tmp: Path, version: str = "4.9.7") -> None:
         release = f"server-{version}"
-        folder = peers.jars(release)
+        folder = jars(release)
         home = tmp / f"mqadmin-{version}"
-        peers.write_home(home)
+        write_home(home)
         source = Path(__file__).parent / "java" / "Mqadmin.java"
-        classes = peers._compiled(release, folder, source)
-        command = peers._java(folder, home, "256m", "Mqadmin", classes)
+        classes = compiled(release, folder, source)
+        command = peers.java_command(folder, home, "256m", "Mqadmin", classes)
         super().__init__(command, home, "READY")
         self._done = 0
         self._turn = threading.Lock()
@@ -140,10 +143,10 @@ def java_daemons(tmp: Path, release: str) -> Iterator[tuple[str, str]]:
 @contextmanager
 def our_daemons(tmp: Path) -> Iterator[tuple[str, str]]:
     """Our name server and broker in a process of their own; their addresses."""
-    port, broker_port = peers.free_port(), peers.free_port()
+    port, broker_port = free_port(), free_port()
     command = [sys.executable, "-m", "mq", "standalone", "--store", str(tmp / "store")]
     ports = ["--namesrv-port", str(port), "--broker-port", str(broker_port)]
-    with peers.Process([*command, *ports], tmp / "home", "registered with name server"):
+    with Process([*command, *ports], tmp / "home", "registered with name server"):
         yield f"127.0.0.1:{port}", f"127.0.0.1:{broker_port}"
 
 
@@ -173,7 +176,7 @@ def commit(cluster: Cluster) -> None:
 @contextmanager
 def cluster_with_both_tools(release: str, tmp: Path) -> Iterator[Cluster]:
     """A cluster of `release` ("4.9.7", "5.5.0" or "ours") that is filled and consumed from."""
-    peers.require_java()
+    require_java()
     daemons = our_daemons(tmp) if release == "ours" else java_daemons(tmp, release)
     with ExitStack() as parts:
         namesrv, broker = parts.enter_context(daemons)

@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from tests.interop.peers import Process, free_port
+from tests.interop.ports import free_port
+from tests.interop.process import Process
 from tests.pipeline.conftest import JVM_OPTIONS
 
 _EXECUTOR = b"CoarseGrainedExecutorBackend"

@@ -9,7 +9,7 @@ from mq.client.admin import Admin
 from mq.client.blocking import BlockingSession, run
 from mq.protocol.bodies import MessageQueue, TopicConfig
 from mq.testing import RunningBroker
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 from tests.pipeline.conftest import require_streams
 from tests.pipeline.filling import fill
 from tests.system.daemon import BrokerProcess

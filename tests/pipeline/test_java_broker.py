@@ -19,6 +19,7 @@ from mq.pipeline.jobs.job_result import JobResult
 from mq.protocol.bodies import MessageQueue, SubscriptionGroupConfig, TopicConfig
 from mq.protocol.message import Message
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.pipeline.conftest import PATIENCE
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Java:
 def java(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Java]:
-    peers.require_java()
+    require_java()
     home = tmp_path_factory.mktemp("java")
     guarded = request.param.startswith("4.")
     config = {"enablePropertyFilter": "true", "aclEnable": str(guarded).lower()}

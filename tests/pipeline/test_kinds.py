@@ -21,6 +21,7 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.pipeline.conftest import PATIENCE, require_spark
 
 require_spark()
@@ -123,7 +124,7 @@ def brokers(
         with RunningBroker(folder, SETTINGS) as broker:
             yield Brokers(broker.name_server, broker.address, "broker-a")
         return
-    peers.require_java()
+    require_java()
     with (
         peers.JavaNameServer(request.param, folder) as namesrv,
         peers.JavaBroker(request.param, folder, namesrv.address, SETTINGS) as java,

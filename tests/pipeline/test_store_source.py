@@ -11,6 +11,7 @@ from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message
 from mq.testing import RunningBroker
 from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.pipeline.conftest import PATIENCE
 from tests.pipeline.filling import fill
 from tests.pipeline.logs import FILE_SIZE, TIME, Log
@@ -137,7 +138,7 @@ def test_a_wrong_option_is_named_before_any_task_starts(
 @pytest.mark.java
 @pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
 def test_a_store_of_java_is_read_whole(spark: "SparkSession", tmp_path: Path, release: str) -> None:
-    peers.require_java()
+    require_java()
     with (
         peers.JavaNameServer(release, tmp_path) as namesrv,
         peers.JavaBroker(release, tmp_path, namesrv.address) as broker,

@@ -8,7 +8,7 @@ from threading import Timer
 import pytest
 
 from mq.testing import RunningBroker
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 from tests.pipeline.conftest import require_streams
 from tests.pipeline.test_brokers_away import BODY, TOPIC, Pair, read
 from tests.system.daemon import BrokerProcess

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import peers
+from tests.interop.jvm import require_java
 from tests.system.faults.rounds import Rounds
 
 IS_LONG = bool(os.environ.get("MQ_TEST_LONG"))
@@ -59,7 +59,7 @@ def test_a_few_faults_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
 @pytest.mark.timeout(60 + ROUNDS * ROUND_LIMIT)
 @pytest.mark.long
 def test_faults_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
-    peers.require_java()
+    require_java()
     run(tmp_path, ROUNDS * 3 // 4, java_servers=False, java_clients=True)
 
 
@@ -67,5 +67,5 @@ def test_faults_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
 @pytest.mark.timeout(60 + ROUNDS * ROUND_LIMIT)
 @pytest.mark.long
 def test_faults_among_java_servers_lose_nothing_and_stop_no_client(tmp_path: Path) -> None:
-    peers.require_java()
+    require_java()
     run(tmp_path, ROUNDS - ROUNDS * 3 // 4, java_servers=True, java_clients=True)

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Self
 
 from tests.interop import peers
+from tests.interop.jvm import jars
+from tests.interop.ports import free_port
 
 HERE = Path(__file__).parent
 RELEASES = {"4.9": ("4.9.7", "4.9.8"), "5.5": ("5.5.0", "5.5.0")}  # folder: (server, client)
@@ -115,7 +117,7 @@ def read_header(frame: bytes) -> tuple[int, int, int, str]:
 
 def record_traffic(folder: str, server: str, client: str, home: Path) -> None:
     """Start a Java cluster with proxies in it, let clients and mqadmin work, keep the frames."""
-    namesrv_port, broker_port, front_port = (peers.free_port() for _ in range(3))
+    namesrv_port, broker_port, front_port = (free_port() for _ in range(3))
     direct, front = (f"127.0.0.1:{port}".encode() for port in (broker_port, front_port))
     config = {"brokerName": "broker-a", "brokerClusterName": "DefaultCluster"}
     with (
@@ -182,13 +184,13 @@ def _exercise(server: str, client: str, namesrv: str, broker: str, home: Path) -
         admin(*command.split())
 
 
-def dump_declarations(folder: str, jars: str) -> None:
+def dump_declarations(folder: str, release: str) -> None:
     """Let Java tell the fields of its headers, and write each of its bodies as JSON."""
     for program, arguments in (("DumpHeaders", []), ("DumpBodies", body_names())):
         result = subprocess.run(
             [
                 *("java", "--add-opens", "java.base/java.util=ALL-UNNAMED"),
-                *("-cp", f"{peers.jars(jars)}/*", str(HERE / "java" / f"{program}.java")),
+                *("-cp", f"{jars(release)}/*", str(HERE / "java" / f"{program}.java")),
                 *arguments,
             ],
             capture_output=True,

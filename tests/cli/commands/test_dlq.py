@@ -16,6 +16,7 @@ from mq.protocol.message import Message
 from mq.protocol.names import TOOLS_CONSUMER_GROUP, dead_letter_topic
 from tests.cli.pairs import another_broker, dead_broker, make_topic, put, running_pair
 from tests.cli.support import Finished, Mq
+from tests.client.scripted import routed
 
 
 def bury(pair: Standalone, group: str, topic: str, bodies: list[bytes], level: int = -1) -> None:
@@ -35,10 +36,9 @@ def bury(pair: Standalone, group: str, topic: str, bodies: list[bytes], level: i
                 await send_back(
                     session, group, queue, message, delay_level=level, max_reconsume_times=0
                 )
+            await routed(session, dead_letter_topic(group))
 
     asyncio.run(give_up())
-    with BlockingSession(pair.name_server_address) as session:
-        run(session.route(dead_letter_topic(group)))
 
 
 def rows(finished: Finished) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from mq.protocol.message import StoredMessage
 from mq.testing import RunningBroker
 from tests.cli.pairs import running_pair
 from tests.cli.support import Finished, Mq
-from tests.interop.peers import free_port
+from tests.client.scripted import routed
+from tests.interop.ports import free_port
 
 TOPIC = "Orders"
 
@@ -136,7 +137,8 @@ def test_members_that_want_different_things_are_critical(mq: Mq, mq_broker: Runn
         )
 
     async def work() -> Finished:
-        async with member("new"), member("old"):
+        async with member("new") as new, member("old"):
+            await routed(new.session, "%RETRY%torn")
             return await asyncio.to_thread(mq, "doctor", "-o", "json")
 
     done = asyncio.run(work())
@@ -158,7 +160,8 @@ def consume(broker: RunningBroker, group: str, count: int) -> None:
             if not left:
                 done.set()
 
-        async with Consumer(broker.name_server, group, {TOPIC: "*"}, listener=listen):
+        async with Consumer(broker.name_server, group, {TOPIC: "*"}, listener=listen) as consumer:
+            await routed(consumer.session, f"%RETRY%{group}")
             await asyncio.wait_for(done.wait(), 30)
 
     asyncio.run(work())

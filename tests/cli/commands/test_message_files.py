@@ -17,7 +17,7 @@ from mq.daemons.standalone import Standalone
 from mq.protocol.message import Message
 from tests.cli.pairs import another_broker, dead_broker, full_disk, make_topic, put, running_pair
 from tests.cli.support import Mq
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 
 def lines(text: str) -> list[dict[str, Any]]:

@@ -136,7 +136,7 @@ def test_a_broker_that_is_away_is_reported_and_the_others_followed(tmp_path: Pat
 
 def test_a_broker_that_comes_back_is_followed_again(tmp_path: Path) -> None:
     """The broker goes away with its name server; both come back at the same ports."""
-    from tests.interop.peers import free_port
+    from tests.interop.ports import free_port
 
     ports = (free_port(), free_port())
     store = tmp_path / "store"

@@ -28,6 +28,7 @@ async def in_dead_letters(there: Cluster, count: int) -> list[StoredMessage]:
     store = there.pair.broker.stores.messages
     topic = f"%DLQ%{GROUP}"
     await until(lambda: store.max_offset(topic, 0) >= count, 20)
+    await there.pair.broker.registration.announced()  # the broker has just made the topic
     puller = PullConsumer(there.session, GROUP)
     (queue,) = [queue for queue in await puller.queues(topic) if queue.queue_id == 0]
     return [message async for message in puller.read(queue)]

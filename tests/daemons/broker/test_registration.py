@@ -22,7 +22,7 @@ from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import TopicConfig
 from mq.testing import RunningBroker
 from tests.daemons.peer import PATIENCE
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 Script = Callable[["Setup"], Awaitable[None]]
 

@@ -13,7 +13,7 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.registration import Registration
 from mq.daemons.namesrv.routes import Routes
 from mq.protocol.bodies import DataVersion, TopicConfig
-from tests.interop.peers import free_port
+from tests.interop.ports import free_port
 
 ADDRESS = "10.0.0.1:10911"
 START = "00112233445566aa"

@@ -17,6 +17,8 @@ from mq.protocol.bodies import TopicConfigSerializeWrapper, TopicRouteData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from tests.interop import peers
+from tests.interop.ports import free_port
+from tests.interop.process import Process
 from tests.system.daemon import BrokerProcess, NameServerProcess
 from tests.system.faults.doors import Door
 
@@ -40,7 +42,7 @@ class JavaBroker(peers.JavaBroker):
     """One that is ready when it says so: its name servers may be cut off at the moment."""
 
     def start(self) -> None:
-        peers.Process.start(self)
+        Process.start(self)
 
 
 class Daemon:
@@ -84,10 +86,10 @@ class Cluster:
             self._plan_java_broker(all_brokers.index("broker-java"))
 
     def _plan_name_server(self, number: int, *, is_java: bool, brokers: list[str]) -> None:
-        port = peers.free_port()
+        port = free_port()
         process: Runnable
         if is_java:
-            name, outside = "namesrv-java", peers.free_port()
+            name, outside = "namesrv-java", free_port()
             process = peers.JavaNameServer(JAVA, self._folder, port)
         else:
             name, outside = f"namesrv-{number + 1}", port
@@ -106,7 +108,7 @@ class Cluster:
         return ";".join(server.doors[place].address for server in self.name_servers.values())
 
     def _plan_broker(self, name: str, host: int, place: int) -> None:
-        port = peers.free_port()
+        port = free_port()
         door = Door(f"{_DOORS}.{host}", port, port)
         settings = {
             "brokerName": name,
