@@ -49,9 +49,9 @@ def test_a_heartbeat_of_a_thousand_groups_holds_nobody_up(tmp_path: Path) -> Non
             asked = asyncio.ensure_future(peer.ask(RequestCode.HEART_BEAT, {}, heartbeat(1000)))
             worst = 0.0
             while not asked.done():
-                began = time.thread_time()  # of the loop: others may keep the machine busy
+                began = time.monotonic()
                 await other.ask(99999)
-                worst = max(worst, time.thread_time() - began)
+                worst = max(worst, time.monotonic() - began)
             assert asked.result().code == ResponseCode.SUCCESS
             assert worst < 1.0  # 44 s when each group was saved by itself; mostly 0.05
             assert len(broker.clients.consumers.groups) == 1000
