@@ -2,13 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from time import thread_time
 
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.bodies import ConsumeStatsList, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from tests.daemons.own_time import settled, thread_time
 from tests.daemons.peer import Peer
 
 GROUPS = 600
@@ -61,4 +61,5 @@ def test_the_consume_stats_of_a_broker_hold_nobody_up(tmp_path: Path) -> None:
                     assert len(found["group-7"]) == 3
                     assert all(len(one.offset_table) == QUEUES for one in found["group-7"])
 
-    asyncio.run(main())
+    with settled():
+        asyncio.run(main())

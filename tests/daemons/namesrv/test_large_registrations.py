@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import thread_time
 
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.registration_body import body_crc32, compress
@@ -17,6 +16,7 @@ from mq.protocol.headers.broker import (
     UnRegisterBrokerRequestHeader,
 )
 from tests.daemons.namesrv.test_namesrv import header, serve, topic, wrapper
+from tests.daemons.own_time import settled, thread_time
 from tests.daemons.peer import Peer
 
 COUNT = 20_000
@@ -61,7 +61,8 @@ def test_the_loop_serves_others_while_very_many_topics_are_registered(tmp_path: 
         queues = {q.write_queue_nums for by in server.routes.topics.values() for q in by.values()}
         assert queues == {8}
 
-    serve(tmp_path, script)
+    with settled():
+        serve(tmp_path, script)
 
 
 def test_what_a_broker_says_behind_a_large_registration_counts_behind_it(tmp_path: Path) -> None:
