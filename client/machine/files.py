@@ -10,6 +10,7 @@ import errno
 import fcntl
 import mmap
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,18 +24,13 @@ open = os.open
 close = os.close
 read = os.read
 pread = os.pread
-preadv = os.preadv
 pwrite = os.pwrite
 lseek = os.lseek
 ftruncate = os.ftruncate
 fsync = os.fsync
-fdatasync = os.fdatasync
 fstat = os.fstat
 fchmod = os.fchmod
 fchown = os.fchown
-posix_fallocate = os.posix_fallocate
-posix_fadvise = os.posix_fadvise
-sendfile = os.sendfile
 stat = os.stat
 lstat = os.lstat
 listdir = os.listdir
@@ -46,6 +42,12 @@ unlink = os.unlink
 rename = os.rename
 replace = os.replace
 statvfs = os.statvfs
+if sys.platform == "linux":  # not on all systems that clients run on, and none of these needs them
+    preadv = os.preadv
+    fdatasync = os.fdatasync
+    posix_fallocate = os.posix_fallocate
+    posix_fadvise = os.posix_fadvise
+    sendfile = os.sendfile
 
 
 def map_to_read(descriptor: int, size: int) -> mmap.mmap:

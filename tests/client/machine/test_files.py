@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,3 +124,20 @@ def test_what_no_path_leads_to_is_not_there(tmp_path: Path) -> None:
         assert not files.exists(path)
         assert not files.is_file(path)
         assert not files.is_folder(path)
+
+
+# A system that has not all of these calls; everything else may go on taking it for Linux.
+ELSEWHERE = """
+import os, sys
+for name in ("fdatasync", "posix_fallocate", "posix_fadvise"):
+    delattr(os, name)
+here, sys.platform = sys.platform, "darwin"
+import mq.client.machine.files
+sys.platform = here
+import mq.client.consumer, mq.client.credentials, mq.client.local_offsets, mq.pipeline.sink
+"""
+
+
+def test_clients_can_be_imported_where_there_are_not_all_calls_of_linux() -> None:
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
