@@ -299,7 +299,9 @@ def copy_data(
 def _seek(descriptor: int, position: int, whence: int, end: int) -> int:
     try:
         return lseek(descriptor, position, whence)
-    except OSError:  # ENXIO: only a hole is left
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that only a hole is left
+            raise
         return end
 
 

@@ -126,6 +126,23 @@ def test_what_no_path_leads_to_is_not_there(tmp_path: Path) -> None:
         assert not files.is_folder(path)
 
 
+def test_what_a_disk_cannot_give_is_not_copied_as_a_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 10_000)
+
+    def lseek(descriptor: int, position: int, whence: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(files, "lseek", lseek)
+    with (
+        files.opened(tmp_path / "file", os.O_RDONLY) as source,
+        files.opened(tmp_path / "copy", os.O_WRONLY | os.O_CREAT) as target,
+        pytest.raises(OSError, match="Input/output error"),
+    ):
+        files.copy_data(source, 0, 10_000, target, 0)
+
+
 # A system that has not all of these calls; everything else may go on taking it for Linux.
 ELSEWHERE = """
 import os, sys
