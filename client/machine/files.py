@@ -162,9 +162,12 @@ def is_folder(path: AnyPath) -> bool:
     return mode is not None and mode & _KIND == _FOLDER
 
 
-def is_link_to_folder(path: AnyPath) -> bool:
-    """Whether a path is a folder only by a symbolic link: what is in it belongs elsewhere."""
-    return is_folder(path) and lstat(path).st_mode & _KIND != _FOLDER
+def is_own_folder(path: AnyPath) -> bool:
+    """Whether a path is a folder, and no symbolic link to one: what is in that belongs elsewhere.
+
+    Raises OSError where nothing is there.
+    """
+    return lstat(path).st_mode & _KIND == _FOLDER
 
 
 _KIND, _REGULAR, _FOLDER = 0o170000, 0o100000, 0o040000
@@ -203,8 +206,9 @@ def below(folder: Path) -> list[Path]:
         return []
     found = list(inside)
     for child in inside:
-        if is_folder(child) and not is_link_to_folder(child):
-            found += below(child)
+        with suppress(FileNotFoundError):  # it has just gone
+            if is_own_folder(child):
+                found += below(child)
     return sorted(found)
 
 
@@ -250,13 +254,13 @@ def remove_tree(folder: Path) -> None:
     Of a symbolic link only the link goes, and none where `folder` itself is one.
     """
     with suppress(OSError):
-        if is_link_to_folder(folder):
+        if not is_own_folder(folder):
             return
         for child in children(folder):
-            if is_folder(child) and not is_link_to_folder(child):
-                remove_tree(child)
-            else:
-                with suppress(OSError):
+            with suppress(OSError):
+                if is_own_folder(child):
+                    remove_tree(child)
+                else:
                     unlink(child)
         rmdir(folder)
 
