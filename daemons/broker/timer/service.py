@@ -78,7 +78,7 @@ class Timer:
         self._put_from_slot: set[int] = set()
         self.delivered = 0
         self._saved_delivered = 0
-        self._halt: OSError | None = None  # set for good by the first fsync that fails
+        self._has_failed = False  # for good: an fsync
         if is_new:
             self._checkpoint.save(self._step(_now()), 0, 0)
         self._offset, self._read_time = self._recover()
@@ -94,7 +94,14 @@ class Timer:
         yield self._deliver, "timer: deliver"
 
     async def save(self) -> None:
-        """Flush the files and say in the checkpoint how far they are good. Raises OSError."""
+        """Flush the files and say in the checkpoint how far they are good.
+
+        Raises OSError. After an fsync that has failed nothing is done any more: the kernel may have
+        dropped the pages, as in `store/flush.py`. The checkpoint stays, and a restart puts into the
+        wheel what is behind it.
+        """
+        if self._has_failed:
+            return
         read_time, position, offset = self._read_time, self._log.end, self._offset
         mark = self._checkpoint
         unchanged = (position, offset) == (mark.log_position, mark.queue_offset)
@@ -116,23 +123,17 @@ class Timer:
         self._log.remove_older(2 * self._roll_window() / 1000)
 
     def _sync(self) -> None:
-        """For a thread. Raises OSError, and from then on the same again.
-
-        An fsync that fails is not tried again, as in `store/flush.py`: the kernel may have dropped
-        the pages. The checkpoint stays, and a restart puts into the wheel what is behind it.
-        """
-        if self._halt is not None:
-            raise self._halt
+        """For a thread. Raises OSError."""
         try:
             self._log.sync()
             self._wheel.sync()
         except OSError as error:
-            self._halt = OSError(
+            self._has_failed = True
+            raise OSError(
                 error.errno,
                 f"fsync of the timer's files failed: {error.strerror}; they are not saved until "
                 f"the broker is restarted",
-            )
-            raise self._halt from error
+            ) from error
 
     async def close(self) -> None:
         """Save and close. Raises OSError."""
