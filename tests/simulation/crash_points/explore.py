@@ -3,16 +3,15 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.simulation import seams
-from tests.simulation.crash_points import java
+from tests.simulation.crash_points import broker, java
 from tests.simulation.crash_points.machine import Point, Run, behind_power_cut, digest, run
 from tests.simulation.crash_points.model import Expectation
 from tests.simulation.crash_points.store import Ledger, recover
 from tests.simulation.crash_points.workloads import Workload
-from tests.simulation.disk import Disk, Renaming
+from tests.simulation.disk import Descriptors, Disk, Renaming
 from tests.simulation.image import Image
 from tests.simulation.inode import Change, Inode
 from tests.simulation.world import World
@@ -97,7 +96,7 @@ def _subsets(units: list[Unit], limits: Limits, chance: random.Random) -> Iterat
 
 
 def units_of(image: Image) -> list[tuple[Unit, Change | Renaming, Inode]]:
-    disk = image.disk(World("units"), seams.Descriptors())
+    disk = image.disk(World("units"), Descriptors())
     return [((item.number, at), item, inode) for item, at, inode in disk.unsynced()]
 
 
@@ -201,20 +200,13 @@ class Explorer:
         image = point.image
         if kept is not None:
             image = behind_power_cut(image, lambda item, at: (item.number, at) in kept)  # type: ignore[attr-defined]
-        expected = Expectation.of(
-            ledger.events, is_synced=self.workload.is_synced, has_lost_power=has_lost_power
-        )
         boots = 1 + sum(kept is not None for _, _, kept in trail)
-        known = (digest(image), boots, frozenset(expected.promised), frozenset(expected.messages),
-                 frozenset(expected.deleting), expected.expired_before)  # fmt: skip
+        problems: list[str] = []
+        key, main = self._check(ledger, problems, has_lost_power)
+        known = (digest(image), boots, key)
         if known in self._seen and not is_for_points:
             return None
         self._seen.add(known)
-        problems: list[str] = []
-
-        async def main() -> None:
-            await recover(ledger, self.config, expected, problems, may_be_damaged=has_lost_power)
-
         now = point.now + 5.0
         started = run(image, main, ledger.count, boot=boots, now=now, keeps_points=is_for_points)
         if started.failure is not None:
@@ -222,6 +214,26 @@ class Explorer:
         if problems and not is_for_points:
             self.summary.failures.append(self._failure(trail, problems, started))
         return started
+
+    def _check(
+        self, ledger: Ledger, problems: list[str], has_lost_power: bool
+    ) -> tuple[object, Callable[[], Awaitable[None]]]:
+        """What is expected, to be compared, and the start that looks for it."""
+        if self.workload.is_broker:
+            coming = broker.Expectation.of(ledger.events)
+            return coming.key, lambda: broker.recover(ledger, coming, problems)
+        expected = Expectation.of(
+            ledger.events, is_synced=self.workload.is_synced, has_lost_power=has_lost_power
+        )
+        key = (
+            frozenset(expected.promised),
+            frozenset(expected.messages),
+            frozenset(expected.deleting),
+            expected.expired_before,
+        )
+        return key, lambda: recover(
+            ledger, self.config, expected, problems, may_be_damaged=has_lost_power
+        )
 
     def _failure(
         self,
@@ -241,7 +253,7 @@ class Explorer:
 def _tell(point: Point, _: int, kept: frozenset[Unit] | None) -> list[str]:
     lines = [f"{'a kill' if kept is None else 'a power cut'} before operation {point.number}, "
              f"{point.operation} {point.path}"]  # fmt: skip
-    disk = point.image.disk(World("tell"), seams.Descriptors())
+    disk = point.image.disk(World("tell"), Descriptors())
     paths = {inode: path for path, inode in disk.files()}
     lines += [f"  {path}: {inode.length} bytes" for inode, path in paths.items()]
     if kept is None:

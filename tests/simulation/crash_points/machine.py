@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tests.simulation import seams
-from tests.simulation.disk import Disk
+from tests.simulation.disk import Descriptors, Disk
 from tests.simulation.image import Image
 from tests.simulation.inode import Keeps
 from tests.simulation.world import START, Machine, Stuck, World
@@ -135,7 +135,7 @@ def _run(
 def behind_power_cut(image: Image, keeps: Keeps) -> Image:
     """What is left of a disk."""
     world = World("power cut")
-    disk = image.disk(world, seams.Descriptors())
+    disk = image.disk(world, Descriptors())
     disk.lose_power(keeps)
     return Image.of(disk)
 

@@ -73,7 +73,28 @@ class Deleted:
     topic: str
 
 
-Event = Appended | Stored | Flushed | Found | Expiring | Deleting | Deleted
+@dataclass(frozen=True)
+class Begun:
+    """Of a broker: a message was sent, and may come from now on."""
+
+    body: str
+
+
+@dataclass(frozen=True)
+class Due:
+    """It was acknowledged and has to come."""
+
+    body: str
+
+
+@dataclass(frozen=True)
+class Undone:
+    """It was rolled back and must not come."""
+
+    body: str
+
+
+Event = Appended | Stored | Flushed | Found | Expiring | Deleting | Deleted | Begun | Due | Undone
 
 
 @dataclass

@@ -20,6 +20,7 @@ class Workload:
     main: Main
     changes: dict[str, Any] = field(default_factory=dict)
     archive: Path | None = None
+    is_broker: bool = False  # and no store alone
 
     @property
     def config(self) -> MessageStoreConfig:
