@@ -14,7 +14,6 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.aside import SetAside
@@ -65,7 +64,7 @@ class Timer:
         self._aside = aside
         self._precision = config.timer_precision_ms
         self._queue = store.queue(names.TIMER_TOPIC, 0)
-        is_new = not self.is_used(store.root)
+        is_new = not files.exists(store.root / _TIMER_WHEEL)
         self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
         self._wheel = TimerWheel(store.root / _TIMER_WHEEL, self._precision)
         if not is_new:
@@ -84,9 +83,13 @@ class Timer:
         self._offset, self._read_time = self._recover()
 
     @staticmethod
-    def is_used(root: Path) -> bool:
-        """Whether a store has the timer's files; one that has not pays nothing for it."""
-        return files.exists(root / _TIMER_WHEEL)
+    def is_used(store: MessageStore) -> bool:
+        """Whether a store has had messages for the timer; one that has not pays nothing for it.
+
+        Its files alone do not tell: a power cut may take them before the first save.
+        """
+        wheel = store.root / _TIMER_WHEEL
+        return files.exists(wheel) or store.max_offset(names.TIMER_TOPIC, 0) > 0
 
     def works(self) -> Iterator[tuple[Work, str]]:
         """What is to be done until the broker stops, and its name."""

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import shutil
 import struct
 import time
 from pathlib import Path
@@ -133,6 +134,28 @@ def test_what_the_timer_cannot_do_is_refused(
 async def run_until_saved(broker: Broker) -> None:
     assert broker.delivery.timer.timer is not None
     await broker.delivery.timer.timer.save()
+
+
+def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_timer(
+    tmp_path: Path,
+) -> None:
+    """They were made by the first message, and not saved yet; the message is in the log."""
+    due = now() + 1000
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": str(due)})
+
+    async def after() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.body == b"body"
+
+    asyncio.run(before())
+    (tmp_path / "timerwheel").unlink()
+    (tmp_path / "config" / "timercheck").unlink()
+    shutil.rmtree(tmp_path / "timerlog")
+    asyncio.run(after())
 
 
 def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
