@@ -24,11 +24,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--by-chance", type=int, default=200, help="subsets of more")
     parser.add_argument("--again", type=int, default=0, help="of like starts, crash so many again")
     parser.add_argument("--most", type=int, default=1 << 30, help="subsets of a point")
+    parser.add_argument("--every", type=int, default=1, help="one point of so many")
     parser.add_argument("--planted", choices=sorted(planted.ALL), help="with this defect in it")
     given = parser.parse_args(arguments)
     named = (given.point, given.subset, given.then_point, given.then_subset)
     only = tuple(number for number in named if number is not None)
-    limits = Limits(given.whole, given.by_chance, given.again, most=given.most)
+    limits = Limits(given.whole, given.by_chance, given.again, most=given.most, every=given.every)
     gc.disable()
     sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
     names = [given.workload] if given.workload else list(ALL)
