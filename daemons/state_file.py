@@ -172,7 +172,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     if not files.exists(path):
-        _make_folder(path.parent)
+        make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     files.remove(temporary)  # of a process that was killed, with whatever mode
     try:
@@ -198,13 +198,13 @@ def _write(path: Path, data: bytes) -> None:
     files.sync_folder(path.parent)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder, unless it is there, and have its name survive the death of the machine.
 
     Also where it is there already: who made it may have been killed before that.
     """
     if not files.exists(folder.parent):
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
     files.make_folders(folder)
     # One that we may pass through and not list is an administrator's, who made what is in it.
     with contextlib.suppress(PermissionError):
