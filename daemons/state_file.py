@@ -171,7 +171,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    files.make_folders(path.parent)
+    if not files.exists(path):
+        make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     files.remove(temporary)  # of a process that was killed, with whatever mode
     try:
@@ -195,6 +196,19 @@ def _write(path: Path, data: bytes) -> None:
         files.replace(link, backup)
     files.replace(temporary, path)
     files.sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, unless it is there, and have its name survive the death of the machine.
+
+    Also where it is there already: who made it may have been killed before that.
+    """
+    if not files.exists(folder.parent):
+        make_folder(folder.parent)
+    files.make_folders(folder)
+    # One that we may pass through and not list is an administrator's, who made what is in it.
+    with contextlib.suppress(PermissionError):
+        files.sync_folder(folder.parent)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from mq.client.machine import clock, files
 from mq.daemons.acl.accounts import Account, AclDocument, parse_document, version_of
 from mq.daemons.acl.addresses import Matcher
 from mq.daemons.acl.errors import AclError
+from mq.daemons.state_file import make_folder
 from mq.protocol.bodies import DataVersion
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def _parse(path: Path, data: dict[str, Any]) -> AclDocument:
 def _replace(path: Path, content: bytes) -> None:
     """Like state_file.write_atomically, but nobody else may read it, and no copy stays: there are
     secrets in it, and an account that was deleted has to be gone."""
-    files.make_folders(path.parent)
+    make_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     mode = files.stat(path).st_mode & 0o777 if files.exists(path) else 0o600
     try:

@@ -22,6 +22,7 @@ import orjson
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.state_file import make_folder
 from mq.daemons.supervision import describe
 
 log = logging.getLogger(__name__)
@@ -99,10 +100,11 @@ class SetAside:
             self._size -= sum(map(len, waiting))
 
     def _write(self, data: bytes) -> None:
-        files.make_folders(self.path.parent)
+        make_folder(self.path.parent)
         if files.exists(self.path) and files.size(self.path) + len(data) > MOST_BYTES:
             files.replace(self.path, self.path.with_name(FILE_NAME + ".1"))
         files.append(self.path, data)
+        files.sync_folder(self.path.parent)  # rarely is anything set aside: each time
 
     def _record(self, topic: str, queue_id: int, queue_offset: int, physical: int) -> bytes | None:
         try:

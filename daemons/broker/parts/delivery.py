@@ -60,7 +60,7 @@ class Delivery:
 
     def start_used_timer(self) -> None:
         """Start the timer of a broker that has had messages for it."""
-        if Timer.is_used(self.stores.messages.root):
+        if Timer.is_used(self.stores.messages):
             self.timer.start(self.writer)
 
 

@@ -13,7 +13,8 @@ order:
     start. Each good one is dispatched.
  5. Cut queue entries that point behind the end; fill in queues whose files turned out to disagree
     with the log, by reading all of it once more for them.
- 6. fsync what was read: it may have come from the page cache of a process that was killed.
+ 6. fsync what was read, and the names of files: they may have come from the memory of a kernel
+    whose process was killed before it could.
 
 The queues' new entries are in memory only when this is done: the lowered checkpoint stands until
 the first one of the running store.
@@ -133,6 +134,8 @@ class Recovery:
             self._cut_derived(report.start)
             self._replay(report.start)
             self._report_missing(known_end)
+        if report.crashed:
+            self._sync_names()
         report.end = self._log.position
         report.seconds = clock.monotonic() - began
         return report
@@ -260,6 +263,8 @@ class Recovery:
             why = str(error)
         for damage in aside.put_aside(self._root, self._log.files, end, why):
             self._note(damage)
+        if not self.report.crashed and self._log.reaches(end):
+            mark_running(self._root)  # before: amid it the store looks like no closed one
         self._log.cut(end)
         for queue in self._queues:
             queue.cut(end)
@@ -325,6 +330,17 @@ class Recovery:
                 )
         self._log.set_end(end)
 
+    def _sync_names(self) -> None:
+        """What this process puts into a file that it found must not lose its name.
+
+        The names of queue files are not among these: those that the checkpoint does not vouch for
+        were taken away.
+        """
+        for path in self._log.paths:
+            files.sync_folder(path)
+        if self._index is not None:
+            self._index.sync_names()
+
     # damage ---------------------------------------------------------------------------------
 
     def _report_missing(self, known_end: int) -> None:
@@ -362,3 +378,9 @@ def boot_id() -> bytes:
         return files.read_bytes(BOOT_ID).strip()
     except OSError:
         return b""
+
+
+def mark_running(root: Path) -> None:
+    """Leave the file that a clean stop takes away, on the disk. Raises OSError."""
+    files.write_new(root / layout.ABORT_FILE, boot_id())
+    files.sync_folder(root)

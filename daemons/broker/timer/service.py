@@ -14,7 +14,6 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.aside import SetAside
@@ -65,7 +64,7 @@ class Timer:
         self._aside = aside
         self._precision = config.timer_precision_ms
         self._queue = store.queue(names.TIMER_TOPIC, 0)
-        is_new = not self.is_used(store.root)
+        is_new = not files.exists(store.root / _TIMER_WHEEL)
         self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
         self._wheel = TimerWheel(store.root / _TIMER_WHEEL, self._precision)
         if not is_new:
@@ -78,14 +77,19 @@ class Timer:
         self._put_from_slot: set[int] = set()
         self.delivered = 0
         self._saved_delivered = 0
+        self._has_failed = False  # for good: an fsync
         if is_new:
             self._checkpoint.save(self._step(_now()), 0, 0)
         self._offset, self._read_time = self._recover()
 
     @staticmethod
-    def is_used(root: Path) -> bool:
-        """Whether a store has the timer's files; one that has not pays nothing for it."""
-        return files.exists(root / _TIMER_WHEEL)
+    def is_used(store: MessageStore) -> bool:
+        """Whether a store has had messages for the timer; one that has not pays nothing for it.
+
+        Its files alone do not tell: a power cut may take them before the first save.
+        """
+        wheel = store.root / _TIMER_WHEEL
+        return files.exists(wheel) or store.max_offset(names.TIMER_TOPIC, 0) > 0
 
     def works(self) -> Iterator[tuple[Work, str]]:
         """What is to be done until the broker stops, and its name."""
@@ -93,7 +97,14 @@ class Timer:
         yield self._deliver, "timer: deliver"
 
     async def save(self) -> None:
-        """Flush the files and say in the checkpoint how far they are good. Raises OSError."""
+        """Flush the files and say in the checkpoint how far they are good.
+
+        Raises OSError. After an fsync that has failed nothing is done any more: the kernel may have
+        dropped the pages, as in `store/flush.py`. The checkpoint stays, and a restart puts into the
+        wheel what is behind it.
+        """
+        if self._has_failed:
+            return
         read_time, position, offset = self._read_time, self._log.end, self._offset
         mark = self._checkpoint
         unchanged = (position, offset) == (mark.log_position, mark.queue_offset)
@@ -107,13 +118,25 @@ class Timer:
             return  # an fsync has failed, which was told: after a restart they come once more
 
         def sync() -> None:
-            self._log.sync()
-            self._wheel.sync()
+            self._sync()
             mark.save(read_time, position, offset)
 
         await asyncio.to_thread(sync)
         self._saved_delivered = delivered
         self._log.remove_older(2 * self._roll_window() / 1000)
+
+    def _sync(self) -> None:
+        """For a thread. Raises OSError."""
+        try:
+            self._log.sync()
+            self._wheel.sync()
+        except OSError as error:
+            self._has_failed = True
+            raise OSError(
+                error.errno,
+                f"fsync of the timer's files failed: {error.strerror}; they are not saved until "
+                f"the broker is restarted",
+            ) from error
 
     async def close(self) -> None:
         """Save and close. Raises OSError."""

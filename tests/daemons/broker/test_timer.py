@@ -1,12 +1,16 @@
 """Messages due at a time of their own: at that time, in order, across stops, unless taken back."""
 
 import asyncio
+import errno
+import os
+import shutil
 import struct
 import time
 from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.timer.wheel import Slot, TimerWheel
@@ -130,6 +134,64 @@ def test_what_the_timer_cannot_do_is_refused(
 async def run_until_saved(broker: Broker) -> None:
     assert broker.delivery.timer.timer is not None
     await broker.delivery.timer.timer.save()
+
+
+def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_timer(
+    tmp_path: Path,
+) -> None:
+    """They were made by the first message, and not saved yet; the message is in the log."""
+    due = now() + 1000
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": str(due)})
+
+    async def after() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.body == b"body"
+
+    asyncio.run(before())
+    (tmp_path / "timerwheel").unlink()
+    (tmp_path / "config" / "timercheck").unlink()
+    shutil.rmtree(tmp_path / "timerlog")
+    asyncio.run(after())
+
+
+def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint stays; the start that follows puts into the wheel what is behind it."""
+    due = now() + 1500
+    real = os.fdatasync
+
+    def fail_in_timer_log(descriptor: int) -> None:
+        if "timerlog" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": str(due)})
+            timer = broker.delivery.timer.timer
+            assert timer is not None
+            async with asyncio.timeout(10):
+                while timer._log.end == 0:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            with monkeypatch.context() as patch:
+                patch.setattr(files, "fdatasync", fail_in_timer_log)
+                with pytest.raises(OSError, match="until the broker is restarted"):
+                    await timer.save()
+            await timer.save()
+            assert timer._checkpoint.log_position == 0
+
+    async def after() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            (message,) = await pull(session, broker.address, "Later", 1)
+            assert message.body == b"body"
+
+    asyncio.run(before())
+    asyncio.run(after())
 
 
 @pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel"])
