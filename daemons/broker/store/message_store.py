@@ -178,7 +178,7 @@ class MessageStore:
         )
         self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
         self.checkpointer.is_indexed = lambda: not self._unindexed
-        self.checkpointer.dirty.update(self.queues)
+        self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self._parts.push_async_callback(self.checkpointer.close)
         self.retention = Retention(
             self._config, self.root, self.log, self.queues, self.key_index, self.appender
@@ -450,7 +450,8 @@ class MessageStore:
         """
         self.appender.commit()
         self._deletions.add(topic, self.log.position, self.log.minimum)
-        self.checkpointer.dirty.difference_update(self.queues.of_topic(topic))
+        for queue in self.queues.of_topic(topic):
+            self.checkpointer.dirty.pop(queue, None)
         self.queues.delete_topic(topic)
 
     def _last_store_timestamp(self) -> int:
