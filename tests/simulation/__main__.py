@@ -15,7 +15,9 @@ def main() -> int:
     from tests.simulation import seams
 
     seams.install()
-    from tests.simulation import scenario
+    from tests.simulation import identity, scenario
+
+    identity.install()
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=100)

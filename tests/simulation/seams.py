@@ -268,7 +268,7 @@ class SimulatedDiskThread:
         self._work.append((work, done))
         if not self._is_busy:
             self._is_busy = True
-            delay = self._process.world.random.uniform(0.000_01, 0.000_5)
+            delay = self._process.steps.uniform(0.000_01, 0.000_5)
             self._process.run_in_thread(self._run, delay)
 
     async def run(self, work: threads.Work) -> Any:

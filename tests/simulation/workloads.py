@@ -12,10 +12,11 @@ from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message
 from tests.simulation.cluster import Cluster
 from tests.simulation.model import Model, Place, Sent
-from tests.simulation.world import START, Machine, Process
+from tests.simulation.world import START
 
 # Clients that look often: what an hour would show happens in a minute.
 CLIENT = ClientOptions(timeout=3.0)
+TOPIC = "Orders"
 
 
 @dataclass
@@ -32,6 +33,11 @@ class Context:
     def now(self) -> float:
         return self.cluster.world.now
 
+    def tell(self, text: str) -> None:
+        """A detail of the story, of the process that runs."""
+        world = self.cluster.world
+        world.detail("-" if world.current is None else world.current.name, text)
+
     @property
     def name_servers(self) -> str:
         return self.cluster.name_server_list
@@ -40,13 +46,20 @@ class Context:
 Workload = Callable[[Context], Awaitable[None]]
 
 
-def start(context: Context, machine: Machine, name: str, workload: Workload) -> Process:
-    """Run a workload as a process of a machine."""
+def choose(random: random.Random) -> dict[str, Workload]:
+    """The clients of a scenario by their names, and what each does. `random` is of the seed."""
+    return {
+        "producer": produce(TOPIC, 0.2),
+        "consumer-1": consume(TOPIC, "billing"),
+        "consumer-2": consume(TOPIC, "billing"),
+    }
 
-    async def main() -> None:
-        await workload(context)
 
-    return machine.start(name, main)
+async def look(context: Context) -> None:
+    """At the end, when nothing is wrong any more: read all that is there, and tell the model."""
+    found = await read_queues(context, TOPIC)
+    context.model.check_stored(found)
+    context.model.check_delivered("billing", found, once=False)
 
 
 def produce(topic: str, pause: float) -> Workload:
@@ -63,15 +76,17 @@ def produce(topic: str, pause: float) -> Workload:
                 # Each try of the client may store it once more.
                 sent.tries = 1 + options.retries
                 context.model.requests += 1
+                context.tell(f"sends message {number}")
                 try:
                     result = await producer.send(Message(topic, str(number).encode()))
                 except MQError as error:
-                    context.cluster.world.trace.note(f"{number}: {type(error).__name__}")
+                    context.tell(f"message {number}: {type(error).__name__}: {error}")
                 else:
                     if result.status.name == "SEND_OK":
                         queue = result.queue
                         place = Place(topic, queue.broker_name, queue.queue_id, result.queue_offset)
                         sent.places.append(place)
+                        context.tell(f"message {number} is acknowledged at {place}")
                         sent.acknowledged_at = context.now
                 await asyncio.sleep(context.random.uniform(0.2, 1.8) * pause)
 
@@ -85,7 +100,9 @@ def consume(topic: str, group: str) -> Workload:
         counts = context.model.delivered[group]
 
         async def listen(message: object) -> None:
-            counts[int(message.body)] += 1  # type: ignore[attr-defined]
+            number = int(message.body)  # type: ignore[attr-defined]
+            counts[number] += 1
+            context.tell(f"is given message {number}, the {counts[number]}. time")
             context.model.requests += 1
 
         options = ConsumeOptions(consume_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
