@@ -2,3 +2,13 @@
 
 docs/testing.md says what is simulated and what is not.
 """
+
+
+def install() -> None:
+    """Put the simulated machine in the place of the real one; before all else of mq is imported."""
+    from tests.simulation import seams
+
+    seams.install()
+    from tests.simulation import identity
+
+    identity.install()

@@ -105,8 +105,11 @@ class RouteWatch:
             self._look_whether_gone(pair)
             return
         pair.gone_since = None
+        begun = max(pair.name_server.served_since, pair.broker.served_since)
         if pair.well_since is None:
             pair.well_since = now
+        elif begun > pair.well_since:  # one of them was started between two looks
+            pair.well_since = begun
         if now - pair.well_since > REACHED:
             self._check_reached(pair)
 

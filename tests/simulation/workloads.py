@@ -10,6 +10,7 @@ from mq.client import ClientOptions, ConsumeOptions, Consumer, Producer, Produce
 from mq.client.errors import MQError
 from mq.protocol.bodies import ConsumeFromWhere
 from mq.protocol.message import Message
+from mq.protocol.stored_message import StoredMessage
 from tests.simulation.cluster import Cluster
 from tests.simulation.model import Model, Place, Sent
 from tests.simulation.world import START
@@ -99,9 +100,12 @@ def consume(topic: str, group: str) -> Workload:
     async def run(context: Context) -> None:
         counts = context.model.delivered[group]
 
-        async def listen(message: object) -> None:
-            number = int(message.body)  # type: ignore[attr-defined]
+        async def listen(message: StoredMessage) -> None:
+            number = int(message.body)
             counts[number] += 1
+            broker = message.broker_name or "?"
+            place = Place(message.topic, broker, message.queue_id, message.queue_offset)
+            context.model.given[group][place].add(number)
             context.tell(f"is given message {number}, the {counts[number]}. time")
             context.model.requests += 1
 
