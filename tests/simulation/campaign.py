@@ -1,6 +1,7 @@
 """Many seeds, on all cores: how fast, what was injected, and what failed."""
 
 import multiprocessing
+import signal
 import sys
 import time
 import traceback
@@ -14,6 +15,8 @@ from tests.simulation.scenario import Result
 
 # Seeds that a process is given at a time.
 _AT_A_TIME = 4
+# Seconds of real time; a seed takes a fraction of one.
+LONGEST_SEED = 15.0
 # Failures that are shrunk and shown; of more only the first problem is told.
 _MOST_SHOWN = 10
 
@@ -80,13 +83,25 @@ def _outcomes(numbers: range, processes: int) -> Iterator[Outcome]:
         yield from pool.imap_unordered(_run_one, numbers, _AT_A_TIME)
 
 
+class Hangs(BaseException):
+    """A seed takes longer than any does: something goes round and round in one turn of a loop."""
+
+
+def _hangs(*_: object) -> None:
+    raise Hangs(f"after {LONGEST_SEED:g} s it is in one step of the simulation still")
+
+
 def _run_one(seed: int) -> Outcome:
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_SEED)
     try:
         result = scenario.run(seed)
-    except Exception:
+    except (Exception, Hangs):
         # The simulator itself: the others are run all the same.
         text = traceback.format_exc()
         return Outcome(seed, [f"the simulation failed: {text.splitlines()[-1]}"], {}, 0, 0.0, text)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
     return Outcome(seed, result.problems, result.faults, result.requests, result.seconds)
 
 

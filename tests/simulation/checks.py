@@ -1,8 +1,8 @@
 """What the tests of the simulation want to know, found out in a process that can run it.
 
 `python -m tests.simulation --check NAME...` prints an object of JSON with a member for each name.
-The simulated machine has to be there before anything of mq is imported, which it is in no process of
-pytest; so each module of tests starts this once.
+The simulated machine has to be there before anything of mq is imported, which it is in no process
+of pytest; so each module of tests starts this once.
 """
 
 import json

@@ -314,7 +314,7 @@ def failing_syncs(strike: Strike) -> End:
     return boot
 
 
-@kind("brokers")
+@kind("brokers", is_drawn=False)
 def bit_rot(strike: Strike) -> None:
     """{it} has a bit changed in a file of its log, where it lies."""
     chance, disk = strike.chance, strike.machine.disk

@@ -1,7 +1,7 @@
 """Faults: what goes wrong in a scenario, when, and for how long, drawn from its seed.
 
-Each fault of a plan draws from chance of its own, told by the seed and its number. So a plan from which
-some are left out is the same plan otherwise, which is what shrinking needs.
+Each fault of a plan draws from chance of its own, told by the seed and its number. So a plan from
+which some are left out is the same plan otherwise, which is what shrinking needs.
 """
 
 from collections.abc import Callable
@@ -79,18 +79,19 @@ class Kind:
     begin: Begin
     story: str
     targets: str  # "daemons", "brokers" or "all"
+    is_drawn: bool = True  # or only where a scenario asks for it
 
 
 KINDS: dict[str, Kind] = {}
 
 
-def kind(targets: str = "daemons") -> Callable[[Begin], Begin]:
+def kind(targets: str = "daemons", *, is_drawn: bool = True) -> Callable[[Begin], Begin]:
     """A function that lets a fault begin, and returns what ends it; its docstring is the story."""
 
     def add(begin: Begin) -> Begin:
         name = begin.__name__.replace("_", " ")
         story = (begin.__doc__ or "").strip().rstrip(".")
-        KINDS[name] = Kind(name, begin, story, targets)
+        KINDS[name] = Kind(name, begin, story, targets, is_drawn)
         return begin
 
     return add
@@ -105,10 +106,11 @@ def plan(
         "brokers": [one.name for one in cluster.brokers],
         "all": [one.name for one in cluster.daemons] + clients,
     }
+    names = sorted(name for name, one in KINDS.items() if one.is_drawn)
     faults = []
     for number in range(1, count + 1):
         chance = world.stream(f"plan of fault {number}", is_noisy=False)
-        drawn = KINDS[chance.choice(sorted(KINDS))]
+        drawn = KINDS[chance.choice(names)]
         at = chance.uniform(begin, end)
         seconds = min(chance.choice(_LENGTHS) * chance.uniform(0.5, 1.5), end - at)
         target = chance.choice(of[drawn.targets])
@@ -117,7 +119,7 @@ def plan(
 
 
 class Overlays:
-    """What is wrong with disks and networks of machines now: many faults may be at one at a time."""
+    """What is wrong with disks and networks now; one machine may have many faults at a time."""
 
     def __init__(self, world: World) -> None:
         self._world = world

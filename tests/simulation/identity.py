@@ -50,7 +50,7 @@ def _getpid() -> int:
     return _real_getpid() if process is None else 1000 + process.number
 
 
-def _own_host(endpoint: session.Endpoint) -> str:
+def _own_host(endpoint: object) -> str:
     world = seams.world
     assert world is not None and world.current is not None
     return world.current.machine.address

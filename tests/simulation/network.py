@@ -3,10 +3,10 @@
 A connection delivers bytes in order, each chunk after a delay, as long as the link between the two
 machines is open; while it is cut, they wait, as TCP has them wait. Datagrams are lost then.
 
-A machine that lost its power tells nobody: a peer learns of it by a reset when it sends something to
-the machine that has booted, or by probes where it has asked the kernel for them (SO_KEEPALIVE and
-TCP_USER_TIMEOUT). Until then its end is half open. So it is with a connection that something on the way
-has forgotten, but there nothing answers.
+A machine that lost its power tells nobody: a peer learns of it by a reset when it sends something
+to the machine that has booted, or by probes where it has asked the kernel for them (SO_KEEPALIVE
+and TCP_USER_TIMEOUT). Until then its end is half open. So it is with a connection that something on
+the way has forgotten, but there nothing answers.
 """
 
 import asyncio

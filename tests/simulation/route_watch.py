@@ -7,7 +7,8 @@ What must hold of a broker and a name server, looked at every LOOK seconds:
     reached   they have been well together for REACHED seconds: then the name server has the broker
               as live, and every topic that the broker has had for as long
     gone      the broker's process has ended, or its machine has no power, for GONE seconds, and
-              before that the two had been reached, and nothing is cut: then the name server has it not
+              before that the two had been reached, and nothing is cut: then the name server does
+              not have it
 
 So a live broker stays, for as long as it is reached it has to be there at every look. What a name
 server that has only just begun to serve, or gone on, may not know yet is covered by `reached`.

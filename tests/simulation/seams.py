@@ -12,6 +12,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from greenlet import getcurrent, greenlet
 
@@ -218,11 +219,14 @@ class _Entry:
 
 
 class SimulatedLock:
-    """A lock between the greenlets of a process."""
+    """A lock between the greenlets of a process.
+
+    One that a module has is another in each process: what a dead one, or one of the world before,
+    held does not count.
+    """
 
     def __init__(self) -> None:
-        self._is_held = False
-        self._waiting: list[tuple[Process, greenlet]] = []
+        self._waiting: WeakKeyDictionary[Process, list[greenlet]] = WeakKeyDictionary()  # by holder
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -232,25 +236,17 @@ class SimulatedLock:
 
     def acquire(self) -> bool:
         process = _process()
-        while self._is_held:
-            # One lock is shared by all processes, as a module has it: the dead do not hold it.
-            assert process is not None
-            if not self._holder.is_alive:
-                break
-            self._waiting.append((process, getcurrent()))
-            process.world.leave()
-        self._is_held = True
         if process is not None:
-            self._holder = process
+            while process in self._waiting:
+                process.wait_for(self._waiting[process])
+            self._waiting[process] = []
         return True
 
     def release(self) -> None:
-        self._is_held = False
-        waiting, self._waiting = self._waiting, []
-        for process, thread in waiting:
-            process.wake(thread)
-
-    _holder: Process
+        process = _process()
+        if process is not None:
+            for thread in self._waiting.pop(process):
+                process.wake(thread)
 
 
 class SimulatedDiskThread:

@@ -1,14 +1,15 @@
 """Finds less of a scenario that fails still: fewer faults, fewer clients, a shorter time.
 
-The faults by delta debugging (Zeller and Hildebrandt, 2002: ddmin): halves, quarters and so on are left
-out as long as what is left fails. A fault that is left out changes the order of what comes behind it,
-so a smaller plan may need other delays to fail: each is tried with some noise, too. Any problem
-counts as the failure; the one that was seen first may be a consequence.
+The faults by delta debugging (Zeller and Hildebrandt, 2002: ddmin): halves, quarters and so on are
+left out as long as what is left fails. A fault that is left out changes the order of what comes
+behind it, so a smaller plan may need other delays to fail: each is tried with some noise, too. Any
+problem counts as the failure; the one that was seen first may be a consequence.
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from tests.simulation import scenario
 from tests.simulation.scenario import Result, Variant
@@ -95,4 +96,4 @@ class _Search:
 def _parts(numbers: Sequence[int], count: int) -> list[Sequence[int]]:
     """Cut into so many of about the same length."""
     edges = [len(numbers) * each // count for each in range(count + 1)]
-    return [numbers[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [numbers[a:b] for a, b in pairwise(edges) if a < b]

@@ -7,9 +7,9 @@ which goes on with whatever is due next. Time passes only between two such steps
 What happens is told to a trace: a checksum of everything, so that two runs can be compared, and the
 lines that a reader wants.
 
-Chance comes in many streams, each named by who draws from it: a process, a disk, a direction between
-two machines, a fault. So a fault that is left out changes what it had an influence on, and no more:
-that is what makes a plan of faults shrink.
+Chance comes in many streams, each named by who draws from it: a process, a disk, a direction
+between two machines, a fault. So a fault that is left out changes what it had an influence on, and
+no more: that is what makes a plan of faults shrink.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ class Machine:
             process.end(tells_peers=False)
 
     def boot(self) -> None:
-        """Have power again, with nothing running. What others have open with it they know of no more."""
+        """Have power again, with nothing running, and knowing of no connection."""
         self.has_power = True
         self.boots += 1
         self.world.network.booted(self)
