@@ -1,1 +1,66 @@
 """Defects planted in the product, which have to be found and shrink: checks for the tests."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mq.daemons.broker.name_server_link import NameServerLink
+from mq.daemons.broker.store.commit_log import CommitLog
+from tests.simulation import scenario, shrinking
+from tests.simulation.checks import check
+from tests.simulation.scenario import Result
+
+_SEEDS = 40
+_SHRINK_SECONDS = 25.0
+
+
+@contextmanager
+def _planted(owner: Any, name: str, defect: Callable[..., Any]) -> Iterator[None]:
+    right = getattr(owner, name)
+    setattr(owner, name, defect)
+    try:
+        yield
+    finally:
+        setattr(owner, name, right)
+
+
+def _found(owner: Any, name: str, defect: Callable[..., Any]) -> dict[str, Any]:
+    """What the first seed that fails shrinks to."""
+    with _planted(owner, name, defect):
+        for seed in range(1, _SEEDS + 1):
+            failed = scenario.run(seed)
+            if failed.problems:
+                small = shrinking.shrink(failed, _SHRINK_SECONDS)
+                return _told(failed, small)
+    return {}
+
+
+def _told(failed: Result, small: Result) -> dict[str, Any]:
+    from tests.simulation import report
+
+    again = scenario.run(small.seed, small.variant)
+    return {
+        "faults": [len(failed.plan), len(small.plan)],
+        "kinds": [fault.kind for fault in small.plan],
+        "seconds": [failed.seconds, small.seconds],
+        "problems": small.problems,
+        "report": report.failure(small, shrunk_from=failed),
+        "same again": again.checksum != small.checksum and again.problems == small.problems,
+    }
+
+
+@check
+def acknowledged_before_it_is_synced() -> dict[str, Any]:
+    """A log that says that it is on the disk when it is not."""
+    return _found(CommitLog, "flush", lambda self: None)
+
+
+@check
+def name_servers_never_told_again() -> dict[str, Any]:
+    """A broker that does not notice that a name server has forgotten it."""
+
+    async def woken(self: NameServerLink) -> bool:
+        await self._wake.wait()
+        return True
+
+    return _found(NameServerLink, "_woken", woken)

@@ -121,13 +121,19 @@ class MappedFile:
 
         The file has its length at every moment: one that a crash, or a disk that fails, left
         shorter would look as if it was of a store with smaller files, and no start would take it.
-        Needs no space on the disk.
         """
-        end = data_end(self.descriptor, position)
-        while position < end:
-            length = min(_READ_AT_ONCE, end - position)
-            self.write(bytes(length), position)
-            position += length
+        begin, end = position, data_end(self.descriptor, position)
+        try:
+            while position < end:
+                length = min(_READ_AT_ONCE, end - position)
+                self.write(bytes(length), position)
+                position += length
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # On a full disk that writes nothing in its place, a hole is what can be made.
+            files.ftruncate(self.descriptor, begin)
+            files.ftruncate(self.descriptor, self.size)
 
     def sync(self) -> None:
         """Wait until what was written is on the disk. Raises OSError if it is not."""
