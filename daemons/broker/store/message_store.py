@@ -83,6 +83,8 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
+        # Where queues ended when the store was opened after a power cut.
+        self._found_ends: dict[ConsumeQueue, int] | None = None
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
@@ -151,6 +153,8 @@ class MessageStore:
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
         self._deletions.cut(self.log.position)
+        if self.report.machine_crashed:
+            self._found_ends = {queue: queue.appended for queue in self.queues}
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -303,6 +307,13 @@ class MessageStore:
         """One past the last message that can be read, 0 for a queue that is not there."""
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.readable
+
+    def end_after_power_cut(self, queue: ConsumeQueue) -> int:
+        """Where a queue ended when the store was opened, if that was after a power cut; else where
+        it ends now."""
+        if self._found_ends is None:
+            return queue.readable
+        return self._found_ends.get(queue, 0)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)
