@@ -21,6 +21,7 @@ FAULTS_BEGIN = START + 3.0
 FAULTS_END = START + 45.0
 WORK_ENDS = START + 60.0
 FAULTS = (5, 10)  # at least and at most
+CALM = 0.1  # the share of seeds without faults
 # After the last work everything is delivered within so many seconds.
 SETTLES = 60.0
 # Looking at what is there takes so long at most, and is done again so much later.
@@ -113,8 +114,8 @@ class _Scenario:
         self.seed = seed
         self.variant = variant
         self.random = world.stream("scenario", is_noisy=False)
-        self.model = Model()
         self.flush = self.random.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
+        self.model = Model(self.flush)
         self.cluster = Cluster(world, {"flushDiskType": self.flush})
         for _ in range(self.random.randint(1, 2)):
             self.cluster.add_name_server()
@@ -127,8 +128,9 @@ class _Scenario:
         world, cluster = self.world, self.cluster
         injector = Injector(cluster, self._loses)
         watch = RouteWatch(cluster, injector.overlays, self.model.wrong)
-        chosen = workloads.choose(self.random)
-        count = self.random.randint(*FAULTS)
+        chosen = workloads.choose(self.random, cluster, self.model)
+        # On calm days more is promised: everything once and in time.
+        count = 0 if self.random.random() < CALM else self.random.randint(*FAULTS)
         plan = faults.plan(world, cluster, FAULTS_BEGIN, FAULTS_END, count, list(chosen))
         if self.variant.faults is not None:
             plan = [fault for fault in plan if fault.number in self.variant.faults]
@@ -158,6 +160,7 @@ class _Scenario:
         for name, workload in chosen.items():
             if wanted is None or name in wanted:
                 cluster.add_client(name, self._main(workload)).start()
+        workloads.watch_offsets(self.context)
         injector.schedule(plan)
         world.run(min(FAULTS_END, self.work_ends) + 0.001)
         injector.end_all()
