@@ -15,6 +15,10 @@ def main() -> int:
     from tests.simulation import seams
 
     seams.install()
+    if sys.argv[1:2] == ["points"]:
+        from tests.simulation.crash_points import command
+
+        return command.main(sys.argv[2:])
     from tests.simulation import scenario
 
     parser = argparse.ArgumentParser(description=__doc__)

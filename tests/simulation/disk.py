@@ -92,7 +92,7 @@ class Disk:
         self.has_journal = self.random.random() < 0.5
         self.mapped: dict[Inode, Process | None] = {}  # to be written
         self._inodes = count(1)
-        self._changes = count(1)
+        self.version = 0  # of all that is on it: the number of the last change
         self.root = self._new(is_folder=True, mode=0o755)
         self.names: list[Renaming] = []  # since folders were synced
         self.durable: dict[Inode, dict[str, Inode]] = {self.root: {}}
@@ -101,9 +101,13 @@ class Disk:
         kind = stat.S_IFDIR if is_folder else stat.S_IFREG
         return Inode(next(self._inodes), is_folder=is_folder, mode=kind | mode, now=self.world.now)
 
+    def _next(self) -> int:
+        self.version += 1
+        return self.version
+
     def number_from(self, inode: int, change: int) -> None:
         """Go on counting behind what a copy brought."""
-        self._inodes, self._changes = count(inode), count(change)
+        self._inodes, self.version = count(inode), change
 
     # what a test asks -------------------------------------------------------------------------
 
@@ -141,7 +145,7 @@ class Disk:
     def gather(self) -> None:
         """Note what was written to mappings."""
         for inode in self.mapped:
-            inode.gather(self._changes.__next__, self.world.now)
+            inode.gather(self._next, self.world.now)
 
     def unsynced(self) -> list[tuple[Change | Renaming, int, Inode]]:
         """What a power cut has to decide about, in the order of events.
@@ -228,7 +232,7 @@ class Disk:
                     file.inode.lock = None
         for inode, owner in list(self.mapped.items()):
             if process is None or owner is process:
-                inode.gather(self._changes.__next__, self.world.now)
+                inode.gather(self._next, self.world.now)
                 while not inode.unmap():
                     pass
                 del self.mapped[inode]
@@ -282,7 +286,7 @@ class Disk:
     def _rename(
         self, folder: Inode | None, name: str, to: Inode | None, new_name: str, inode: Inode
     ) -> None:
-        number = next(self._changes)
+        number = self._next()
         self.names.append(Renaming(number, folder, name, to, new_name, inode))
 
     def open(self, path: str, flags: int, mode: int) -> int:
@@ -302,7 +306,7 @@ class Disk:
         if flags & os.O_DIRECTORY and not inode.is_folder:
             raise error(errno.ENOTDIR, path)
         if flags & os.O_TRUNC and inode.length:
-            inode.set_length(0, next(self._changes))
+            inode.set_length(0, self._next())
         return self.descriptors.add(self, Open(inode, self.world.current, path, flags))
 
     def fsync(self, file: Open, name: str) -> None:
@@ -313,7 +317,7 @@ class Disk:
         """
         inode, process = file.inode, self.world.current
         self.gather()
-        upto = next(self._changes)
+        upto = self._next()
         if process is not None:
             process.block(self.random.uniform(*self.faults.sync_seconds))
         try:
@@ -321,6 +325,8 @@ class Disk:
         except OSError:
             inode.forget(upto, self._by_chance())
             raise
+        finally:
+            self.version += 1
         if inode.is_folder:
             self._sync_folder(inode, upto)
         else:
@@ -355,7 +361,7 @@ class Disk:
         if faults.writes_short and len(raw) > 1 and self.random.random() < faults.writes_short:
             raw = raw[: self.random.randint(1, len(raw) - 1)]
             self.world.injected("short write")
-        inode.write(position, raw, next(self._changes))
+        inode.write(position, raw, self._next())
         inode.modified = self.world.now
         return len(raw)
 
@@ -375,7 +381,7 @@ class Disk:
         if length < 0 or not file.flags & (os.O_WRONLY | os.O_RDWR):
             raise error(errno.EINVAL)
         if length != file.inode.length:
-            file.inode.set_length(length, next(self._changes))
+            file.inode.set_length(length, self._next())
         file.inode.modified = self.world.now
 
     def allocate(self, file: Open, position: int, length: int) -> None:
@@ -388,14 +394,16 @@ class Disk:
         if self.faults.is_full and inode.room(position, end) < end:
             raise self._no_room(file.path)
         if end > inode.length:
-            inode.set_length(end, next(self._changes))
+            inode.set_length(end, self._next())
         inode.reserved.update(range(position // BLOCK, -(-end // BLOCK)))
         inode.frozen = None
+        self.version += 1
 
     def change_mode(self, file: Open, mode: int) -> None:
         inode = file.inode
         inode.mode = stat.S_IFMT(inode.mode) | mode
         inode.frozen = None
+        self.version += 1
 
     def seek(self, file: Open, position: int, whence: int) -> int:
         inode = file.inode
@@ -442,7 +450,7 @@ class Disk:
             raise ValueError("mmap length is greater than file size")
 
         def closed() -> None:
-            inode.gather(self._changes.__next__, self.world.now)
+            inode.gather(self._next, self.world.now)
             if inode in self.mapped and inode.unmap():
                 del self.mapped[inode]
 

@@ -94,7 +94,7 @@ class Image:
         ]
         changes = [change.number for _, frozen in self.files for change in frozen.changes]
         last = max([0, *changes, *(one.number for one in self.names)])
-        disk.number_from(max(inodes) + 1, last + 1)
+        disk.number_from(max(inodes) + 1, last)
         return disk
 
 
