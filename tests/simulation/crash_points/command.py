@@ -3,7 +3,9 @@
 import argparse
 import gc
 import sys
+from dataclasses import replace
 
+from tests.simulation.crash_points import planted
 from tests.simulation.crash_points.explore import Explorer, Limits, Summary
 from tests.simulation.crash_points.workloads import ALL
 
@@ -21,14 +23,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--whole", type=int, default=8, help="all subsets of so many changes")
     parser.add_argument("--by-chance", type=int, default=200, help="subsets of more")
     parser.add_argument("--again-every", type=int, default=0, help="crash each so-manieth start")
+    parser.add_argument("--most", type=int, default=1 << 30, help="subsets of a point")
+    parser.add_argument("--planted", choices=sorted(planted.ALL), help="with this defect in it")
     given = parser.parse_args(arguments)
     named = (given.point, given.subset, given.then_point, given.then_subset)
     only = tuple(number for number in named if number is not None)
-    limits = Limits(given.whole, given.by_chance, given.again_every)
+    limits = Limits(given.whole, given.by_chance, given.again_every, most=given.most)
     gc.disable()
     sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
+    names = [given.workload] if given.workload else list(ALL)
+    if given.planted:
+        limits = replace(limits, most_failures=1)
+        names = [planted.plant(given.planted)]
     failed = 0
-    for name in [given.workload] if given.workload else ALL:
+    for name in names:
         summary = Explorer(ALL[name], limits).explore(only)
         print(line(name, summary), flush=True)
         tell(summary)

@@ -29,7 +29,8 @@ class Limits:
     #: Of so many starts behind a first crash one is crashed at each of its points; 0 for none.
     again_every: int = 0
     again_by_chance: int = 4
-    seconds: float = 1e9
+    most: int = 1 << 30  # subsets of a point
+    most_failures: int = 1 << 30
 
 
 @dataclass
@@ -64,8 +65,13 @@ def crashes(
     """
     yield KILL, None
     units = [unit for unit, _, _ in units_of(image)]
+    chance = random.Random(seed)
     seen: set[frozenset[Unit]] = set()
-    for number, kept in enumerate(_subsets(units, limits, random.Random(seed)), KILL + 1):
+    if limits.most < 1 << 30:
+        chance.shuffle(units)  # which are tried alone is up to the point
+    for number, kept in enumerate(_subsets(units, limits, chance), KILL + 1):
+        if len(seen) >= limits.most:
+            return
         if kept not in seen:
             seen.add(kept)
             yield number, kept
@@ -121,7 +127,7 @@ class Explorer:
         """Try everything, or what ``only`` names: point, subset, and both again of that start."""
         began = time.monotonic()
         for point in self.record().points:
-            if time.monotonic() - began > self.limits.seconds:
+            if len(self.summary.failures) >= self.limits.most_failures:
                 break
             if not only or only[0] == point.number:
                 self._from_point(point, only[1:])
