@@ -28,7 +28,7 @@ from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import find_entry
-from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
+from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
 from mq.daemons.broker.store.retention import Retention
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.daemons.supervision import Work
@@ -134,7 +134,7 @@ class MessageStore:
         files.pwrite(self._lock, b"lock", 0)
 
     def _recover(self) -> None:
-        self.log.load()
+        self.log.load(crashed=files.exists(self.root / layout.ABORT_FILE))
         self.queues.load()
         self._checkpoint.load()
         if self.key_index is not None:
@@ -197,8 +197,7 @@ class MessageStore:
         It is on the disk before a message is taken, as are the names of the folders: a power cut
         before the first checkpoint must not leave a store that looks closed, or none.
         """
-        files.write_new(self.root / layout.ABORT_FILE, boot_id())
-        files.sync_folder(self.root)
+        mark_running(self.root)
         for folder in {self.root.parent, *(path.parent for path in self.log.paths)} - {self.root}:
             # One that we may pass through and not list is an administrator's, who made what is in
             # it long before this start.

@@ -74,8 +74,7 @@ class Model:
         self.registers = Registers(self.wrong)
         #: When each broker lost what it had not flushed.
         self.losses: dict[str, list[float]] = defaultdict(list)
-        #: When the power of each broker was cut, or it was killed.
-        self.crashes: dict[str, list[float]] = defaultdict(list)
+        self.starts: dict[str, int] = {}  # of each broker
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._taken: dict[Place, tuple[int, float]] = {}
 
@@ -149,6 +148,6 @@ class Model:
     def _check_copies(self, sent: Sent, here: list[Place]) -> None:
         most = sent.tries
         if sent.kind != "single" and here:  # what a broker had put before it crashed it puts again
-            most += len(self.crashes[here[0].broker])
+            most += self.starts[here[0].broker] - 1
         if len(here) > most:
             self.wrong(f"message {sent.number} ({sent.kind}), sent {most} times, is at {here}")

@@ -17,6 +17,7 @@ _GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 async def look(context: Context) -> None:
     """Hold what the cluster holds against the model. Raises what reading raises."""
     model, found = context.model, Found()
+    model.starts = {broker.name: broker.starts for broker in context.cluster.brokers}
     await _look_at_registers(context)
     dead: dict[str, set[int]] = {}
     async with PullConsumer(
