@@ -1,12 +1,14 @@
 """Messages due at a time of their own: at that time, in order, across stops, unless taken back."""
 
 import asyncio
+import os
 import struct
 import time
 from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.timer.wheel import Slot, TimerWheel
@@ -132,7 +134,7 @@ async def run_until_saved(broker: Broker) -> None:
     await broker.delivery.timer.timer.save()
 
 
-@pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel"])
+@pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel", "end of the log"])
 def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
     tmp_path: Path, lose: str
 ) -> None:
@@ -159,6 +161,11 @@ def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
         values = struct.unpack(">7q", check.read_bytes()[:56])
         check.write_bytes(struct.pack(">7q", values[0], 0, *values[2:]))
         (tmp_path / "timerwheel").write_bytes(bytes((tmp_path / "timerwheel").stat().st_size))
+    elif lose == "end of the log":  # the wheel points to it still
+        values = struct.unpack(">7q", check.read_bytes()[:56])
+        check.write_bytes(struct.pack(">7q", values[0], 52, 1, *values[3:]))
+        (path,) = (tmp_path / "timerlog").iterdir()
+        path.write_bytes(path.read_bytes()[:52].ljust(path.stat().st_size, b"\0"))
     asyncio.run(after())
 
 
@@ -188,6 +195,18 @@ def test_the_timer_log_goes_on_in_further_files(tmp_path: Path) -> None:
         assert len(list((tmp_path / "timerlog").iterdir())) == 4
 
     asyncio.run(script())
+
+
+def test_a_slot_is_written_whole_by_a_disk_that_takes_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = TimerWheel(tmp_path / "timerwheel", 1000)
+    monkeypatch.setattr(
+        files, "pwrite", lambda descriptor, data, at: os.pwrite(descriptor, data[:10], at)
+    )
+    wheel.put(1_790_000_000_000, Slot(52, 104, 2))
+    assert wheel.slot(1_790_000_000_000) == Slot(52, 104, 2)
+    wheel.close()
 
 
 @pytest.mark.parametrize("other", [100, 500, 2000])
