@@ -53,6 +53,8 @@ class TimerLog:
         self._file_size = file_size
         self._files: dict[int, MappedFile] = {}  # by first position, in order
         self._dirty: set[int] = set()
+        # Names that a power cut may take: also those that a process has left which was killed.
+        self._has_new_names = True
         files.make_folders(folder)
         starts = (layout.file_offset(name) for name in files.listdir(folder))
         for start in sorted(start for start in starts if start is not None):
@@ -147,14 +149,22 @@ class TimerLog:
         return found
 
     def sync(self) -> None:
-        """Wait until everything is on the disk. Raises OSError."""
+        """Wait until everything is on the disk, the names of its files too. Raises OSError.
+
+        When it raises, what is on the disk is not known any more: a later call would not tell.
+        """
         dirty, self._dirty = self._dirty, set()
+        has_new_names, self._has_new_names = self._has_new_names, False
         try:
             for start in dirty:
                 if start in self._files:
                     self._files[start].sync()
+            if has_new_names:
+                files.sync_folder(self._folder)
+                files.sync_folder(self._folder.parent)
         except OSError:
             self._dirty |= dirty
+            self._has_new_names |= has_new_names
             raise
 
     def remove_older(self, seconds: float) -> None:
@@ -176,6 +186,7 @@ class TimerLog:
     def _open(self, start: int) -> MappedFile:
         path = self._folder / layout.file_name(start)
         file = self._files[start] = MappedFile(path, start, self._file_size)
+        self._has_new_names = True
         return file
 
     def _clear_after(self, position: int) -> None:

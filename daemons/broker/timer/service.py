@@ -76,6 +76,7 @@ class Timer:
         # Physical offsets of what was put from the slot that is being delivered: that begins again
         # after an error.
         self._put_from_slot: set[int] = set()
+        self._has_lost = False  # an fsync has failed
         self.delivered = 0
         self._saved_delivered = 0
         if is_new:
@@ -106,9 +107,18 @@ class Timer:
         if not await self._store.flusher.drain():
             return  # an fsync has failed, which was told: after a restart they come once more
 
+        if self._has_lost:
+            return
+
         def sync() -> None:
-            self._log.sync()
-            self._wheel.sync()
+            try:
+                self._log.sync()
+                self._wheel.sync()
+            except OSError:
+                # The next fsync does not tell what this one could not write: after a restart all
+                # since the last checkpoint is taken from the queue again.
+                self._has_lost = True
+                raise
             mark.save(read_time, position, offset)
 
         await asyncio.to_thread(sync)

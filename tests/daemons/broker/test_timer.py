@@ -223,3 +223,52 @@ def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
     with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}"):
         wheel.check_precision(now)
     wheel.close()
+
+
+def test_names_of_the_timers_files_are_on_the_disk_before_the_checkpoint_counts_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    real = files.sync_folder
+
+    def sync_folder(path: Path) -> None:
+        synced.append(Path(path))
+        real(path)
+
+    monkeypatch.setattr(files, "sync_folder", sync_folder)
+
+    async def script() -> None:
+        broker = broker_on(tmp_path, timerFlushIntervalMs="600000")
+        async with broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"x", {"TIMER_DELIVER_MS": str(now() + 60_000)})
+            synced.clear()
+            await run_until_saved(broker)
+            config = synced.index(tmp_path / "config")
+            assert tmp_path in synced[:config]
+            assert tmp_path / "timerlog" in synced[:config]
+
+    asyncio.run(script())
+
+
+def test_the_checkpoint_stays_when_an_fsync_of_the_timer_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script() -> None:
+        broker = broker_on(tmp_path, timerFlushIntervalMs="600000")
+        async with broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"x", {"TIMER_DELIVER_MS": str(now() + 60_000)})
+            timer = broker.delivery.timer.timer
+            assert timer is not None
+            before = (tmp_path / "config" / "timercheck").read_bytes()
+            with monkeypatch.context() as broken:
+                broken.setattr(TimerWheel, "sync", _fail)
+                with pytest.raises(OSError, match="of the disk"):
+                    await timer.save()
+            await timer.save()  # this one would be told that all is well
+            assert (tmp_path / "config" / "timercheck").read_bytes() == before
+
+    asyncio.run(script())
+
+
+def _fail(_: TimerWheel) -> None:
+    raise OSError("of the disk")
