@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from greenlet import getcurrent, greenlet
+from greenlet import greenlet
 
 from mq.client.machine import chance, clock, files, threads
 from tests.simulation.disk import ROOT, Descriptors, Disk, Open, error

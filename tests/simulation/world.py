@@ -305,7 +305,7 @@ class World:
             if not events:
                 raise Stuck("nothing is left that could happen")
             if events[0].when > until:
-                self.now = until
+                self.now = max(self.now, until)
                 return
             event = heapq.heappop(events)
             if event.cancelled:
