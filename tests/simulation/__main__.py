@@ -42,6 +42,10 @@ def main() -> int:
     from tests.simulation import install
 
     install()
+    if sys.argv[1:2] == ["points"]:
+        from tests.simulation.crash_points import command
+
+        return command.main(sys.argv[2:])
     from tests.simulation import campaign, checks, report, scenario
 
     if given.check:

@@ -143,7 +143,8 @@ class Overlays:
         usual = DiskFaults()
 
         def fails(name: str, path: str) -> int:
-            return next((n for one in all_of if (n := one.fails(name, path))), 0)
+            found = (one.fails(name, path) for one in all_of if one.fails is not None)
+            return next((number for number in found if number), 0)
 
         disk.faults = DiskFaults(
             fails=fails if all_of else usual.fails,

@@ -326,7 +326,7 @@ def install() -> None:
         "fsync": lambda disk, file: disk.fsync(file, "fsync"),
         "fdatasync": lambda disk, file: disk.fsync(file, "fdatasync"),
         "fstat": lambda disk, file: disk.status(file.inode), "lseek": Disk.seek,
-        "fchmod": lambda *_: None, "fchown": lambda *_: None, "posix_fadvise": lambda *_: None,
+        "fchmod": Disk.change_mode, "fchown": lambda *_: None, "posix_fadvise": lambda *_: None,
         "map_to_read": Disk.map_to_read, "map_to_write": Disk.map_to_write,
         "lock": _lock, "unlock": _unlock,
     }.items():  # fmt: skip

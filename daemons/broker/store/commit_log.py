@@ -46,10 +46,11 @@ class CommitLog:
         self.written = 0
         self.flushed = 0
 
-    def load(self) -> None:
-        """Open the files there are.
+    def load(self, *, crashed: bool = False) -> None:
+        """Open the files there are; ``crashed``: their last user did not close them.
 
-        Raises StoreLoadError if one has another size than configured, or if one is missing.
+        Raises StoreLoadError if one has another size than configured, or if one is missing. Behind
+        a crash the last may be shorter: the process may have ended in the middle of `cut`.
         """
         found: list[tuple[int, Path]] = []
         for folder in self.paths:
@@ -64,7 +65,8 @@ class CommitLog:
             files.unlink(found.pop()[1])
         for number, (start, path) in enumerate(found):
             size = files.size(path)
-            if size != self.file_size:
+            is_cut = crashed and number == len(found) - 1 and size < self.file_size
+            if size != self.file_size and not is_cut:
                 raise StoreLoadError(
                     f"{path} has {size} bytes, mappedFileSizeCommitLog is {self.file_size}: "
                     f"start with the size that the store was made with"
@@ -84,6 +86,15 @@ class CommitLog:
     def set_end(self, offset: int) -> None:
         """Say that the log ends here and that all of it is on the disk."""
         self.position = self.written = self.flushed = offset
+
+    def reaches(self, offset: int) -> bool:
+        """Whether `cut` has anything to do."""
+        last = self.files[-1] if self.files else None
+        if last is None or offset >= last.end:
+            return False
+        position = max(offset - last.start, 0)
+        is_whole_file = position == 0 and last.start > self.minimum
+        return is_whole_file or data_end(last.descriptor, position) > position
 
     def cut(self, offset: int) -> None:
         """Drop everything from an offset on, so that stale bytes can never be read as a record.

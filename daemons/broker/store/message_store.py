@@ -28,7 +28,7 @@ from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import find_entry
-from mq.daemons.broker.store.recovery import Recovery, Report, boot_id
+from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
 from mq.daemons.broker.store.retention import Retention
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.daemons.supervision import Work
@@ -83,6 +83,8 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
+        # Where queues ended when the store was opened after a power cut.
+        self._found_ends: dict[ConsumeQueue, int] | None = None
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
@@ -132,7 +134,7 @@ class MessageStore:
         files.pwrite(self._lock, b"lock", 0)
 
     def _recover(self) -> None:
-        self.log.load()
+        self.log.load(crashed=files.exists(self.root / layout.ABORT_FILE))
         self.queues.load()
         self._checkpoint.load()
         if self.key_index is not None:
@@ -151,6 +153,8 @@ class MessageStore:
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
         self._deletions.cut(self.log.position)
+        if self.report.machine_crashed:
+            self._found_ends = {queue: queue.appended for queue in self.queues}
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -193,8 +197,7 @@ class MessageStore:
         It is on the disk before a message is taken, as are the names of the folders: a power cut
         before the first checkpoint must not leave a store that looks closed, or none.
         """
-        files.write_new(self.root / layout.ABORT_FILE, boot_id())
-        files.sync_folder(self.root)
+        mark_running(self.root)
         for folder in {self.root.parent, *(path.parent for path in self.log.paths)} - {self.root}:
             # One that we may pass through and not list is an administrator's, who made what is in
             # it long before this start.
@@ -303,6 +306,13 @@ class MessageStore:
         """One past the last message that can be read, 0 for a queue that is not there."""
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.readable
+
+    def end_after_power_cut(self, queue: ConsumeQueue) -> int:
+        """Where a queue ended when the store was opened, if that was after a power cut; else where
+        it ends now."""
+        if self._found_ends is None:
+            return queue.readable
+        return self._found_ends.get(queue, 0)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)

@@ -260,6 +260,8 @@ class Recovery:
             why = str(error)
         for damage in aside.put_aside(self._root, self._log.files, end, why):
             self._note(damage)
+        if not self.report.crashed and self._log.reaches(end):
+            mark_running(self._root)  # before: amid it the store looks like no closed one
         self._log.cut(end)
         for queue in self._queues:
             queue.cut(end)
@@ -362,3 +364,9 @@ def boot_id() -> bytes:
         return files.read_bytes(BOOT_ID).strip()
     except OSError:
         return b""
+
+
+def mark_running(root: Path) -> None:
+    """Leave the file that a clean stop takes away, on the disk. Raises OSError."""
+    files.write_new(root / layout.ABORT_FILE, boot_id())
+    files.sync_folder(root)

@@ -1,0 +1,59 @@
+"""`python -m tests.simulation points`: every crash point of short workloads."""
+
+import argparse
+import gc
+import sys
+from dataclasses import replace
+
+from tests.simulation.crash_points import planted
+from tests.simulation.crash_points.explore import Explorer, Limits, Summary
+from tests.simulation.crash_points.workloads import ALL
+
+_FAILURES_TOLD = 5
+
+
+def main(arguments: list[str]) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation points", description=__doc__)
+    parser.add_argument("--workload", choices=sorted(ALL), help="this one only")
+    parser.add_argument("--point", type=int, help="crash before this operation only")
+    parser.add_argument("--subset", type=int, help="0: a kill; others: what a power cut leaves")
+    parser.add_argument("--then-point", type=int, help="and again at a point of the start")
+    parser.add_argument("--then-subset", type=int)
+    parser.add_argument("--whole", type=int, default=8, help="all subsets of so many changes")
+    parser.add_argument("--by-chance", type=int, default=200, help="subsets of more")
+    parser.add_argument("--again-every", type=int, default=0, help="crash each so-manieth start")
+    parser.add_argument("--most", type=int, default=1 << 30, help="subsets of a point")
+    parser.add_argument("--planted", choices=sorted(planted.ALL), help="with this defect in it")
+    given = parser.parse_args(arguments)
+    named = (given.point, given.subset, given.then_point, given.then_subset)
+    only = tuple(number for number in named if number is not None)
+    limits = Limits(given.whole, given.by_chance, given.again_every, most=given.most)
+    gc.disable()
+    sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
+    names = [given.workload] if given.workload else list(ALL)
+    if given.planted:
+        limits = replace(limits, most_failures=1)
+        names = [planted.plant(given.planted)]
+    failed = 0
+    for name in names:
+        summary = Explorer(ALL[name], limits).explore(only)
+        print(line(name, summary), flush=True)
+        tell(summary)
+        failed += len(summary.failures)
+    return bool(failed)
+
+
+def line(name: str, summary: Summary) -> str:
+    starts = summary.starts + summary.again_starts
+    return (
+        f"{name}: {summary.operations} operations, {summary.points} points, {summary.subsets} "
+        f"subsets, {summary.starts} starts; again {summary.again_points} points, "
+        f"{summary.again_starts} starts; {summary.seconds:.1f} s, "
+        f"{starts / max(summary.seconds, 0.001):.0f} starts/s, {len(summary.failures)} failed"
+    )
+
+
+def tell(summary: Summary) -> None:
+    for failure in summary.failures[:_FAILURES_TOLD]:
+        print(f"\n{failure.command}", *failure.problems, *failure.story, sep="\n  ")

@@ -1,0 +1,258 @@
+"""Going through the points of a workload, and through what a crash may leave at each."""
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.simulation import seams
+from tests.simulation.crash_points.machine import Point, Run, behind_power_cut, digest, run
+from tests.simulation.crash_points.model import Expectation
+from tests.simulation.crash_points.store import Ledger, recover
+from tests.simulation.crash_points.workloads import Workload
+from tests.simulation.disk import Disk, Renaming
+from tests.simulation.image import Image
+from tests.simulation.inode import Change, Inode
+from tests.simulation.world import World
+
+Unit = tuple[int, int]  # a change's number, and where its sector begins
+
+KILL = 0  # the number of what a kill leaves; power cuts come behind it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is tried."""
+
+    whole: int = 8  # all subsets of so many units
+    by_chance: int = 200  # subsets of more
+    #: Of so many starts behind a first crash one is crashed at each of its points; 0 for none.
+    again_every: int = 0
+    again_by_chance: int = 4
+    most: int = 1 << 30  # subsets of a point
+    most_failures: int = 1 << 30
+
+
+@dataclass
+class Failure:
+    """A start that did not find what it had to."""
+
+    command: str
+    problems: list[str]
+    story: list[str]
+
+
+@dataclass
+class Summary:
+    """What was covered, and what failed."""
+
+    operations: int = 0
+    points: int = 0
+    subsets: int = 0  # tried, those that leave the same disk counted, too
+    starts: int = 0
+    again_points: int = 0
+    again_starts: int = 0
+    seconds: float = 0.0
+    failures: list[Failure] = field(default_factory=list)
+
+
+def crashes(
+    image: Image, limits: Limits, seed: str
+) -> Iterator[tuple[int, frozenset[Unit] | None]]:
+    """The numbers of what may be left, and which units are kept; None for a kill, which keeps all.
+
+    The numbers of a point are always the same, with the same limits.
+    """
+    yield KILL, None
+    units = [unit for unit, _, _ in units_of(image)]
+    chance = random.Random(seed)
+    seen: set[frozenset[Unit]] = set()
+    if limits.most < 1 << 30:
+        chance.shuffle(units)  # which are tried alone is up to the point
+    for number, kept in enumerate(_subsets(units, limits, chance), KILL + 1):
+        if len(seen) >= limits.most:
+            return
+        if kept not in seen:
+            seen.add(kept)
+            yield number, kept
+
+
+def _subsets(units: list[Unit], limits: Limits, chance: random.Random) -> Iterator[frozenset[Unit]]:
+    everything = frozenset(units)
+    yield frozenset()
+    yield everything
+    if len(units) <= limits.whole:
+        for mask in range(1 << len(units)):
+            yield frozenset(unit for bit, unit in enumerate(units) if mask >> bit & 1)
+        return
+    for number, unit in enumerate(units):
+        yield frozenset((unit,))
+        yield everything - {unit}
+        yield frozenset(units[:number])
+    for _ in range(limits.by_chance):
+        share = chance.choice((0.1, 0.5, 0.9))
+        yield frozenset(unit for unit in units if chance.random() < share)
+
+
+def units_of(image: Image) -> list[tuple[Unit, Change | Renaming, Inode]]:
+    disk = image.disk(World("units"), seams.Descriptors())
+    return [((item.number, at), item, inode) for item, at, inode in disk.unsynced()]
+
+
+class Explorer:
+    """Goes through one workload."""
+
+    def __init__(self, workload: Workload, limits: Limits) -> None:
+        self.workload = workload
+        self.config = workload.config
+        self.limits = limits
+        self.summary = Summary()
+        self._seen: set[tuple[object, ...]] = set()
+        self._ledger = Ledger()
+
+    def record(self) -> Run:
+        """Run the workload itself."""
+        ledger = self._ledger
+
+        async def main() -> None:
+            await self.workload.main(ledger, self.config)
+
+        recorded = run(None, main, ledger.count)
+        if recorded.failure is not None:
+            raise recorded.failure
+        self.summary.operations = recorded.operations
+        return recorded
+
+    def explore(self, only: tuple[int, ...] = ()) -> Summary:
+        """Try everything, or what ``only`` names: point, subset, and both again of that start."""
+        began = time.monotonic()
+        for point in self.record().points:
+            if len(self.summary.failures) >= self.limits.most_failures:
+                break
+            if not only or only[0] == point.number:
+                self._from_point(point, only[1:])
+        self.summary.seconds = time.monotonic() - began
+        return self.summary
+
+    def _from_point(self, point: Point, only: tuple[int, ...]) -> None:
+        self.summary.points += 1
+        seed = f"{self.workload.name}/{point.number}"
+        for number, kept in crashes(point.image, self.limits, seed):
+            if only and only[0] != number:
+                continue
+            self.summary.subsets += 1
+            ledger = Ledger(self._ledger.events[: point.events])
+            ledger.next_number = self._ledger.next_number
+            trail = [(point, number, kept)]
+            every = self.limits.again_every
+            again = bool(only[1:] or (every and (self.summary.starts + 1) % every == 0))
+            lost = kept is not None
+            started = self._start(trail, ledger, has_lost_power=lost, keeps_points=again)
+            if started is None:
+                continue
+            self.summary.starts += 1
+            if again:
+                self._again(trail, started, ledger, only[1:])
+
+    def _again(
+        self,
+        trail: list[tuple[Point, int, frozenset[Unit] | None]],
+        started: Run,
+        ledger: Ledger,
+        only: tuple[int, ...],
+    ) -> None:
+        """Crash at each point of a start."""
+        limits = Limits(whole=2, by_chance=self.limits.again_by_chance)
+        first, subset, kept = trail[0]
+        for point in started.points:
+            if only and only[0] != point.number:
+                continue
+            self.summary.again_points += 1
+            seed = f"{self.workload.name}/{first.number}/{subset}/{point.number}"
+            for number, kept_again in crashes(point.image, limits, seed):
+                if only[1:] and only[1] != number:
+                    continue
+                then = Ledger(ledger.events[: point.events])
+                then.next_number = ledger.next_number
+                lost = kept is not None or kept_again is not None
+                again = [*trail, (point, number, kept_again)]
+                if self._start(again, then, has_lost_power=lost, keeps_points=False):
+                    self.summary.again_starts += 1
+
+    def _start(
+        self,
+        trail: list[tuple[Point, int, frozenset[Unit] | None]],
+        ledger: Ledger,
+        *,
+        has_lost_power: bool,
+        keeps_points: bool,
+    ) -> Run | None:
+        """Start from what a crash leaves; None if that is known."""
+        point, _, kept = trail[-1]
+        image = point.image
+        if kept is not None:
+            image = behind_power_cut(image, lambda item, at: (item.number, at) in kept)  # type: ignore[attr-defined]
+        expected = Expectation.of(
+            ledger.events, is_synced=self.workload.is_synced, has_lost_power=has_lost_power
+        )
+        boots = 1 + sum(kept is not None for _, _, kept in trail)
+        known = (digest(image), boots, frozenset(expected.promised), frozenset(expected.messages),
+                 frozenset(expected.deleting), expected.expired_before)  # fmt: skip
+        if known in self._seen:
+            return None
+        self._seen.add(known)
+        problems: list[str] = []
+
+        async def main() -> None:
+            await recover(ledger, self.config, expected, problems, may_be_damaged=has_lost_power)
+
+        now = point.now + 5.0
+        started = run(image, main, ledger.count, boot=boots, now=now, keeps_points=keeps_points)
+        if started.failure is not None:
+            problems.append(f"the start fails: {started.failure!r}")
+        if problems:
+            self.summary.failures.append(self._failure(trail, problems, started))
+        return started
+
+    def _failure(
+        self,
+        trail: list[tuple[Point, int, frozenset[Unit] | None]],
+        problems: list[str],
+        started: Run,
+    ) -> Failure:
+        flags = " ".join(
+            f"--{again}point {point.number} --{again}subset {number}"
+            for again, (point, number, _) in zip(("", "then-"), trail, strict=False)
+        )
+        command = f"python -m tests.simulation points --workload {self.workload.name} {flags}"
+        story = [line for part in trail for line in _tell(*part)]
+        return Failure(command, problems, [*story, "the start after that:", *started.lines])
+
+
+def _tell(point: Point, _: int, kept: frozenset[Unit] | None) -> list[str]:
+    lines = [f"{'a kill' if kept is None else 'a power cut'} before operation {point.number}, "
+             f"{point.operation} {point.path}"]  # fmt: skip
+    disk = point.image.disk(World("tell"), seams.Descriptors())
+    paths = {inode: path for path, inode in disk.files()}
+    lines += [f"  {path}: {inode.length} bytes" for inode, path in paths.items()]
+    if kept is None:
+        return lines
+    for unit, item, inode in units_of(point.image):
+        mark = "kept" if unit in kept else "lost"
+        lines.append(f"  {mark}: {_describe(item, unit[1], inode, disk)}")
+    return lines
+
+
+def _describe(item: Change | Renaming, at: int, inode: Inode, disk: Disk) -> str:
+    names = {other.number: path for path, other in disk.files()}
+    path = names.get(inode.number, f"inode {inode.number}")
+    if isinstance(item, Renaming):
+        if item.folder is None:
+            return f"the new name {item.new_name} of {path}"
+        if item.to is None:
+            return f"the removal of {item.name}"
+        return f"the renaming of {item.name} to {item.new_name}"
+    if item.data is None:
+        return f"{path} is {item.position} bytes long"
+    end = item.position + len(item.data)
+    return f"{path}: {item.position} to {end}, the sector at {at}"

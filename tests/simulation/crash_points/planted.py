@@ -1,0 +1,70 @@
+"""Defects to plant: steps that a store must not leave out. Each has to be found."""
+
+from typing import Any
+
+from mq.client.machine import files
+from mq.daemons.broker.store import (
+    checkpointer,
+    commit_log,
+    deletions,
+    index,
+    mapped_file,
+    message_store,
+    recovery,
+)
+
+
+class _FilesWithoutFolderSync:
+    """`files` for a module that forgets to fsync folders."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(files, name)
+
+    @staticmethod
+    def sync_folder(_: object) -> None:
+        pass
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
+
+
+def _keep_in_memory(self: deletions.Deletions, offsets: dict[str, int]) -> None:
+    self._offsets = offsets
+
+
+def _never_crashed(self: commit_log.CommitLog, *, crashed: bool = False) -> None:
+    _load(self, crashed=False)
+
+
+_load = commit_log.CommitLog.load
+_no_folders = _FilesWithoutFolderSync()
+
+#: By name: the workload that finds it, and what is put in the place of what.
+ALL: dict[str, tuple[str, Any, str, object]] = {
+    "log-is-not-synced": ("at-once", mapped_file.MappedFile, "sync", _nothing),
+    "name-of-log-file-is-not-synced": ("append-synced", commit_log, "files", _no_folders),
+    "new-store-is-not-synced": ("append-synced", message_store, "files", _no_folders),
+    "deletion-is-not-saved": ("topic-deletion", deletions.Deletions, "_save", _keep_in_memory),
+    "queues-are-not-synced": ("append-synced", checkpointer.Checkpointer, "_sync_files", _nothing),
+    "index-is-not-synced": ("append-synced", index.IndexFile, "sync", _nothing),
+    "checkpoint-is-not-lowered": (
+        "append-synced",
+        recovery.Recovery,
+        "_lower_checkpoint",
+        _nothing,
+    ),
+    "short-log-file-is-refused": (
+        "append-unsynced",
+        commit_log.CommitLog,
+        "load",
+        _never_crashed,
+    ),
+}
+
+
+def plant(name: str) -> str:
+    """Put a defect into the store of this process; returns the workload that finds it."""
+    workload, target, attribute, new = ALL[name]
+    setattr(target, attribute, new)
+    return workload
