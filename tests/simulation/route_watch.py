@@ -93,7 +93,7 @@ class RouteWatch:
         if now - network.disturbed.get((one, other), 0.0) <= LOOK:
             return False
         return not any(
-            end.is_forgotten and end.peer_address[0] == other for end in network.of_machine(one)
+            end.own[0] == one and end.peer_address[0] == other for end in network.forgotten
         )
 
     def _look_at(self, pair: _Pair) -> None:
