@@ -261,6 +261,7 @@ class End(asyncio.Transport):
             self.is_open = False
             self._closing = True
             self.network.ends.pop(self, None)
+            self.network.forgotten.pop(self, None)
             self.process.loop.call_soon(self.protocol.connection_lost, why)
 
 
@@ -322,6 +323,7 @@ class Network:
         #: Of machines whose network is not as it should be, by address.
         self.delays: dict[str, tuple[float, float]] = {}
         self.datagrams_of: dict[str, DatagramFaults] = {}
+        self.forgotten: dict[End, None] = {}
         #: When a connection between two addresses was last broken.
         self.disturbed: dict[tuple[str, str], float] = {}
         self._cuts: dict[tuple[str, str], int] = {}  # how many cut it, from one address to another
@@ -377,6 +379,7 @@ class Network:
     def forget(self, end: End) -> None:
         """Let all that is sent on a connection vanish, both ways, and tell nobody."""
         end.is_forgotten = end.peer.is_forgotten = True
+        self.forgotten[end] = self.forgotten[end.peer] = None
 
     def booted(self, machine: "Machine") -> None:
         """Who has sent it something meanwhile is told now; others when they do."""
@@ -393,6 +396,7 @@ class Network:
         for end in [end for end in self.ends if end.process is process]:
             end.is_open = False
             del self.ends[end]
+            self.forgotten.pop(end, None)
             if tells_peers:
                 self.deliver(end, lambda end=end: end.peer.broken(error(errno.ECONNRESET)))  # type: ignore[misc]
 

@@ -14,12 +14,11 @@ So a live broker stays, for as long as it is reached it has to be there at every
 server that has only just begun to serve, or gone on, may not know yet is covered by `reached`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tests.simulation.cluster import BROKER_PORT, Cluster, Daemon
 from tests.simulation.faults import Overlays
-from tests.simulation.world import State
+from tests.simulation.world import START, State
 
 LOOK = 0.2
 REACHED = 2.0
@@ -40,12 +39,12 @@ class _Pair:
 
 
 class RouteWatch:
-    """Looks until `stop`; what does not hold is told to `wrong`, once for a pair and kind."""
+    """Looks until `stop`; ``problems`` has what did not hold, once for a pair and kind."""
 
-    def __init__(self, cluster: Cluster, overlays: Overlays, wrong: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, overlays: Overlays) -> None:
         self._cluster = cluster
         self._overlays = overlays
-        self._wrong = wrong
+        self.problems: list[str] = []
         self._pairs = [_Pair(n, b) for n in cluster.name_servers for b in cluster.brokers]
         #: By broker: since when this start of it has had each topic.
         self._topics: dict[str, dict[str, float]] = {}
@@ -94,7 +93,7 @@ class RouteWatch:
         if now - network.disturbed.get((one, other), 0.0) <= LOOK:
             return False
         return not any(
-            end.is_forgotten and end.peer_address[0] == other for end in network.of_machine(one)
+            end.own[0] == one and end.peer_address[0] == other for end in network.forgotten
         )
 
     def _look_at(self, pair: _Pair) -> None:
@@ -156,5 +155,5 @@ class RouteWatch:
             pair.told.add(kind)
             text = f"{pair.broker.name} {text}, says {pair.name_server.name}"
             self._cluster.world.tell("WRONG", text)
-            at = self._cluster.world.now - 1000.0
-            self._wrong(f"routes at {at:.3f}: {text}")
+            at = self._cluster.world.now - START
+            self.problems.append(f"routes at {at:.3f}: {text}")

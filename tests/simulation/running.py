@@ -1,4 +1,4 @@
-"""Runs the simulation in a process that has the simulated machine, for tests in one that has not."""
+"""Runs the simulation in a process of its own, which has the simulated machine, for tests."""
 
 import json
 import os
@@ -11,8 +11,7 @@ def simulate(*arguments: str, seconds: float = 120.0) -> subprocess.CompletedPro
     """`python -m tests.simulation` with arguments."""
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=seconds,
         env={name: text for name, text in os.environ.items() if name != "PYTHONHASHSEED"},

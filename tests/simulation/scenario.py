@@ -127,7 +127,7 @@ class _Scenario:
     def run(self) -> Result:
         world, cluster = self.world, self.cluster
         injector = Injector(cluster, self._loses)
-        watch = RouteWatch(cluster, injector.overlays, self.model.wrong)
+        watch = RouteWatch(cluster, injector.overlays)
         chosen = workloads.choose(self.random, cluster, self.model)
         # On calm days more is promised: everything once and in time.
         count = 0 if self.random.random() < CALM else self.random.randint(*FAULTS)
@@ -140,8 +140,8 @@ class _Scenario:
         except Stuck as error:
             self.model.wrong(str(error))
         return Result(
-            self.seed, self.variant, self.model.problems, world.trace.checksum, world.faults,
-            self.model.requests, plan, [one.name for one in cluster.clients], world.trace.lines,
+            self.seed, self.variant, watch.problems + self.model.problems, world.trace.checksum,
+            world.faults, self.model.requests, plan, [one.name for one in cluster.clients], world.trace.lines,
             world.trace.details, world.now - START, world.steps,
         )  # fmt: skip
 
@@ -190,13 +190,13 @@ class _Scenario:
         """Everything that is due happens within a bound: look until it has, or that is over."""
         world, problems = self.world, self.model.problems
         until = world.now + SETTLES
-        before = len(problems)
         world.run(world.now + 1.0)
         for number in range(1, 1000):
-            del problems[before:]
+            before = len(problems)
             self._look(number)
             if len(problems) == before or world.now >= until:
                 return
+            del problems[before:]
             world.run(world.now + _LOOK_AGAIN)
 
     def _look(self, number: int) -> None:

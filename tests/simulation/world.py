@@ -18,7 +18,7 @@ import heapq
 import random
 import zlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -50,12 +50,11 @@ class State(Enum):
     ended = "ended"
 
 
-@dataclass(order=True)
+@dataclass(slots=True, eq=False)
 class _Event:
     when: float
-    number: int
-    work: Work = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
+    work: Work
+    cancelled: bool = False
 
 
 class Trace:
@@ -261,7 +260,7 @@ class World:
         #: Greenlets that may never run again; collected amid a run they would run their `finally`.
         self.keep: list[greenlet] = []
         self.graveyard: list[object] = []
-        self._events: list[_Event] = []
+        self._events: list[tuple[float, int, _Event]] = []  # a heap: by time, then in order
         self._order = count()
         self._hub: greenlet | None = None
 
@@ -286,8 +285,8 @@ class World:
 
     def at(self, when: float, work: Work) -> _Event:
         """Do something at a time. What is due at one time is done in the order of asking."""
-        event = _Event(max(when, self.now), next(self._order), work)
-        heapq.heappush(self._events, event)
+        event = _Event(max(when, self.now), work)
+        heapq.heappush(self._events, (event.when, next(self._order), event))
         return event
 
     def soon(self, work: Work, chance: random.Random) -> None:
@@ -304,10 +303,10 @@ class World:
         while not is_done():
             if not events:
                 raise Stuck("nothing is left that could happen")
-            if events[0].when > until:
-                self.now = until
+            if events[0][0] > until:
+                self.now = max(self.now, until)
                 return
-            event = heapq.heappop(events)
+            _, _, event = heapq.heappop(events)
             if event.cancelled:
                 continue
             self.now = event.when
