@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation import seams
+from tests.simulation.crash_points import java
 from tests.simulation.crash_points.machine import Point, Run, behind_power_cut, digest, run
 from tests.simulation.crash_points.model import Expectation
 from tests.simulation.crash_points.store import Ledger, recover
@@ -114,12 +115,16 @@ class Explorer:
 
     def record(self) -> Run:
         """Run the workload itself."""
-        ledger = self._ledger
+        ledger, before = self._ledger, None
+        if self.workload.archive is not None:
+            before = java.image(self.workload.archive)
+            ledger.events += java.events(self.workload.archive)
+            ledger.next_number += len(ledger.events)
 
         async def main() -> None:
             await self.workload.main(ledger, self.config)
 
-        recorded = run(None, main, ledger.count)
+        recorded = run(before, main, ledger.count)
         if recorded.failure is not None:
             raise recorded.failure
         self.summary.operations = recorded.operations
