@@ -253,6 +253,10 @@ class Index:
                 continue
             self.files.append(IndexFile(path, self._slots, self._capacity))
 
+    def sync_names(self) -> None:
+        """Have the names of the files survive the death of the machine. Raises OSError."""
+        files.sync_folder(self._folder)
+
     @property
     def end_offset(self) -> int:
         """The physical offset of the newest message that is indexed, -1 if none is."""
@@ -285,7 +289,7 @@ class Index:
         if self.files and not self.files[-1].full:
             return self.files[-1]
         file = IndexFile(self._folder / self._next_name(), self._slots, self._capacity)
-        files.sync_folder(self._folder)
+        self.sync_names()
         if self.files:
             self.files[-1].save_header()
             file.continue_from(self.files[-1])

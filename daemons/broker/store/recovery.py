@@ -13,7 +13,8 @@ order:
     start. Each good one is dispatched.
  5. Cut queue entries that point behind the end; fill in queues whose files turned out to disagree
     with the log, by reading all of it once more for them.
- 6. fsync what was read: it may have come from the page cache of a process that was killed.
+ 6. fsync what was read, and the names of files: they may have come from the memory of a kernel
+    whose process was killed before it could.
 
 The queues' new entries are in memory only when this is done: the lowered checkpoint stands until
 the first one of the running store.
@@ -133,6 +134,8 @@ class Recovery:
             self._cut_derived(report.start)
             self._replay(report.start)
             self._report_missing(known_end)
+        if report.crashed:
+            self._sync_names()
         report.end = self._log.position
         report.seconds = clock.monotonic() - began
         return report
@@ -326,6 +329,17 @@ class Recovery:
                     layout.ENTRY.pack(record.physical, record.size, code),
                 )
         self._log.set_end(end)
+
+    def _sync_names(self) -> None:
+        """What this process puts into a file that it found must not lose its name.
+
+        The names of queue files are not among these: those that the checkpoint does not vouch for
+        were taken away.
+        """
+        for path in self._log.paths:
+            files.sync_folder(path)
+        if self._index is not None:
+            self._index.sync_names()
 
     # damage ---------------------------------------------------------------------------------
 

@@ -53,8 +53,7 @@ class TimerLog:
         self._file_size = file_size
         self._files: dict[int, MappedFile] = {}  # by first position, in order
         self._dirty: set[int] = set()
-        # Names that a power cut may take: also those that a process has left which was killed.
-        self._has_new_names = True
+        self._names_synced = False  # nor of what is found: its maker may have been killed before
         files.make_folders(folder)
         starts = (layout.file_offset(name) for name in files.listdir(folder))
         for start in sorted(start for start in starts if start is not None):
@@ -91,6 +90,7 @@ class TimerLog:
                     position += room
                     continue
                 break
+            self._dirty.add(file.start)  # what was killed may have left it in memory only
             yield position, unit
             position += UNIT_SIZE
         return position
@@ -149,23 +149,19 @@ class TimerLog:
         return found
 
     def sync(self) -> None:
-        """Wait until everything is on the disk, the names of its files too. Raises OSError.
+        """Wait until everything is on the disk, with the names of the files and their folder's.
 
-        When it raises, what is on the disk is not known any more: a later call would not tell.
+        Raises OSError; the kernel may have dropped what was to be written then, so that nothing is
+        known to be on the disk before a restart.
         """
         dirty, self._dirty = self._dirty, set()
-        has_new_names, self._has_new_names = self._has_new_names, False
-        try:
-            for start in dirty:
-                if start in self._files:
-                    self._files[start].sync()
-            if has_new_names:
-                files.sync_folder(self._folder)
-                files.sync_folder(self._folder.parent)
-        except OSError:
-            self._dirty |= dirty
-            self._has_new_names |= has_new_names
-            raise
+        for start in dirty:
+            if start in self._files:
+                self._files[start].sync()
+        if not self._names_synced:
+            self._names_synced = True
+            files.sync_folder(self._folder)
+            files.sync_folder(self._folder.parent)
 
     def remove_older(self, seconds: float) -> None:
         """Delete files, but not the last, in which nothing was written for so long."""
@@ -186,7 +182,7 @@ class TimerLog:
     def _open(self, start: int) -> MappedFile:
         path = self._folder / layout.file_name(start)
         file = self._files[start] = MappedFile(path, start, self._file_size)
-        self._has_new_names = True
+        self._names_synced = False
         return file
 
     def _clear_after(self, position: int) -> None:

@@ -76,9 +76,9 @@ class Timer:
         # Physical offsets of what was put from the slot that is being delivered: that begins again
         # after an error.
         self._put_from_slot: set[int] = set()
-        self._has_lost = False  # an fsync has failed
         self.delivered = 0
         self._saved_delivered = 0
+        self._halt: OSError | None = None  # set for good by the first fsync that fails
         if is_new:
             self._checkpoint.save(self._step(_now()), 0, 0)
         self._offset, self._read_time = self._recover()
@@ -107,23 +107,32 @@ class Timer:
         if not await self._store.flusher.drain():
             return  # an fsync has failed, which was told: after a restart they come once more
 
-        if self._has_lost:
-            return
-
         def sync() -> None:
-            try:
-                self._log.sync()
-                self._wheel.sync()
-            except OSError:
-                # The next fsync does not tell what this one could not write: after a restart all
-                # since the last checkpoint is taken from the queue again.
-                self._has_lost = True
-                raise
+            self._sync()
             mark.save(read_time, position, offset)
 
         await asyncio.to_thread(sync)
         self._saved_delivered = delivered
         self._log.remove_older(2 * self._roll_window() / 1000)
+
+    def _sync(self) -> None:
+        """For a thread. Raises OSError, and from then on the same again.
+
+        An fsync that fails is not tried again, as in `store/flush.py`: the kernel may have dropped
+        the pages. The checkpoint stays, and a restart puts into the wheel what is behind it.
+        """
+        if self._halt is not None:
+            raise self._halt
+        try:
+            self._log.sync()
+            self._wheel.sync()
+        except OSError as error:
+            self._halt = OSError(
+                error.errno,
+                f"fsync of the timer's files failed: {error.strerror}; they are not saved until "
+                f"the broker is restarted",
+            )
+            raise self._halt from error
 
     async def close(self) -> None:
         """Save and close. Raises OSError."""

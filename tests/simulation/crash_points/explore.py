@@ -2,10 +2,12 @@
 
 import random
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation import seams
+from tests.simulation.crash_points import java
 from tests.simulation.crash_points.machine import Point, Run, behind_power_cut, digest, run
 from tests.simulation.crash_points.model import Expectation
 from tests.simulation.crash_points.store import Ledger, recover
@@ -26,8 +28,8 @@ class Limits:
 
     whole: int = 8  # all subsets of so many units
     by_chance: int = 200  # subsets of more
-    #: Of so many starts behind a first crash one is crashed at each of its points; 0 for none.
-    again_every: int = 0
+    #: So many of the starts that do the same kinds of things are crashed at each of their points.
+    again: int = 0
     again_by_chance: int = 4
     most: int = 1 << 30  # subsets of a point
     most_failures: int = 1 << 30
@@ -108,16 +110,21 @@ class Explorer:
         self.limits = limits
         self.summary = Summary()
         self._seen: set[tuple[object, ...]] = set()
+        self._kinds: Counter[frozenset[tuple[str, str]]] = Counter()
         self._ledger = Ledger()
 
     def record(self) -> Run:
         """Run the workload itself."""
-        ledger = self._ledger
+        ledger, before = self._ledger, None
+        if self.workload.archive is not None:
+            before = java.image(self.workload.archive)
+            ledger.events += java.events(self.workload.archive)
+            ledger.next_number += len(ledger.events)
 
         async def main() -> None:
             await self.workload.main(ledger, self.config)
 
-        recorded = run(None, main, ledger.count)
+        recorded = run(before, main, ledger.count)
         if recorded.failure is not None:
             raise recorded.failure
         self.summary.operations = recorded.operations
@@ -144,24 +151,26 @@ class Explorer:
             ledger = Ledger(self._ledger.events[: point.events])
             ledger.next_number = self._ledger.next_number
             trail = [(point, number, kept)]
-            every = self.limits.again_every
-            again = bool(only[1:] or (every and (self.summary.starts + 1) % every == 0))
             lost = kept is not None
-            started = self._start(trail, ledger, has_lost_power=lost, keeps_points=again)
+            started = self._start(trail, ledger, has_lost_power=lost)
             if started is None:
                 continue
             self.summary.starts += 1
-            if again:
-                self._again(trail, started, ledger, only[1:])
+            self._kinds[started.kinds] += 1
+            if only[1:] or self._kinds[started.kinds] <= self.limits.again:
+                self._again(trail, only[1:])
 
     def _again(
         self,
         trail: list[tuple[Point, int, frozenset[Unit] | None]],
-        started: Run,
-        ledger: Ledger,
         only: tuple[int, ...],
     ) -> None:
-        """Crash at each point of a start."""
+        """Crash at each point of a start, which is made once more."""
+        ledger = Ledger(self._ledger.events[: trail[0][0].events])
+        ledger.next_number = self._ledger.next_number
+        lost = trail[0][2] is not None
+        started = self._start(trail, ledger, has_lost_power=lost, is_for_points=True)
+        assert started is not None
         limits = Limits(whole=2, by_chance=self.limits.again_by_chance)
         first, subset, kept = trail[0]
         for point in started.points:
@@ -176,7 +185,7 @@ class Explorer:
                 then.next_number = ledger.next_number
                 lost = kept is not None or kept_again is not None
                 again = [*trail, (point, number, kept_again)]
-                if self._start(again, then, has_lost_power=lost, keeps_points=False):
+                if self._start(again, then, has_lost_power=lost):
                     self.summary.again_starts += 1
 
     def _start(
@@ -185,7 +194,7 @@ class Explorer:
         ledger: Ledger,
         *,
         has_lost_power: bool,
-        keeps_points: bool,
+        is_for_points: bool = False,
     ) -> Run | None:
         """Start from what a crash leaves; None if that is known."""
         point, _, kept = trail[-1]
@@ -198,7 +207,7 @@ class Explorer:
         boots = 1 + sum(kept is not None for _, _, kept in trail)
         known = (digest(image), boots, frozenset(expected.promised), frozenset(expected.messages),
                  frozenset(expected.deleting), expected.expired_before)  # fmt: skip
-        if known in self._seen:
+        if known in self._seen and not is_for_points:
             return None
         self._seen.add(known)
         problems: list[str] = []
@@ -207,10 +216,10 @@ class Explorer:
             await recover(ledger, self.config, expected, problems, may_be_damaged=has_lost_power)
 
         now = point.now + 5.0
-        started = run(image, main, ledger.count, boot=boots, now=now, keeps_points=keeps_points)
+        started = run(image, main, ledger.count, boot=boots, now=now, keeps_points=is_for_points)
         if started.failure is not None:
             problems.append(f"the start fails: {started.failure!r}")
-        if problems:
+        if problems and not is_for_points:
             self.summary.failures.append(self._failure(trail, problems, started))
         return started
 

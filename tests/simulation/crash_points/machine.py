@@ -42,6 +42,8 @@ class Run:
     lines: list[str] = field(repr=False)
     now: float
     operations: int
+    #: The kinds of what was done: operations, and of which folder of the store.
+    kinds: frozenset[tuple[str, str]]
 
 
 class _Log(logging.Handler):
@@ -98,7 +100,12 @@ def _run(
     points: list[Point] = []
     versions: list[int] = []
 
+    kinds: set[tuple[str, str]] = set()
+
     def watch(operation: str, path: str) -> None:
+        kinds.add((operation, path.split("/")[1] if "/" in path else ""))
+        if not keeps_points:
+            return
         done, version = events(), disk.version
         if points and (versions[-1], points[-1].events) == (version, done):
             return  # nothing has changed since the point before
@@ -109,8 +116,7 @@ def _run(
     async def whole() -> None:
         await main()
 
-    if keeps_points:
-        disk.watch = watch
+    disk.watch = watch
     process = machine.start(NAME, whole)
     failure: BaseException | None = None
     try:
@@ -123,7 +129,7 @@ def _run(
     if keeps_points:
         disk.operations += 1
         watch("end", "")
-    return Run(points, failure, world.trace.lines, world.now, disk.operations)
+    return Run(points, failure, world.trace.lines, world.now, disk.operations, frozenset(kinds))
 
 
 def behind_power_cut(image: Image, keeps: Keeps) -> Image:

@@ -60,6 +60,7 @@ ALL: dict[str, tuple[str, Any, str, object]] = {
         "load",
         _never_crashed,
     ),
+    "found-names-are-not-synced": ("append-synced", recovery.Recovery, "_sync_names", _nothing),
 }
 
 

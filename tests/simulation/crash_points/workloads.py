@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
@@ -13,11 +14,12 @@ Main = Callable[[Ledger, MessageStoreConfig], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Workload:
-    """Something that is done with a store that is not there yet."""
+    """Something that is done with a store: one that is not there yet, or that of an archive."""
 
     name: str
     main: Main
     changes: dict[str, Any] = field(default_factory=dict)
+    archive: Path | None = None
 
     @property
     def config(self) -> MessageStoreConfig:

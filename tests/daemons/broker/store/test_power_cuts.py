@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store import recovery
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.recovery import Recovery
@@ -220,3 +221,40 @@ def test_nothing_acknowledged_is_lost_whatever_a_power_cut_keeps_of_the_rest(
             machine.kill(root, following)
         elif ends[-1] == "stop and power":
             machine.lose_power(root, following, is_kept)
+
+
+@pytest.mark.parametrize("folder", ["commitlog", "index"])
+def test_a_file_whose_maker_was_killed_before_its_name_was_on_the_disk_outlives_a_power_cut(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """The next start finds it, and puts into it what it acknowledges: its name has to stay."""
+    real = files.sync_folder
+
+    async def work(store: MessageStore) -> None:
+        def killed_before(path: Path) -> None:
+            if path.name == folder and not (tmp_path / "b").exists():
+                machine.kill(store.root, tmp_path / "b")
+            real(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "sync_folder", killed_before)
+            await fill(store, 0, 1)
+        assert (tmp_path / "b").exists()
+
+    count = 0
+
+    async def restarted(store: MessageStore) -> None:
+        nonlocal count
+        count = sum(len(bodies(store, "orders", queue_id)) for queue_id in (0, 1))
+        await fill(store, count, count + 4)
+        count += 4
+
+    async def reopened(store: MessageStore) -> None:
+        assert not store.report.crashed
+        await check(store, count)
+
+    with_store(tmp_path / "a", work, flush=SYNC)
+    with_store(tmp_path / "b", restarted, flush=SYNC)
+    files.sync_folder(tmp_path / "b")  # the disk had the time to learn of the clean stop
+    machine.lose_power(tmp_path / "b", tmp_path / "c")
+    with_store(tmp_path / "c", reopened, flush=SYNC)
