@@ -48,6 +48,7 @@ class Daemon:
     stops_since: float | None = None  # when it got SIGTERM
     _stop: asyncio.Event | None = None
     _again: bool = False  # start it when it has ended
+    _restart: Any = None  # when systemd will
 
     @property
     def is_up(self) -> bool:
@@ -63,6 +64,8 @@ class Daemon:
             self._again = self.stops_since is not None
         if self.is_up or not self.machine.has_power:
             return
+        if self._restart is not None:
+            self._restart.cancelled = True
         self.starts += 1
         self._again, self._stop, self.stops_since = False, None, None
         process = self.process = self.machine.start(f"{self.name}#{self.starts}", self._main)
@@ -76,7 +79,7 @@ class Daemon:
         if self._again:
             world.soon(self.start, process.steps)
         elif process.exit is not None:
-            world.at(world.now + RESTART_SECONDS, self.start)
+            self._restart = world.at(world.now + RESTART_SECONDS, self.start)
 
     async def _main(self) -> None:
         process, world = self.process, self.machine.world

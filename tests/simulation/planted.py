@@ -11,10 +11,12 @@ from mq.daemons.broker.store.append import Batch
 from mq.daemons.broker.store.flush import Flusher
 from tests.simulation import scenario, shrinking
 from tests.simulation.checks import check
-from tests.simulation.scenario import Result
+from tests.simulation.faults import Fault
+from tests.simulation.scenario import Result, Variant
+from tests.simulation.world import START
 
 _SEEDS = 40
-_SHRINK_SECONDS = 25.0
+_SHRINK_SECONDS = 10.0
 
 
 @contextmanager
@@ -73,3 +75,24 @@ def name_servers_never_told_again() -> dict[str, Any]:
         return True
 
     return _found(NameServerLink, "_woken", woken, "is not in its routes")
+
+
+@check
+def what_is_needed_stays() -> dict[str, Any]:
+    """A made-up failure that needs the faults 3 and 7, one client, and ten seconds."""
+    plan = [Fault(START + number, 0.5, "kill", "broker-a", number) for number in range(1, 11)]
+
+    def run(seed: int, variant: Variant) -> Result:
+        stay = range(1, 11) if variant.faults is None else sorted(variant.faults)
+        clients = sorted({"a", "b", "c"} if variant.clients is None else variant.clients)
+        fails = {3, 7} <= set(stay) and "b" in clients and variant.work_seconds >= 10.0
+        left = [fault for fault in plan if fault.number in stay]
+        problems = [f"message {len(stay)} is lost"] if fails else ["another problem"]
+        return Result(seed, variant, problems, 0, {}, 0, left, clients)
+
+    small = shrinking.shrink(run(1, Variant()), 10.0, run)
+    return {
+        "faults": [fault.number for fault in small.plan],
+        "clients": small.clients,
+        "seconds": small.variant.work_seconds,
+    }
