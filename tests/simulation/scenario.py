@@ -141,8 +141,8 @@ class _Scenario:
             self.model.wrong(str(error))
         return Result(
             self.seed, self.variant, watch.problems + self.model.problems, world.trace.checksum,
-            world.faults, self.model.requests, plan, [one.name for one in cluster.clients], world.trace.lines,
-            world.trace.details, world.now - START, world.steps,
+            world.faults, self.model.requests, plan, [one.name for one in cluster.clients],
+            world.trace.lines, world.trace.details, world.now - START, world.steps,
         )  # fmt: skip
 
     def _run(
