@@ -261,7 +261,7 @@ class Disk:
                 raise error(number, path)
 
     def _no_room(self, path: str) -> OSError:
-        self.world.injected("full disk")
+        self.world.injected("no space: ENOSPC")
         return error(errno.ENOSPC, path)
 
     def _find(self, path: str) -> Inode:

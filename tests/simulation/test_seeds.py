@@ -2,18 +2,18 @@
 
 from tests.simulation.running import simulate
 
-SEEDS = 40  # 20 s of one core
+SEEDS = 30  # 15 s of one core that does nothing else
 
 
 def test_a_fixed_set_of_seeds_holds_and_the_command_says_what_was_injected() -> None:
-    done = simulate("--seeds", str(SEEDS), "--processes", "1", "--no-shrink")
+    done = simulate("--seeds", str(SEEDS), "--processes", "2", "--no-shrink")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""  # progress is for terminals
     first = next(line for line in done.stdout.splitlines() if " a minute: " in line)
     assert first.startswith(f"{SEEDS} seeds in ")
     assert first.endswith(" 0 failed")
     injected = dict(line.rsplit(maxsplit=1) for line in _counted(done.stdout))
-    assert sum(int(number) for name, number in injected.items() if name in _DRAWN) >= 5 * SEEDS
+    assert sum(int(number) for name, number in injected.items() if name in _DRAWN) >= 4 * SEEDS
     assert not [name for name in _DRAWN if injected[name] == "0"]
 
 

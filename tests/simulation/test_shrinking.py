@@ -16,9 +16,9 @@ def found() -> Any:
 
 def test_messages_acknowledged_before_they_are_synced_are_found_by_a_power_cut(found: Any) -> None:
     defect = found["acknowledged_before_it_is_synced"]
-    assert "was acknowledged at" in defect["problems"][0]
+    assert any("was acknowledged at" in problem for problem in defect["problems"])
     before, after = defect["faults"]
-    assert 1 <= after <= 2 < before
+    assert 1 <= after < before  # to one, where there is time: see _SHRINK_SECONDS
     assert any("power cut" in kind or kind == "failing syncs" for kind in defect["kinds"])
 
 
