@@ -100,6 +100,11 @@ async def export_to(
     if call.dry_run:
         call.would("write", path, f"messages of topic {choice.topic}")
         return Result()
+    if local_files.is_stream(path):
+        if resume:
+            raise UsageError(f"--resume needs a file: {file} cannot go on")
+        with local_files.stream(path) as there:
+            return await _export(call, choice, StreamSink(there), body, limit, limiter)
     asked = {**choice.document(), "body": body.value, "nameServers": call.name_servers}
     with local_files.locked(path), FileSink(path, asked, resume=resume) as sink:
         return await _export(call, choice.at_times_of(asked), sink, body, limit, limiter)

@@ -122,7 +122,8 @@ async def offset_export(
     path = None if file == "-" else Path(file)
     layout = layout or (Layout.CSV if path and path.suffix.lower() == ".csv" else Layout.JSONL)
     selection = selecting.selection()
-    gather = partial(_gather, call, selection, cluster_name, expect, path, timed=timed)
+    former = path if path and not local_files.is_stream(path) else None
+    gather = partial(_gather, call, selection, cluster_name, expect, former, timed=timed)
     if path is None:
         found = await gather()
         call.environment.stdout.write(offset_records.encode(found.records, layout).decode())

@@ -6,11 +6,13 @@ and these only. The second part is made of them. Paths may be `Path` or text.
 Raises OSError throughout, as the system calls do.
 """
 
+import errno
 import fcntl
 import mmap
 import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,20 +22,17 @@ AnyPath = str | os.PathLike[str]
 
 open = os.open
 close = os.close
+read = os.read
 pread = os.pread
-preadv = os.preadv
 pwrite = os.pwrite
 lseek = os.lseek
 ftruncate = os.ftruncate
 fsync = os.fsync
-fdatasync = os.fdatasync
 fstat = os.fstat
 fchmod = os.fchmod
 fchown = os.fchown
-posix_fallocate = os.posix_fallocate
-posix_fadvise = os.posix_fadvise
-sendfile = os.sendfile
 stat = os.stat
+lstat = os.lstat
 listdir = os.listdir
 scandir = os.scandir
 mkdir = os.mkdir
@@ -43,6 +42,12 @@ unlink = os.unlink
 rename = os.rename
 replace = os.replace
 statvfs = os.statvfs
+if sys.platform == "linux":  # not on all systems that clients run on, and none of these needs them
+    preadv = os.preadv
+    fdatasync = os.fdatasync
+    posix_fallocate = os.posix_fallocate
+    posix_fadvise = os.posix_fadvise
+    sendfile = os.sendfile
 
 
 def map_to_read(descriptor: int, size: int) -> mmap.mmap:
@@ -95,18 +100,27 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
 
 
 def read_bytes(path: AnyPath, most: int | None = None) -> bytes:
-    """The content of a file, or its first ``most`` bytes."""
+    """The content of a file, or its first ``most`` bytes. It may be a pipe: `<(…)` of a shell."""
     with opened(path, os.O_RDONLY) as descriptor:
         pieces: list[bytes] = []
         position = 0
         while most is None or position < most:
             count = _READ_AT_ONCE if most is None else min(_READ_AT_ONCE, most - position)
-            piece = pread(descriptor, count, position)
+            piece = _read_on(descriptor, count, position)
             if not piece:
                 break
             pieces.append(piece)
             position += len(piece)
         return b"".join(pieces)
+
+
+def _read_on(descriptor: int, count: int, position: int) -> bytes:
+    try:
+        return pread(descriptor, count, position)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+        return read(descriptor, count)
 
 
 def write_new(path: AnyPath, data: bytes, size: int | None = None) -> None:
@@ -148,13 +162,26 @@ def is_folder(path: AnyPath) -> bool:
     return mode is not None and mode & _KIND == _FOLDER
 
 
+def is_own_folder(path: AnyPath) -> bool:
+    """Whether a path is a folder, and no symbolic link to one: what is in that belongs elsewhere.
+
+    Raises OSError where nothing is there.
+    """
+    return lstat(path).st_mode & _KIND == _FOLDER
+
+
 _KIND, _REGULAR, _FOLDER = 0o170000, 0o100000, 0o040000
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF)  # as pathlib has it
 
 
 def _mode(path: AnyPath) -> int | None:
     try:
         return stat(path).st_mode
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in _ABSENT:
+            raise
+        return None
+    except ValueError:  # a null character: no path
         return None
 
 
@@ -169,12 +196,20 @@ def children(folder: Path) -> list[Path]:
 
 
 def below(folder: Path) -> list[Path]:
-    """All that is in a folder and in those in it, by path; nothing if it is not there."""
+    """All that is in a folder and in those in it, by path; nothing if it is not there.
+
+    Links to folders are among it, and what is in those is not: they may lead in a circle.
+    """
     try:
         inside = children(folder)
     except OSError:
         return []
-    return sorted(path for child in inside for path in (child, *below(child)))
+    found = list(inside)
+    for child in inside:
+        with suppress(FileNotFoundError):  # it has just gone
+            if is_own_folder(child):
+                found += below(child)
+    return sorted(found)
 
 
 def folders(folder: Path) -> list[str]:
@@ -188,9 +223,19 @@ def make_folders(path: Path) -> None:
     try:
         mkdir(path)
     except FileNotFoundError:
+        if path.parent == path:
+            raise
         make_folders(path.parent)
-        make_folders(path)
-    except FileExistsError:
+        _make_folder(path)
+    except OSError:  # whatever the system says first of one that is there
+        if not is_folder(path):
+            raise
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        mkdir(path)
+    except OSError:
         if not is_folder(path):
             raise
 
@@ -204,16 +249,20 @@ def remove(path: AnyPath) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Take a folder away with what is in it, as far as that can be done: nothing is raised."""
-    try:
+    """Take a folder away with what is in it, as far as that can be done: nothing is raised.
+
+    Of a symbolic link only the link goes, and none where `folder` itself is one.
+    """
+    with suppress(OSError):
+        if not is_own_folder(folder):
+            return
         for child in children(folder):
-            if is_folder(child):
-                remove_tree(child)
-            else:
-                unlink(child)
+            with suppress(OSError):
+                if is_own_folder(child):
+                    remove_tree(child)
+                else:
+                    unlink(child)
         rmdir(folder)
-    except OSError:
-        pass
 
 
 def are_equal(one: AnyPath, other: AnyPath) -> bool:
@@ -254,7 +303,9 @@ def copy_data(
 def _seek(descriptor: int, position: int, whence: int, end: int) -> int:
     try:
         return lseek(descriptor, position, whence)
-    except OSError:  # ENXIO: only a hole is left
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # which says that only a hole is left
+            raise
         return end
 
 

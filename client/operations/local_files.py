@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,7 +40,13 @@ def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
 
     Up to `keep` files that it replaces stay as PATH.1, the latest, to PATH.`keep`. Raises
     CannotWrite when that fails; the old file is still there then, and nothing half-written.
+
+    What is a stream is written to, and keeps its name.
     """
+    if is_stream(path):
+        with stream(path) as file:
+            file.write(content)
+        return
     partial = beside(path, "tmp")
     try:
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -52,6 +59,25 @@ def replace(path: Path, content: bytes, *, keep: int = 0) -> None:
         raise cannot("write", path, error) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path names a device, a pipe or a socket: a file must not take its name."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+@contextmanager
+def stream(path: Path) -> Iterator[BinaryIO]:
+    """A stream to be written. Raises CannotWrite, also for what is written to it."""
+    try:
+        with path.open("wb") as file:
+            yield file
+    except OSError as error:
+        raise cannot("write", path, error) from error
 
 
 def publish(partial: Path, path: Path, *, keep: int = 0) -> None:
@@ -84,8 +110,12 @@ def beside(path: Path, what: str) -> Path:
 def locked(path: Path) -> Iterator[None]:
     """Be the only process that writes `path`. Raises Locked if another does.
 
-    The lock is on a file beside it, which the holder removes before it lets go.
+    The lock is on a file beside it, which the holder removes before it lets go. A stream is
+    everybody's.
     """
+    if is_stream(path):
+        yield
+        return
     lock = beside(path, "lock")
     descriptor = _take(lock, path)
     try:

@@ -12,7 +12,7 @@ from mq.protocol.frame import decode, encode
 from mq.protocol.headers.schema import Header
 
 # A test that waits this long for a daemon in the same process has failed.
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Peer:

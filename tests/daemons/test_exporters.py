@@ -6,7 +6,6 @@ import socket
 import sys
 import urllib.request
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,6 +21,7 @@ from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.service import CannotStart
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.harness import create_topic, send
+from tests.daemons.own_time import settled, thread_time
 from tests.daemons.peer import Peer
 
 PATIENCE = 10.0
@@ -219,14 +219,14 @@ def test_others_are_served_while_figures_of_very_many_groups_are_put_together(
                 )
                 counter.pulls = counter.messages = 1
                 broker.stores.offsets.table[f"topic-{number}@group"] = {0: 1}
-            began = perf_counter()
+            began = thread_time()  # of the loop: others may keep the machine busy
             assert len(list(broker.metrics().all())) > 20
-            at_once = perf_counter() - began
+            at_once = thread_time() - began
             putting = asyncio.ensure_future(collected(broker.metrics().with_pauses))
-            longest, last = 0.0, perf_counter()
+            longest, last = 0.0, thread_time()
             while not putting.done():
                 await asyncio.sleep(0)
-                now = perf_counter()
+                now = thread_time()
                 longest, last = max(longest, now - last), now
             found = {metric.name: metric.values for metric in await putting}
             assert (("topic-7", "group"), 1.0) in found["mq_messages_got_total"]
@@ -234,4 +234,5 @@ def test_others_are_served_while_figures_of_very_many_groups_are_put_together(
             broker.stores.offsets.table.clear()
             return longest / at_once
 
-    assert asyncio.run(main()) < 0.5  # usually 0.05: a machine that is busy has pauses of its own
+    with settled():
+        assert asyncio.run(main()) < 0.5  # usually 0.05

@@ -314,6 +314,7 @@ def install() -> None:
     threads.DiskThread = SimulatedDiskThread
     for name, method in {
         "listdir": Disk.listdir, "mkdir": Disk.mkdir, "rmdir": Disk.rmdir, "stat": Disk.stat,
+        "lstat": Disk.stat,
         "unlink": Disk.unlink, "scandir": _Entries, "statvfs": lambda disk, _: disk.room(),
     }.items():  # fmt: skip
         setattr(files, name, _on_path(name, method))

@@ -7,13 +7,14 @@ every few seconds, after the bytes that it counts are on disk. At the end FILE.p
 """
 
 import asyncio
+import io
 import os
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mq.client.operations import local_files
 from mq.client.operations.errors import NextStep, OperationError
@@ -42,8 +43,9 @@ class StreamSink:
     """Lines go to a stream, once."""
 
     def __init__(self, stream: Any) -> None:
-        """`stream` takes text; where it has bytes beneath, they are written to."""
-        self._binary: BinaryIO | None = getattr(stream, "buffer", None)
+        """`stream` takes bytes, or text; where that has bytes beneath, they are written to."""
+        is_binary = isinstance(stream, io.BufferedIOBase)
+        self._binary: Any = stream if is_binary else getattr(stream, "buffer", None)
         self._stream = stream
 
     async def write(self, lines: bytes, count: int, spans: list[Span]) -> None:

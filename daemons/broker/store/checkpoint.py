@@ -82,7 +82,7 @@ class Checkpoint:
         # In place and not by rename: Java maps this very file, and a page is written whole or,
         # torn by a power cut, fails its checksum and counts as zeros.
         is_new = not files.exists(self._path)
-        with files.opened(self._path, os.O_RDWR | os.O_CREAT) as descriptor:
+        with files.opened(self._path, os.O_RDWR | os.O_CREAT, 0o644) as descriptor:
             files.write_all(descriptor, page)
             files.fdatasync(descriptor)
         if is_new:

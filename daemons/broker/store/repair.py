@@ -8,7 +8,7 @@ Then a recovery, the one of a broker's start, makes queues and index anew from a
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -106,13 +106,29 @@ def fit(root: Path, config: MessageStoreConfig) -> MessageStoreConfig:
 def copy_store(root: Path, target: Path, step: Callable[[int], None]) -> None:
     """Copy a store, holes staying holes. Raises OSError; FileExistsError if the target is there."""
     files.make_folders(target.parent)
+    _copy_folder(root, target, (root / layout.LOCK_FILE,), (), step)
+
+
+def _copy_folder(
+    folder: Path,
+    target: Path,
+    left: Collection[Path],
+    above: Collection[tuple[int, int]],
+    step: Callable[[int], None],
+) -> None:
+    """``above`` are the folders that this one is in, by device and inode: a link may lead there."""
+    status = files.stat(folder)
+    here = status.st_dev, status.st_ino
+    if here in above:
+        return
     files.mkdir(target)
-    for path in files.children(root):
-        to = target / path.name
+    for path in files.children(folder):
+        if path in left:
+            continue
         if files.is_folder(path):
-            copy_store(path, to, step)
-        elif path.name != layout.LOCK_FILE:
-            _copy_file(path, to, step)
+            _copy_folder(path, target / path.name, left, (*above, here), step)
+        else:
+            _copy_file(path, target / path.name, step)
 
 
 def _copy_file(source: Path, target: Path, step: Callable[[int], None]) -> None:

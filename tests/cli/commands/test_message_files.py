@@ -588,3 +588,21 @@ def test_standard_output_with_no_room_is_an_error(standalone: Standalone) -> Non
         )
     assert ended.returncode == 74
     assert ended.stderr == "mq message export: No space left on device\n"
+
+
+def test_a_pipe_is_exported_to_and_stays_one(
+    cluster: Mq, standalone: Standalone, tmp_path: Path
+) -> None:
+    make_topic(standalone, "ToPipe")
+    put(standalone, numbered("ToPipe", 3))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        done = cluster("message", "export", str(pipe), "-t", "ToPipe")
+        lines, _ = reader.communicate(timeout=30)
+    assert (done.status, len(lines.splitlines())) == (0, 3), done.err
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+    refused = cluster("message", "export", str(pipe), "-t", "ToPipe", "--resume")
+    assert refused.status == 64
+    assert f"--resume needs a file: {pipe} cannot go on" in refused.err

@@ -1,5 +1,6 @@
 import errno
 import os
+import stat
 import threading
 from pathlib import Path
 
@@ -73,3 +74,31 @@ def test_many_that_lock_one_after_the_other_never_hold_it_together(tmp_path: Pat
     for thread in threads:
         thread.join(60)
     assert len(most) == 200 and max(most) == 1
+
+
+def test_a_pipe_is_written_to_and_keeps_its_name(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    with local_files.locked(pipe):
+        local_files.replace(pipe, b"offsets")
+    reader.join(10)
+    assert read == [b"offsets"]
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device")
+def test_a_device_that_is_full_stays_one(tmp_path: Path) -> None:
+    device = tmp_path / "full"
+    try:
+        os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 7))
+        device.open("wb").close()
+    except PermissionError:
+        pytest.skip("no devices here")
+    with pytest.raises(CannotWrite, match="No space left on device"):
+        local_files.replace(device, b"offsets")
+    assert device.is_char_device()
+    assert list(tmp_path.iterdir()) == [device]

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import perf_counter
 
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.registration_body import body_crc32, compress
@@ -17,6 +16,7 @@ from mq.protocol.headers.broker import (
     UnRegisterBrokerRequestHeader,
 )
 from tests.daemons.namesrv.test_namesrv import header, serve, topic, wrapper
+from tests.daemons.own_time import settled, thread_time
 from tests.daemons.peer import Peer
 
 COUNT = 20_000
@@ -35,13 +35,16 @@ CHANGED = registration(*(topic(t.topic_name or "", queues=8) for t in TOPICS), c
 
 
 async def longest_gap(work: Awaitable[object]) -> float:
-    """The longest time for which the loop did nothing else, as a part of what this took."""
+    """The longest time for which the loop did nothing else, as a part of what this took.
+
+    Of its own time: what other processes do meanwhile does not count.
+    """
     task = asyncio.ensure_future(work)
-    began = last = perf_counter()
+    began = last = thread_time()
     longest = 0.0
     while not task.done():
         await asyncio.sleep(0)
-        now = perf_counter()
+        now = thread_time()
         longest, last = max(longest, now - last), now
     await task
     return longest / (last - began)
@@ -53,12 +56,13 @@ def test_the_loop_serves_others_while_very_many_topics_are_registered(tmp_path: 
             await longest_gap(peer.ask(command.code, command.fields, bytes(command.body)))
             for command in (LARGE, CHANGED)
         ]
-        assert min(gaps) < 0.3  # usually 0.05: a machine that is busy has pauses of its own
+        assert min(gaps) < 0.3  # usually 0.05
         assert len(server.routes.topics) == COUNT
         queues = {q.write_queue_nums for by in server.routes.topics.values() for q in by.values()}
         assert queues == {8}
 
-    serve(tmp_path, script)
+    with settled():
+        serve(tmp_path, script)
 
 
 def test_what_a_broker_says_behind_a_large_registration_counts_behind_it(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ class Group:
         self.queues: dict[Queue, Progress] = defaultdict(Progress)
         self.resets: list[float] = []
         self.gave_up_order: set[str] = set()  # brokers whose losses changed what an offset means
+        #: Whether nothing has gone wrong so far: then locks of queues keep their promise.
+        self.is_calm: Callable[[], bool] = lambda: False
         self._wrong = wrong
 
     def begins(self, member: str, number: int, queue: Queue, offset: int, now: float) -> None:
@@ -63,6 +65,8 @@ class Group:
         if self.mode == "ordered":
             if progress.running.partition("#")[0] == member:
                 self._wrong(f"{self.name}: {member} has two messages of {queue} at once")
+            elif progress.running and self.is_calm():
+                self._wrong(f"{self.name}: {progress.running} and {member} have {queue} at once")
             if offset > progress.next and not self.is_excused(queue[1]):
                 self._wrong(
                     f"{self.name}: {queue} goes on at {offset}, but {progress.next} is not finished"

@@ -69,7 +69,7 @@ class _Changer:
             )
         await self._set((kind, broker.name, name), size if is_new else None, work)
 
-    async def _set(self, key: Hashable, value: Hashable, work: Awaitable[None]) -> None:
+    async def _set(self, key: tuple[str, str, str], value: Hashable, work: Awaitable[None]) -> None:
         registers = self._context.model.registers
         self._context.model.requests += 1
         registers.begin(key, value)

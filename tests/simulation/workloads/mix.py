@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from tests.simulation.cluster import Cluster
 from tests.simulation.model import Group, Model, Pops
 from tests.simulation.workloads import (
     administering,
     consuming,
+    passing,
     popping,
     producing,
     transacting,
@@ -33,7 +35,7 @@ def choose(given: random.Random, cluster: Cluster, model: Model) -> dict[str, Wo
     Adds to the settings of its brokers.
     """
     cluster.settings.update(_SETTINGS)
-    mix = _Mix(given, model)
+    mix = _Mix(given, model, lambda: not cluster.world.faults)
     mix.orders()
     extras = [mix.steps, mix.waits, mix.payments, mix.pops, mix.news, mix.more_orders]
     if given.random() < 0.15:
@@ -42,15 +44,16 @@ def choose(given: random.Random, cluster: Cluster, model: Model) -> dict[str, Wo
         extras = [mix.news, mix.more_orders]
     for extra in given.sample(extras, given.randint(1, 2)):
         extra()
-    for extra in (mix.changes, mix.looks):
+    for extra in (mix.changes, mix.looks, mix.passes):
         if given.random() < 0.4:
             extra()
     return mix.parts
 
 
 class _Mix:
-    def __init__(self, given: random.Random, model: Model) -> None:
+    def __init__(self, given: random.Random, model: Model, is_calm: Callable[[], bool]) -> None:
         self._random = given
+        self._is_calm = is_calm
         self._model = model
         self.parts: dict[str, Workload] = {}
 
@@ -99,6 +102,9 @@ class _Mix:
     def changes(self) -> None:
         self.parts["changer"] = administering.change(1.5)
 
+    def passes(self) -> None:
+        self.parts["passer"] = passing.come_and_go()
+
     def looks(self) -> None:
         self.parts["watcher"] = administering.watch(2.0)
 
@@ -125,6 +131,7 @@ class _Mix:
         group = self._model.groups[name] = Group(
             name, topic, self._model.wrong, tags=tags, mode=mode, is_alone=members == 1
         )
+        group.is_calm = self._is_calm
         for number in range(members):
             member = f"{name}-{number}"
             stays = self._random.choice((5.0, 1000.0, 1000.0)) if number else 1000.0

@@ -1,6 +1,7 @@
 """Consumers that pop: they acknowledge, or do not, or hide for longer."""
 
 import asyncio
+from typing import Any
 
 from mq.client import Session
 from mq.client.errors import MQError
@@ -113,7 +114,7 @@ class _Popper:
         times = [str(fields.pop_time), str(fields.invisible_time), str(fields.revive_qid)]
         return [receipt[7], *times, *receipt[4:]]
 
-    def _names(self, receipt: list[str]) -> dict[str, object]:
+    def _names(self, receipt: list[str]) -> dict[str, Any]:
         is_retry = receipt[4] == "1"
         group, topic = self._pops.group, self._pops.topic
         return {

@@ -83,7 +83,7 @@ async def _look_at_registers(context: Context) -> None:
             for key in keys:
                 if key[:2] == ("topic", broker.name):
                     topic = topics.get(key[2])
-                    registers.check(key, topic and topic.write_queue_nums)
+                    registers.check(key, None if topic is None else topic.write_queue_nums)
                 elif key[:2] == ("group", broker.name):
                     group = groups.get(key[2])
-                    registers.check(key, group and group.retry_max_times)
+                    registers.check(key, None if group is None else group.retry_max_times)

@@ -297,6 +297,20 @@ def test_the_queue_of_a_topic_that_there_is_must_be_there(tmp_path: Path) -> Non
     assert found.untold == {"queue": MESSAGES // 2 - 20}
 
 
+def test_a_copy_has_what_links_lead_to_but_not_in_a_circle(tmp_path: Path) -> None:
+    root, other_disk = tmp_path / "store", tmp_path / "disk"
+    (root / "config").mkdir(parents=True)
+    (root / "config" / layout.LOCK_FILE).write_text("not the store's")
+    (root / layout.LOCK_FILE).write_text("lock")
+    other_disk.mkdir()
+    (other_disk / "file").write_text("x")
+    (root / "commitlog").symlink_to(other_disk)
+    (root / "config" / "loop").symlink_to(root)
+    repair.copy_store(root, tmp_path / "copy", lambda _: None)
+    copied = {str(path.relative_to(tmp_path / "copy")) for path in tmp_path.glob("copy/**/*")}
+    assert copied == {"commitlog", "commitlog/file", "config", f"config/{layout.LOCK_FILE}"}
+
+
 def test_a_copy_is_the_same_and_as_sparse(tmp_path: Path) -> None:
     root = written(tmp_path / "store")
     with open(root / "sparse", "wb") as file:
