@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 
-def simulate(*arguments: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
+def simulate(*arguments: str, seconds: float = 280.0) -> subprocess.CompletedProcess[str]:
     """`python -m tests.simulation` with arguments."""
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *arguments],

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.running import checks
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
