@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 FILE ?=
 ARGS ?=
+SEEDS ?= 1000
+FIRST ?= 1
+SEED ?=
 # More than cores: many tests wait for JVMs and timers.
 PROCESSES ?= 4
 SPARKS ?= 4.0 4.1
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: install tools run test test-long durations test-spark check fuzz bench bench-spark build docs manual clean
+.PHONY: install tools run test test-long durations test-spark simulate check fuzz bench bench-spark build docs manual clean
 
 install: $(VENV)/.installed ## a virtual environment with mq: nothing that only its tests need
 
@@ -46,6 +49,9 @@ test-spark: tools ## tables, writes and jobs on earlier releases of Spark: make 
 	done
 	MQ_SPARK_PYTHONS=$$(echo $(foreach release,$(SPARKS),$(CURDIR)/$(VENV)/spark-$(release)/bin/python) | tr ' ' ':') \
 	  $(BIN)/python -m pytest --quiet tests/pipeline/test_earlier_releases.py
+
+simulate: tools ## whole clusters on a simulated clock, disk and network: make simulate [SEEDS=1000] [FIRST=1] or [SEED=n], with its story
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first $(FIRST)) $(ARGS)
 
 check: tools ## lint, format and types
 	$(BIN)/ruff check

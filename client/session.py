@@ -74,7 +74,7 @@ class Session(RoutingCaller):
         self._client_id: str | None = None
         self._peers: dict[str, Peer] = {}
         self._handlers: dict[int, RequestHandler] = {}
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._opaques = count(1)
 
     @property
@@ -233,8 +233,8 @@ class Session(RoutingCaller):
     def keep_task(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run a coroutine as a task that ends with the session."""
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def is_connected(self, address: str) -> bool:

@@ -53,7 +53,7 @@ class Port(Protocol):
     """What a channel needs of the listener that accepted it."""
 
     ticks: int  # its clock
-    channels: "set[Channel]"
+    channels: "dict[Channel, None]"
     backlog: Backlog
     memory: MemoryBudget
 
@@ -141,7 +141,7 @@ class Channel(asyncio.Protocol):
         self.remote = f"{host}:{peer[1]}"
         self.born_host = _packed_address(peer[0], peer[1])
         self.active_at = self._port.ticks
-        self._port.channels.add(self)
+        self._port.channels[self] = None
         if self._port.backlog.full:
             self._port.backlog.throttle(self)
 

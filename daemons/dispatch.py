@@ -150,7 +150,7 @@ class Dispatcher:
         self.bad_requests = 0
         self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
         self.slow_requests: Counter[int] = Counter()  # by request code
-        self.tasks: set[asyncio.Task[None]] = set()  # of requests that are answered later
+        self.tasks: dict[asyncio.Task[None], None] = {}  # of requests that are answered later
         self._slow_seconds = slow_seconds or float("inf")
         self._stale_reply = BusyReply(
             f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while ({WAIT_SETTING})"
@@ -184,8 +184,8 @@ class Dispatcher:
                 if isinstance(result, Awaitable):
                     channel.owe(_TASK_COST + len(command.body))
                     task = asyncio.ensure_future(self._await(command, channel, result, began))
-                    self.tasks.add(task)
-                    task.add_done_callback(self.tasks.discard)
+                    self.tasks[task] = None
+                    task.add_done_callback(self.tasks.pop)
                     return
                 if perf_counter() - began > self._slow_seconds:
                     self._was_slow(command, channel, perf_counter() - began)

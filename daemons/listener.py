@@ -58,10 +58,10 @@ class Listener:
         self._buffers = buffers
         self.host = host
         self.port = port
-        self.channels: set[Channel] = set()
+        self.channels: dict[Channel, None] = {}
         self.memory = MemoryBudget() if memory is None else memory
-        self.memory.watch(self.channels)
-        self.backlog = Backlog(longest_wait, self.channels)
+        self.memory.watch(self.channels.keys())
+        self.backlog = Backlog(longest_wait, self.channels.keys())
         self.ticks = 0
         self.turned_away = 0
         self._max_connections = max_connections
@@ -163,7 +163,7 @@ class Listener:
 
     def forget(self, channel: Channel) -> None:
         """A channel has closed."""
-        self.channels.discard(channel)
+        self.channels.pop(channel, None)
         if not self.channels and self._closing is not None and not self._closing.done():
             self._closing.set_result(None)
 

@@ -44,7 +44,7 @@ class Tasks:
     """The tasks of a daemon. ``failures`` has those that went wrong, by their names."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self.failures: dict[str, Failures] = {}
 
     async def __aenter__(self) -> Self:
@@ -56,8 +56,8 @@ class Tasks:
     def spawn(self, work: Work, name: str) -> asyncio.Task[None]:
         """Start a task; what it does begins again after an error. Names are few: each is kept."""
         task = asyncio.get_running_loop().create_task(self._supervise(work, name), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     def failed(self, name: str, error: BaseException) -> None:

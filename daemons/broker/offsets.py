@@ -85,6 +85,21 @@ class ConsumerOffsets:
             self.table[f"{topic}{SEPARATOR}{target}"] = dict(offsets)
             self._dirty = True
 
+    def go_back_to_ends(self, end_of: Callable[[str, int], int]) -> None:
+        """Correct the offsets that are beyond the end of their queue, which a power cut has taken.
+
+        What comes next has these offsets again: its groups would pass it over. (Java leaves them.)
+        """
+        for key, queues in self.table.items():
+            topic, _, group = key.partition(SEPARATOR)
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if offset > end:
+                    log.warning("group %s: the end of %s queue %d is lost, its offset goes back "
+                                "from %d to %d", group, topic, queue_id, offset, end)  # fmt: skip
+                    queues[queue_id] = end
+                    self._dirty = True
+
     def remove_group(self, group: str) -> None:
         """Forget the offsets of a group that was deleted."""
         self._remove(key for key in list(self.table) if key.endswith(SEPARATOR + group))

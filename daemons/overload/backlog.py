@@ -60,7 +60,7 @@ class Backlog:
         self._longest_wait = longest_wait
         self._clock = clock
         self._waiting: dict[Reader, deque[tuple[bytes, float]]] = {}
-        self._throttled: set[Reader] = set()
+        self._throttled: dict[Reader, None] = {}
         self._bytes: dict[Reader, int] = {}  # that wait of each
         self._paused: set[Reader] = set()  # those with their share waiting
         self._left = TURN_BYTES
@@ -96,14 +96,14 @@ class Backlog:
 
     def throttle(self, channel: "Reader") -> None:
         """Read no more from a connection until there is room again."""
-        self._throttled.add(channel)
+        self._throttled[channel] = None
         channel.throttle(True)
 
     def rest(self, channel: "Reader") -> list[bytes]:
         """What waits of a connection that closes; it waits no more."""
         pieces = self._waiting.pop(channel, ())
         self._bytes.pop(channel, None)
-        self._throttled.discard(channel)
+        self._throttled.pop(channel, None)
         self._paused.discard(channel)
         channel.waits = False
         self.size -= sum(len(data) for data, _ in pieces)
@@ -144,9 +144,10 @@ class Backlog:
                 asyncio.get_running_loop().call_soon(self._turn)
         if self.full and self.size < MOST_WAITING // 2:
             self.full = False
-            throttled, self._throttled = self._throttled - self._paused, set()
+            throttled, self._throttled = self._throttled, {}
             for channel in throttled:
-                channel.throttle(False)
+                if channel not in self._paused:
+                    channel.throttle(False)
 
     def _serve_next(self, oldest: float) -> None:
         channel, pieces = next(iter(self._waiting.items()))
@@ -164,7 +165,7 @@ class Backlog:
             if not self.full:
                 channel.throttle(False)
             else:
-                self._throttled.add(channel)
+                self._throttled[channel] = None
         if came < oldest:
             self._left -= len(data) // _STALE_COST
             channel.read(data, stale=True)

@@ -1,49 +1,72 @@
-"""`python -m tests.simulation`: run seeds, say what was injected, show what failed."""
+"""`python -m tests.simulation`: run seeds, say what was injected, show what failed.
+
+--seeds 1000 --first 1   so many seeds, on all cores
+--seed 7                 one, with its whole story; the options behind it leave things out
+--check NAME             what a test of the simulation itself wants to know (checks.py), as JSON
+"""
 
 import argparse
 import os
 import sys
-import time
+
+from tests.simulation import fixed
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=100, help="how many")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--no-shrink", action="store_true", help="show failures as they are")
+    parser.add_argument("--shrink-seconds", type=float, default=60.0, help="for one seed at most")
+    one = parser.add_argument_group("one seed")
+    one.add_argument("--seed", type=int, help="this one only, with its story")
+    one.add_argument("--faults", help="numbers of the faults that stay, or none")
+    one.add_argument("--clients", help="names of the clients that stay, or none")
+    one.add_argument("--work-seconds", type=float, help="when clients stop to begin anything")
+    one.add_argument("--noise", type=int, default=0, help="other delays, the same faults")
+    one.add_argument("--all", action="store_true", help="show every detail")
+    parser.add_argument("--check", nargs="+", help=argparse.SUPPRESS)
+    return parser
 
 
 def main() -> int:
     """Returns the exit status."""
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of text have an order that a seed does not decide.
-        os.environ.update(PYTHONHASHSEED="0", TZ="UTC")
-        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
-    from tests.simulation import seams
+    fixed.fix(sys.argv[1:])
+    given = _parser().parse_args()
+    # From here on modules of mq are imported, over the simulated machine.
+    from tests.simulation import install
 
-    seams.install()
+    install()
     if sys.argv[1:2] == ["points"]:
         from tests.simulation.crash_points import command
 
         return command.main(sys.argv[2:])
-    from tests.simulation import scenario
+    from tests.simulation import campaign, checks, report, scenario
 
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--seed", type=int, help="this one only, with its trace")
-    given = parser.parse_args()
-    if given.seed is not None:
-        result = scenario.run(given.seed)
-        print("\n".join(result.lines))
-        print("\n".join(result.problems) or "all held")
-        return bool(result.problems)
-    began = time.monotonic()
-    failed = 0
-    injected: dict[str, int] = {}
-    for seed in range(given.first, given.first + given.seeds):
-        result = scenario.run(seed)
-        for name, number in result.faults.items():
-            injected[name] = injected.get(name, 0) + number
-        if result.problems:
-            failed += 1
-            print(f"seed {seed}: {len(result.problems)} problems, the first: {result.problems[0]}")
-    seconds = time.monotonic() - began
-    print(f"{given.seeds} seeds in {seconds:.1f} s, {failed} failed; injected: {injected}")
-    return bool(failed)
+    if given.check:
+        return checks.main(given.check)
+    if given.seed is None:
+        shrinks = 0.0 if given.no_shrink else given.shrink_seconds
+        return campaign.run(given.first, given.seeds, given.processes, shrinks)
+    variant = scenario.Variant(
+        faults=None if given.faults is None else frozenset(map(int, _listed(given.faults))),
+        clients=None if given.clients is None else frozenset(_listed(given.clients)),
+        work_seconds=given.work_seconds or scenario.WHOLE.work_seconds,
+        noise=given.noise,
+    )
+    result = scenario.run(given.seed, variant)
+    print(report.story(result, everything=given.all))
+    print(report.ending(result))
+    return int(bool(result.problems))
+
+
+def _listed(text: str) -> list[str]:
+    return [] if text == "none" else text.split(",")
 
 
 if __name__ == "__main__":

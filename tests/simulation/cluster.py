@@ -1,7 +1,7 @@
 """A simulated cluster: name servers, brokers and clients, each on a machine of its own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ from tests.simulation.world import Machine, Process, World
 NAME_SERVER_PORT = 9876
 BROKER_PORT = 10911
 
+# What systemd waits before it starts again a daemon that failed (RestartSec).
+RESTART_SECONDS = 2.0
+
 # Files so small that they are rolled in every run, and work that is done often.
 BROKER_SETTINGS = {
     "listenPort": str(BROKER_PORT),
@@ -26,9 +29,14 @@ BROKER_SETTINGS = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class Daemon:
-    """A name server or broker that is started again and again on its machine."""
+    """A name server or broker that is started again and again on its machine.
+
+    One that fails is started again a little later, as systemd does (Restart=on-failure); one that
+    was killed or has stopped waits for `start`, which the fault calls that did it. `start` of one
+    that is still stopping has it started when that is over.
+    """
 
     machine: Machine
     name: str
@@ -36,7 +44,11 @@ class Daemon:
     process: Process | None = None
     app: Any = None  # the NameServer or Broker while it serves
     starts: int = 0
+    served_since: float = 0.0  # when `app` began to serve
+    stops_since: float | None = None  # when it got SIGTERM
     _stop: asyncio.Event | None = None
+    _again: bool = False  # start it when it has ended
+    _restart: Any = None  # when systemd will
 
     @property
     def is_up(self) -> bool:
@@ -48,10 +60,26 @@ class Daemon:
 
     def start(self) -> None:
         """Start it unless it runs."""
+        if self.is_up:
+            self._again = self.stops_since is not None
         if self.is_up or not self.machine.has_power:
             return
+        if self._restart is not None:
+            self._restart.cancelled = True
         self.starts += 1
-        self.process = self.machine.start(f"{self.name}#{self.starts}", self._main)
+        self._again, self._stop, self.stops_since = False, None, None
+        process = self.process = self.machine.start(f"{self.name}#{self.starts}", self._main)
+        process.on_end = lambda: self._ended(process)
+
+    def _ended(self, process: Process) -> None:
+        if self.process is not process:
+            return
+        self.app, self.stops_since = None, None
+        world = self.machine.world
+        if self._again:
+            world.soon(self.start, process.steps)
+        elif process.exit is not None:
+            self._restart = world.at(world.now + RESTART_SECONDS, self.start)
 
     async def _main(self) -> None:
         process, world = self.process, self.machine.world
@@ -60,7 +88,7 @@ class Daemon:
         app = self.make()
         try:
             async with app:
-                self.app = app
+                self.app, self.served_since = app, world.now
                 world.tell(process.name, "serves")
                 await stop.wait()
                 world.tell(process.name, "is asked to stop")
@@ -69,24 +97,71 @@ class Daemon:
                 self.app = None
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """SIGTERM. Amid the start it is obeyed after it; the second one ends it at once."""
         process, stop = self.process, self._stop
         if process is None or not process.is_alive:
             return
-        if self.app is None or stop is None:
-            process.kill()  # it has no handler of signals yet
+        self.machine.world.tell(process.name, "gets SIGTERM")
+        if stop is None or self.stops_since is not None:
+            process.kill()
         else:
-            self.machine.world.tell(process.name, "gets SIGTERM")
+            self.stops_since = self.machine.world.now
             process.loop.call_soon(stop.set)
 
     def kill(self) -> None:
+        """SIGKILL."""
         if self.process is not None:
-            self.app = None
             self.process.kill()
 
     def lose_power(self) -> None:
-        self.app = None
-        self.machine.lose_power()
+        """Whatever runs on its machine is no more, and what was not synced may be gone."""
+        if self.machine.has_power:
+            self.machine.lose_power()
+
+
+@dataclass(eq=False)
+class Client:
+    """A program of a user, started again and again on its machine until it has ended by itself."""
+
+    machine: Machine
+    name: str
+    main: Callable[[], Coroutine[Any, Any, None]]
+    process: Process | None = None
+    starts: int = 0
+    crashes: int = 0  # ends that were none of its own, or an interruption
+
+    @property
+    def address(self) -> str:
+        return self.machine.address
+
+    @property
+    def is_done(self) -> bool:
+        process = self.process
+        return process is not None and not process.is_alive and process.has_returned
+
+    def start(self) -> None:
+        if (self.process is not None and self.process.is_alive) or self.is_done:
+            return
+        self.starts += 1
+        self.process = self.machine.start(f"{self.name}#{self.starts}", self.main)
+
+    def terminate(self) -> None:
+        """It leaves as an orderly program does."""
+        process = self.process
+        if process is not None and process.is_alive:
+            self.crashes += 1
+            self.machine.world.tell(process.name, "gets SIGTERM")
+            process.loop.call_soon(process.loop.cancel_main)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.crashes += 1
+            self.process.kill()
+
+    def lose_power(self) -> None:
+        if self.machine.has_power:
+            self.crashes += 1
+            self.machine.lose_power()
 
 
 @dataclass
@@ -97,7 +172,7 @@ class Cluster:
     settings: dict[str, str] = field(default_factory=dict)
     name_servers: list[Daemon] = field(default_factory=list)
     brokers: list[Daemon] = field(default_factory=list)
-    clients: list[Machine] = field(default_factory=list)
+    clients: list["Client"] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._hosts = 0
@@ -154,10 +229,11 @@ class Cluster:
         self.brokers.append(daemon)
         return daemon
 
-    def add_client(self, name: str) -> Machine:
-        machine = self._machine(name)
-        self.clients.append(machine)
-        return machine
+    def add_client(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> Client:
+        """A program on a machine of its own, not started yet."""
+        client = Client(self._machine(name), name, main)
+        self.clients.append(client)
+        return client
 
     def start(self) -> None:
         for daemon in self.daemons:

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.inode import BLOCK, Change, Inode, Keeps
+from tests.simulation.world import EPOCH, START
 
 if TYPE_CHECKING:
     from tests.simulation.world import Process, World
@@ -260,7 +261,7 @@ class Disk:
                 raise error(number, path)
 
     def _no_room(self, path: str) -> OSError:
-        self.world.injected("full disk")
+        self.world.injected("no space: ENOSPC")
         return error(errno.ENOSPC, path)
 
     def _find(self, path: str) -> Inode:
@@ -460,9 +461,10 @@ class Disk:
         return inode.buffer
 
     def status(self, inode: Inode) -> Any:
+        modified = EPOCH + inode.modified - START
         return SimpleNamespace(
-            st_mode=inode.mode, st_size=inode.length, st_mtime=inode.modified,
-            st_mtime_ns=int(inode.modified * 1e9), st_ino=inode.number, st_dev=1,
+            st_mode=inode.mode, st_size=inode.length, st_mtime=modified,
+            st_mtime_ns=int(modified * 1e9), st_ino=inode.number, st_dev=1,
             st_uid=os.geteuid(), st_gid=os.getegid(),
         )  # fmt: skip
 

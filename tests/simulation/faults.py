@@ -1,12 +1,38 @@
-"""Faults: what goes wrong in a scenario, when, and for how long, drawn from its seed."""
+"""Faults: what goes wrong in a scenario, when, and for how long, drawn from its seed.
 
-import errno
+Each fault of a plan draws from chance of its own, told by the seed and its number. So a plan from
+which some are left out is the same plan otherwise, which is what shrinking needs.
+"""
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol, TypeVar
 
-from tests.simulation.cluster import Cluster, Daemon
-from tests.simulation.world import Process, World
+from tests.simulation.cluster import Cluster
+from tests.simulation.disk import Faults as DiskFaults
+from tests.simulation.network import DatagramFaults
+from tests.simulation.world import Machine, Process, World
+
+T = TypeVar("T")
+
+# How long a fault lasts, more or less: seconds.
+_LENGTHS = (0.05, 0.5, 2.0, 8.0)
+
+
+class Target(Protocol):
+    """Something on a machine of its own that can be started and ended: a daemon or a client."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def process(self) -> Process | None: ...
+    def start(self) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+    def lose_power(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -20,190 +46,197 @@ class Fault:
     number: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.target} at {self.at:.3f} for {self.seconds:.3f} s"
+        return f"{self.number}: {self.kind} of {self.target}"
 
 
-Begin = Callable[["Injector", Daemon, Fault], Callable[[], None]]
-KINDS: dict[str, Begin] = {}
+@dataclass(frozen=True)
+class Strike:
+    """A fault that begins now, with what it needs."""
+
+    injector: "Injector"
+    fault: Fault
+    target: Target
+    chance: Random
+
+    @property
+    def world(self) -> World:
+        return self.injector.world
+
+    @property
+    def machine(self) -> Machine:
+        return self.target.machine
 
 
-def kind(begin: Begin) -> Begin:
-    """A function that lets a fault begin, and returns what ends it."""
-    KINDS[begin.__name__.replace("_", " ").strip()] = begin
-    return begin
+End = Callable[[], None]
+Begin = Callable[[Strike], End | None]
 
 
-def plan(random: Random, cluster: Cluster, begin: float, end: float, count: int) -> list[Fault]:
+@dataclass(frozen=True)
+class Kind:
+    """A way to go wrong. ``story`` says in a line what happens to {it}."""
+
+    name: str
+    begin: Begin
+    story: str
+    targets: str  # "daemons", "brokers" or "all"
+    is_drawn: bool = True  # or only where a scenario asks for it
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(targets: str = "daemons", *, is_drawn: bool = True) -> Callable[[Begin], Begin]:
+    """A function that lets a fault begin, and returns what ends it; its docstring is the story."""
+
+    def add(begin: Begin) -> Begin:
+        name = begin.__name__.replace("_", " ")
+        story = (begin.__doc__ or "").strip().rstrip(".")
+        KINDS[name] = Kind(name, begin, story, targets, is_drawn)
+        return begin
+
+    return add
+
+
+def plan(
+    world: World, cluster: Cluster, begin: float, end: float, count: int, clients: list[str]
+) -> list[Fault]:
     """So many faults between two moments."""
-    names = sorted(KINDS)
+    of = {
+        "daemons": [one.name for one in cluster.daemons],
+        "brokers": [one.name for one in cluster.brokers],
+        "all": [one.name for one in cluster.daemons] + clients,
+    }
+    names = sorted(name for name, one in KINDS.items() if one.is_drawn)
     faults = []
-    for number in range(count):
-        daemon = random.choice(cluster.daemons)
-        at = random.uniform(begin, end)
-        seconds = min(random.choice((0.05, 0.5, 2.0, 8.0)) * random.uniform(0.5, 1.5), end - at)
-        faults.append(Fault(at, seconds, random.choice(names), daemon.name, number))
+    for number in range(1, count + 1):
+        chance = world.stream(f"plan of fault {number}", is_noisy=False)
+        drawn = KINDS[chance.choice(names)]
+        at = chance.uniform(begin, end)
+        seconds = min(chance.choice(_LENGTHS) * chance.uniform(0.5, 1.5), end - at)
+        target = chance.choice(of[drawn.targets])
+        faults.append(Fault(at, seconds, drawn.name, target, number))
     return sorted(faults, key=lambda fault: fault.at)
 
 
-class Injector:
-    """Lets faults happen."""
+class Overlays:
+    """What is wrong with disks and networks now; one machine may have many faults at a time."""
 
-    def __init__(self, cluster: Cluster, on_power_cut: Callable[[Daemon], None]) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._disks: dict[Machine, dict[int, DiskFaults]] = {}
+        self._delays: dict[Machine, dict[int, tuple[float, float]]] = {}
+        self._datagrams: dict[Machine, dict[int, DatagramFaults]] = {}
+
+    def disk(self, strike: Strike, faults: DiskFaults) -> End:
+        active = self._disks.setdefault(strike.machine, {})
+        active[strike.fault.number] = faults
+        self._set_disk(strike.machine, active)
+
+        def over() -> None:
+            del active[strike.fault.number]
+            self._set_disk(strike.machine, active)
+
+        return over
+
+    def _set_disk(self, machine: Machine, active: dict[int, DiskFaults]) -> None:
+        disk, all_of = machine.disk, list(active.values())
+        usual = DiskFaults()
+
+        def fails(name: str, path: str) -> int:
+            found = (one.fails(name, path) for one in all_of if one.fails is not None)
+            return next((number for number in found if number), 0)
+
+        disk.faults = DiskFaults(
+            fails=fails if all_of else usual.fails,
+            is_full=any(one.is_full for one in all_of),
+            sync_seconds=max([usual.sync_seconds, *(one.sync_seconds for one in all_of)]),
+            writes_short=max([0.0, *(one.writes_short for one in all_of)]),
+        )
+
+    def delay(self, strike: Strike, seconds: tuple[float, float]) -> End:
+        active = self._delays.setdefault(strike.machine, {})
+        return _over(strike, active, seconds, self._world.network.delays)
+
+    def datagrams(self, strike: Strike, faults: DatagramFaults) -> End:
+        active = self._datagrams.setdefault(strike.machine, {})
+        return _over(strike, active, faults, self._world.network.datagrams_of)
+
+    def has_disk_trouble(self, machine: Machine) -> bool:
+        return bool(self._disks.get(machine))
+
+
+def _over(strike: Strike, active: dict[int, T], value: T, shown: dict[str, T]) -> End:
+    """The newest that is not over counts."""
+    address = strike.machine.address
+    active[strike.fault.number] = shown[address] = value
+
+    def over() -> None:
+        del active[strike.fault.number]
+        if active:
+            shown[address] = list(active.values())[-1]
+        else:
+            del shown[address]
+
+    return over
+
+
+class Injector:
+    """Lets faults happen.
+
+    ``loses`` is called with a target when what it had not synced may be lost, or, with a moment,
+    what it has stored since then.
+    """
+
+    def __init__(self, cluster: Cluster, loses: Callable[[Target, float | None], None]) -> None:
         self.cluster = cluster
         self.world: World = cluster.world
-        self.on_power_cut = on_power_cut
-        self._by_name = {daemon.name: daemon for daemon in cluster.daemons}
-        self._ends: list[Callable[[], None]] = []
+        self.loses = loses
+        self.overlays = Overlays(self.world)
+        self._ends: dict[int, End] = {}
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        found: list[Target] = [*self.cluster.daemons, *self.cluster.clients]
+        return {one.name: one for one in found}
 
     def schedule(self, faults: list[Fault]) -> None:
         for fault in faults:
             self.world.at(fault.at, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
 
     def _begin(self, fault: Fault) -> None:
-        daemon = self._by_name[fault.target]
-        self.world.tell("fault", f"{fault.kind} of {fault.target} for {fault.seconds:.3f} s")
+        target = self.targets.get(fault.target)
+        if target is None:  # a client that was left out
+            return
+        kind = KINDS[fault.kind]
+        story = kind.story.replace("{it}", fault.target)
+        self.world.tell(
+            f"FAULT {fault.number}", f"{fault.kind}, for {fault.seconds:.3f} s: {story}"
+        )
         self.world.injected(fault.kind)
-        end = KINDS[fault.kind](self, daemon, fault)
-        self._ends.append(end)
+        chance = self.world.stream(f"fault {fault.number}", is_noisy=False)
+        end = kind.begin(Strike(self, fault, target, chance))
+        if end is not None:
+            self._ends[fault.number] = end
+            self.world.at(fault.at + fault.seconds, lambda: self._over(fault.number))
 
-        def over() -> None:
-            if end in self._ends:
-                self._ends.remove(end)
-                self.world.tell("fault", f"{fault.kind} of {fault.target} is over")
-                end()
-
-        self.world.at(fault.at + fault.seconds, over)
+    def _over(self, number: int) -> None:
+        end = self._ends.pop(number, None)
+        if end is not None:
+            self.world.tell(f"FAULT {number}", "is over")
+            end()
 
     def end_all(self) -> None:
         """Whatever is wrong is mended now."""
-        ends, self._ends = self._ends, []
-        for end in ends:
-            end()
-        self.world.network.heal()
-        for daemon in self.cluster.daemons:
-            if not daemon.machine.has_power:
-                daemon.machine.boot()
-            daemon.start()
+        for number in list(self._ends):
+            self._over(number)
+        for target in self.targets.values():
+            back(target)
 
 
-def _back(daemon: Daemon) -> Callable[[], None]:
-    def back() -> None:
-        if daemon.process is not None:
-            daemon.process.operations_left = 0
-        if not daemon.machine.has_power:
-            daemon.machine.boot()
-        daemon.start()
-
-    return back
-
-
-@kind
-def kill(_: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    daemon.kill()
-    return _back(daemon)
-
-
-@kind
-def kill_at_a_file(injector: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    """Killed in the middle of what it does with files."""
-    process = daemon.process
-    if process is not None and process.is_alive:
-        process.operations_left = injector.world.random.randint(1, 40)
-        process.on_last_operation = daemon.kill
-    return _back(daemon)
-
-
-@kind
-def terminate(_: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    daemon.terminate()
-    return _back(daemon)
-
-
-@kind
-def power_cut(injector: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    injector.on_power_cut(daemon)
-    daemon.lose_power()
-    return _back(daemon)
-
-
-@kind
-def power_cut_at_a_file(injector: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    process = daemon.process
-
-    def cut() -> None:
-        injector.on_power_cut(daemon)
-        daemon.lose_power()
-
-    if process is not None and process.is_alive:
-        process.operations_left = injector.world.random.randint(1, 40)
-        process.on_last_operation = cut
-    return _back(daemon)
-
-
-@kind
-def stop(_: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    process = daemon.process
-    if process is not None:
-        process.stop()
-
-    def back() -> None:
-        if process is not None:
-            process.go_on()
-
-    return back
-
-
-@kind
-def partition(injector: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    return _cut(injector, daemon, both=True)
-
-
-@kind
-def one_way_partition(injector: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    return _cut(injector, daemon, both=False)
-
-
-def _cut(injector: Injector, daemon: Daemon, *, both: bool) -> Callable[[], None]:
-    network, random = injector.world.network, injector.world.random
-    for machine in injector.world.machines:
-        if machine is not daemon.machine and random.random() < 0.7:
-            network.cut(daemon.address, machine.address, both=both)
-    return network.heal
-
-
-@kind
-def resets(injector: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    injector.world.network.reset_some(daemon.address)
-    return lambda: None
-
-
-@kind
-def full_disk(_: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    daemon.machine.disk.faults.is_full = True
-
-    def over() -> None:
-        daemon.machine.disk.faults.is_full = False
-
-    return over
-
-
-@kind
-def slow_disk(_: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    faults = daemon.machine.disk.faults
-    usual, faults.sync_seconds = faults.sync_seconds, (0.05, 1.0)
-
-    def over() -> None:
-        faults.sync_seconds = usual
-
-    return over
-
-
-@kind
-def clock_jump(injector: Injector, daemon: Daemon, fault: Fault) -> Callable[[], None]:
-    daemon.machine.wall_offset += injector.world.random.choice((-30.0, -2.0, 2.0, 30.0))
-    return lambda: None
-
-
-def failing_syncs(process: Process) -> None:
-    """Reserved for scenarios of one broker: fsync raises EIO from now on."""
-    process.machine.disk.faults.fails = lambda name, path: errno.EIO if "sync" in name else 0
+def back(target: Target) -> None:
+    """Let it be as it should be: with power, and running."""
+    if target.process is not None:
+        target.process.operations_left = 0
+    if not target.machine.has_power:
+        target.machine.boot()
+    target.start()

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import greenlet
 
+from tests.simulation.world import STEP
+
 if TYPE_CHECKING:
     from tests.simulation.world import Process
 
@@ -32,6 +34,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._world.keep.append(self._greenlet)
         self._due: Any = None  # the event of the world that wakes it
         self._is_in_turn = False
+        self._main: asyncio.Task[None] | None = None
         self.set_exception_handler(self._log_exception)
 
     # what the world calls ---------------------------------------------------------------------
@@ -40,16 +43,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         def begin() -> None:
             task = self.create_task(main(), name=f"main of {self._process.name}")
             task.add_done_callback(self._ended)
+            self._main = task
 
         self.call_soon(begin)
+
+    def cancel_main(self) -> None:
+        """Ask the program to leave, as asyncio.run does on SIGINT."""
+        if self._main is not None:
+            self._main.cancel()
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         process = self._process
         if not task.cancelled():
             process.exit = task.exception()
+            process.has_returned = process.exit is None
         text = "ends" if process.exit is None else f"fails: {process.exit!r}"
         self._world.tell(process.name, text)
-        self._world.soon(process.end)
+        self._world.soon(process.end, process.steps)
 
     def _turns(self) -> None:
         """The greenlet of the loop: a turn each time that it is entered."""
@@ -91,7 +101,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if due.when <= when:
                 return
             due.cancelled = True
-        step = self._world.random.uniform(0.000_005, 0.000_060)
+        step = self._process.steps.uniform(*STEP)
         self._due = self._world.at(max(when, self._world.now + step), self._wake)
 
     def _wake(self) -> None:
@@ -159,7 +169,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             else:
                 future.set_exception(error)
 
-        self._process.run_in_thread(work, self._world.random.uniform(*_THREAD_STARTS))
+        self._process.run_in_thread(work, self._process.steps.uniform(*_THREAD_STARTS))
         return future
 
     def _log_exception(self, _: Any, context: dict[str, Any]) -> None:

@@ -2,13 +2,20 @@
 
 A connection delivers bytes in order, each chunk after a delay, as long as the link between the two
 machines is open; while it is cut, they wait, as TCP has them wait. Datagrams are lost then.
+
+A machine that lost its power tells nobody: a peer learns of it by a reset when it sends something
+to the machine that has booted, or by probes where it has asked the kernel for them (SO_KEEPALIVE
+and TCP_USER_TIMEOUT). Until then its end is half open. So it is with a connection that something on
+the way has forgotten, but there nothing answers.
 """
 
 import asyncio
 import errno
+import random
 import socket
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.disk import error
@@ -16,9 +23,11 @@ from tests.simulation.disk import error
 if TYPE_CHECKING:
     from tests.simulation.world import Machine, Process, World
 
-_DELAY = (0.000_05, 0.001)  # seconds, one way
+DELAY = (0.000_05, 0.001)  # seconds, one way
 _GIVE_UP = 127.0  # seconds that a connection is tried for
 _WINDOW = 256 * 1024  # bytes on their way or not yet read by the receiver
+_USER_TIMEOUT = (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 18))
+_PROBE_SECONDS = 1.0  # between two probes of a connection
 _HIGH, _LOW = 64 * 1024, 16 * 1024
 
 Address = tuple[str, int]
@@ -30,14 +39,17 @@ class FakeSocket:
     family = socket.AF_INET
     type = socket.SOCK_STREAM
 
-    def __init__(self, name: Address) -> None:
+    def __init__(self, name: Address, end: "End | None" = None) -> None:
         self._name = name
+        self._end = end
 
     def getsockname(self) -> Address:
         return self._name
 
-    def setsockopt(self, *_: object) -> None:
-        pass
+    def setsockopt(self, level: int, option: int, value: Any) -> None:
+        """Of all options one counts: for how long nothing may be acknowledged."""
+        if self._end is not None and (level, option) == _USER_TIMEOUT and value:
+            self._end.probe(value / 1000)
 
 
 class Server:
@@ -87,13 +99,16 @@ class End(asyncio.Transport):
         self._writing_paused = False
         self._closing = False
         self.is_open = True  # until connection_lost is due
+        self.is_forgotten = False  # on the way: nothing arrives, and nobody says so
+        self.is_refused = False  # as soon as it sends something: a machine has booted
+        self._probes_failed = 0
         self._last = 0.0  # when the last chunk arrives: none overtakes it
 
     # transport --------------------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "socket":
-            return FakeSocket(self.own)
+            return FakeSocket(self.own, self)
         return {"sockname": self.own, "peername": self.peer_address}.get(name, default)
 
     def is_closing(self) -> bool:
@@ -180,6 +195,33 @@ class End(asyncio.Transport):
             self._received.append(data)
             if len(self._received) == 1:
                 self.process.loop.call_soon(self._read)
+        elif self.process.machine.has_power:  # nothing here knows of this connection
+            self.network.deliver(self, lambda: self.peer.broken(error(errno.ECONNRESET)))
+        else:
+            self.peer.is_refused = True  # it is sent again, until the machine answers
+
+    def probe(self, seconds: float) -> None:
+        """Have the kernel ask each second whether the peer's is there; so long it may not be."""
+        loop = self.process.loop
+        most = max(1, int(seconds / _PROBE_SECONDS))
+
+        def look() -> None:
+            if not self.is_open or not self.process.is_alive:
+                return
+            far = self.peer.process.machine
+            if self.network.is_through(self):
+                self._probes_failed = 0
+                if far.has_power and not (self.peer.is_open and self.peer.process.is_alive):
+                    self.broken(error(errno.ECONNRESET))
+                    return
+            else:
+                self._probes_failed += 1
+                if self._probes_failed > most:
+                    self.broken(error(errno.ETIMEDOUT))
+                    return
+            self.network.world.at(loop.time() + _PROBE_SECONDS, look)
+
+        self.network.world.at(loop.time() + _PROBE_SECONDS, look)
 
     def _read(self) -> None:
         """In the loop of this end."""
@@ -208,7 +250,7 @@ class End(asyncio.Transport):
             self._send()
 
     def broken(self, why: OSError) -> None:
-        """The peer has reset the connection."""
+        """The peer has reset the connection, or the kernel has given it up."""
         if self.is_open and self.process.is_alive:
             self._unsent.clear()
             self._unsent_bytes = 0
@@ -219,6 +261,7 @@ class End(asyncio.Transport):
             self.is_open = False
             self._closing = True
             self.network.ends.pop(self, None)
+            self.network.forgotten.pop(self, None)
             self.process.loop.call_soon(self.protocol.connection_lost, why)
 
 
@@ -257,6 +300,18 @@ class Datagrams(asyncio.DatagramTransport):
         self.close()
 
 
+@dataclass(frozen=True)
+class DatagramFaults:
+    """What happens to datagrams from or to a machine: probabilities, and seconds at most."""
+
+    lost: float = 0.0
+    doubled: float = 0.0
+    late: float = 0.0
+
+
+_NONE = DatagramFaults()
+
+
 class Network:
     """Between all machines of a world."""
 
@@ -265,42 +320,72 @@ class Network:
         self.servers: dict[Address, Server] = {}
         self.sockets: dict[Address, Datagrams] = {}
         self.ends: dict[End, None] = {}
-        self.delay = _DELAY
-        self.datagrams_lost = 0.0
-        self.datagrams_doubled = 0.0
-        self._cut: set[tuple[str, str]] = set()  # from one address to another
+        #: Of machines whose network is not as it should be, by address.
+        self.delays: dict[str, tuple[float, float]] = {}
+        self.datagrams_of: dict[str, DatagramFaults] = {}
+        self.forgotten: dict[End, None] = {}
+        #: When a connection between two addresses was last broken.
+        self.disturbed: dict[tuple[str, str], float] = {}
+        self._cuts: dict[tuple[str, str], int] = {}  # how many cut it, from one address to another
+        self._chances: dict[tuple[str, str], random.Random] = {}
         self._waiting: list[tuple[End, Callable[[], None]]] = []
         self._ports: dict[str, int] = {}
 
     # faults -----------------------------------------------------------------------------------
 
-    def cut(self, one: str, other: str, *, both: bool = True) -> None:
-        """Let nothing through from one address to the other, nor back if ``both``."""
-        self._cut.add((one, other))
-        if both:
-            self._cut.add((other, one))
+    def cut(self, links: list[tuple[str, str]]) -> Callable[[], None]:
+        """Let nothing through, each from one address to another; returns what mends it.
 
-    def heal(self) -> None:
-        """Let everything through again; what waited goes on."""
-        self._cut.clear()
-        waiting, self._waiting = self._waiting, []
-        for end, work in waiting:
-            self.deliver(end, work)
+        A link that two have cut is whole when both have mended it.
+        """
+        for link in links:
+            self._cuts[link] = self._cuts.get(link, 0) + 1
+
+        def mend() -> None:
+            for link in links:
+                self._cuts[link] -= 1
+                if not self._cuts[link]:
+                    del self._cuts[link]
+            waiting, self._waiting = self._waiting, []
+            for end, work in waiting:
+                self.deliver(end, work)
+
+        return mend
 
     def is_cut(self, one: str, other: str) -> bool:
-        return (one, other) in self._cut
+        return (one, other) in self._cuts
 
-    def reset_some(self, address: str) -> int:
-        """Break the connections of a machine, as a firewall that forgot them does."""
-        broken = [end for end in self.ends if end.own[0] == address]
-        for end in broken:
-            end.broken(error(errno.ECONNRESET))
-            end.peer.broken(error(errno.ECONNRESET))
-        return len(broken)
+    def is_through(self, end: End) -> bool:
+        """Whether the other end's machine can be asked, and answer."""
+        one, other = end.own[0], end.peer_address[0]
+        return not (
+            end.is_forgotten
+            or self.is_cut(one, other)
+            or self.is_cut(other, one)
+            or not end.peer.process.machine.has_power
+        )
 
-    def reset_all_of(self, machine: "Machine") -> None:
+    def of_machine(self, address: str) -> list[End]:
+        """The ends of its connections that are open."""
+        return [end for end in self.ends if end.own[0] == address]
+
+    def reset(self, end: End) -> None:
+        """Break a connection at both ends, as a firewall does that knows it no more."""
+        self.disturbed[end.own[0], end.peer_address[0]] = self.world.now
+        self.disturbed[end.peer_address[0], end.own[0]] = self.world.now
+        end.broken(error(errno.ECONNRESET))
+        end.peer.broken(error(errno.ECONNRESET))
+
+    def forget(self, end: End) -> None:
+        """Let all that is sent on a connection vanish, both ways, and tell nobody."""
+        end.is_forgotten = end.peer.is_forgotten = True
+        self.forgotten[end] = self.forgotten[end.peer] = None
+
+    def booted(self, machine: "Machine") -> None:
+        """Who has sent it something meanwhile is told now; others when they do."""
         for end in [end for end in self.ends if end.peer_address[0] == machine.address]:
-            end.broken(error(errno.ECONNRESET))
+            if end.is_refused:
+                end.broken(error(errno.ECONNRESET))
 
     def end_all_of(self, process: "Process", *, tells_peers: bool) -> None:
         """The process is no more."""
@@ -311,6 +396,7 @@ class Network:
         for end in [end for end in self.ends if end.process is process]:
             end.is_open = False
             del self.ends[end]
+            self.forgotten.pop(end, None)
             if tells_peers:
                 self.deliver(end, lambda end=end: end.peer.broken(error(errno.ECONNRESET)))  # type: ignore[misc]
 
@@ -343,6 +429,7 @@ class Network:
             if not process.is_alive or answer.done():
                 return
             if self.is_cut(own[0], host) or self.is_cut(host, own[0]) or not self._has_power(host):
+                # So long the kernel tries; one that is asked again by the program tries anew.
                 if world.now + 1.0 < give_up:  # it is tried again
                     world.at(world.now + 1.0, knock)
                 else:
@@ -351,7 +438,7 @@ class Network:
             server = self.servers.get((host, port))
             if server is None or not server.process.is_alive:
                 world.at(
-                    world.now + self._some_delay(),
+                    world.now + self._some_delay(host, own[0]),
                     lambda: loop.call_soon(fail, error(errno.ECONNREFUSED)),
                 )
                 return
@@ -360,7 +447,8 @@ class Network:
             near.peer, far.peer = far, near
             self.ends[near] = self.ends[far] = None
             self._accept(server, far)
-            world.at(world.now + self._some_delay(), lambda: loop.call_soon(connected, near))
+            back = world.now + self._some_delay(host, own[0])
+            world.at(back, lambda: loop.call_soon(connected, near))
 
         def fail(why: OSError) -> None:
             if not answer.done():
@@ -373,7 +461,7 @@ class Network:
             else:
                 answer.set_result(near)
 
-        world.at(world.now + self._some_delay(), knock)
+        world.at(world.now + self._some_delay(own[0], host), knock)
         near = await answer
         protocol = near.protocol = factory()
         protocol.connection_made(near)
@@ -396,17 +484,33 @@ class Network:
     def _has_power(self, address: str) -> bool:
         return any(m.address == address and m.has_power for m in self.world.machines)
 
-    def _some_delay(self) -> float:
-        return self.world.random.uniform(*self.delay)
+    def _chance(self, one: str, other: str) -> random.Random:
+        found = self._chances.get((one, other))
+        if found is None:
+            found = self._chances[one, other] = self.world.stream(f"from {one} to {other}")
+        return found
+
+    def _some_delay(self, one: str, other: str) -> float:
+        delay = self._chance(one, other).uniform(*DELAY)
+        for address in (one, other):
+            slow = self.delays.get(address)
+            if slow is not None:
+                delay += self._chance(one, other).uniform(*slow)
+        return delay
 
     def deliver(self, end: End, work: Callable[[], None]) -> None:
         """Do something at the other end of a connection, behind what was sent before."""
-        if self.is_cut(end.own[0], end.peer_address[0]):
+        one, other = end.own[0], end.peer_address[0]
+        if end.is_forgotten:
+            return
+        if (one, other) in self._cuts:
             self._waiting.append((end, work))
             return
-        end._last = max(end._last, self.world.now + self._some_delay())
+        end._last = max(end._last, self.world.now + self._some_delay(one, other))
 
         def arrive() -> None:
+            if end.is_forgotten:
+                return
             if self.is_cut(end.own[0], end.peer_address[0]):
                 self._waiting.append((end, work))
             else:
@@ -427,10 +531,14 @@ class Network:
         return transport, transport.protocol
 
     def send_datagram(self, source: Datagrams, data: bytes, to: Address) -> None:
-        chance = self.world.random
-        if self.is_cut(source.own[0], to[0]) or chance.random() < self.datagrams_lost:
+        one, other = source.own[0], to[0]
+        if self.is_cut(one, other):
             return
-        copies = 2 if chance.random() < self.datagrams_doubled else 1
+        chance = self._chance(one, other)
+        faults = self.datagrams_of.get(one) or self.datagrams_of.get(other) or _NONE
+        if chance.random() < faults.lost:
+            return
+        copies = 2 if chance.random() < faults.doubled else 1
 
         def arrive() -> None:
             target = self.sockets.get(to)
@@ -438,4 +546,5 @@ class Network:
                 target.process.loop.call_soon(target.protocol.datagram_received, data, source.own)
 
         for _ in range(copies):
-            self.world.at(self.world.now + self._some_delay(), arrive)
+            late = chance.uniform(0.0, faults.late)
+            self.world.at(self.world.now + self._some_delay(one, other) + late, arrive)

@@ -3,22 +3,58 @@
 import gc
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from random import Random
+from typing import Any
 
-from tests.simulation import faults, seams, workloads
-from tests.simulation.cluster import Cluster, Daemon
-from tests.simulation.faults import Fault, Injector
-from tests.simulation.model import Model, Place
+from tests.simulation import fault_kinds, faults, identity, seams, workloads
+from tests.simulation.cluster import Cluster
+from tests.simulation.faults import Fault, Injector, Target
+from tests.simulation.model import Model
+from tests.simulation.route_watch import RouteWatch
 from tests.simulation.world import START, Stuck, World
 
+assert fault_kinds  # imported for the kinds that it adds
+
+WORK_BEGINS = START + 1.0
 FAULTS_BEGIN = START + 3.0
 FAULTS_END = START + 45.0
 WORK_ENDS = START + 60.0
-# After the last fault everything is delivered within so many seconds.
+FAULTS = (5, 10)  # at least and at most
+CALM = 0.1  # the share of seeds without faults
+# After the last work everything is delivered within so many seconds.
 SETTLES = 60.0
-TOPIC = "Orders"
+# Looking at what is there takes so long at most, and is done again so much later.
+_LOOK_SECONDS, _LOOK_AGAIN = 30.0, 3.0
+# What a daemon stores without a promise to flush it may be lost for so long: flushIntervalCommitLog
+# is half a second, and a disk may be slow.
+_UNFLUSHED_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is left out of the scenario of a seed, and which noise is in it."""
+
+    faults: frozenset[int] | None = None  # the numbers of those that stay; None: all
+    clients: frozenset[str] | None = None  # the names of those that stay; None: all
+    work_seconds: float = WORK_ENDS - START
+    noise: int = 0
+
+    def arguments(self) -> str:
+        """As the command takes them."""
+        found = []
+        if self.faults is not None:
+            found.append("--faults " + (",".join(map(str, sorted(self.faults))) or "none"))
+        if self.clients is not None:
+            found.append("--clients " + (",".join(sorted(self.clients)) or "none"))
+        if self.work_seconds != WORK_ENDS - START:
+            found.append(f"--work-seconds {self.work_seconds:g}")
+        if self.noise:
+            found.append(f"--noise {self.noise}")
+        return " ".join(found)
+
+
+WHOLE = Variant()
 
 
 @dataclass
@@ -26,13 +62,17 @@ class Result:
     """What became of a seed."""
 
     seed: int
+    variant: Variant
     problems: list[str]
     checksum: int
     faults: dict[str, int]
     requests: int
     plan: list[Fault]
+    clients: list[str]
     lines: list[str] = field(repr=False, default_factory=list)
+    details: list[tuple[int, str]] = field(repr=False, default_factory=list)
     seconds: float = 0.0  # simulated
+    steps: int = 0
 
 
 class LogToTrace(logging.Handler):
@@ -49,90 +89,136 @@ class LogToTrace(logging.Handler):
             self._world.tell(process.name, f"{record.levelname.lower()}: {text}")
 
 
-def run(seed: int, choose: Callable[[list[Fault]], list[Fault]] = lambda plan: plan) -> Result:
-    """Run the scenario of a seed. ``choose`` may leave out faults of its plan."""
+def run(seed: int, variant: Variant = WHOLE) -> Result:
+    """Run the scenario of a seed, or a variant of it."""
     sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
-    gc.collect()
     gc.disable()  # what is collected and when is not up to the seed
-    world = World(seed)
+    identity.begin()
+    world = World(seed, variant.noise)
     seams.use(world)
     handler = LogToTrace(world)
     root = logging.getLogger()
     root.addHandler(handler)
     try:
-        return _Scenario(world, seed).run(choose)
+        return _Scenario(world, seed, variant).run()
     finally:
         root.removeHandler(handler)
         seams.use(None)
+        gc.collect()
         gc.enable()
 
 
 class _Scenario:
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, seed: int, variant: Variant) -> None:
         self.world = world
         self.seed = seed
-        self.random = Random(f"{seed}/scenario")
-        self.model = Model()
+        self.variant = variant
+        self.random = world.stream("scenario", is_noisy=False)
         self.flush = self.random.choice(("SYNC_FLUSH", "ASYNC_FLUSH"))
+        self.model = Model(self.flush)
         self.cluster = Cluster(world, {"flushDiskType": self.flush})
         for _ in range(self.random.randint(1, 2)):
             self.cluster.add_name_server()
         for _ in range(self.random.randint(1, 2)):
             self.cluster.add_broker()
+        self.work_ends = START + variant.work_seconds
+        self.context = workloads.Context(self.cluster, self.model, self.random, self.work_ends)
 
-    def run(self, choose: Callable[[list[Fault]], list[Fault]]) -> Result:
+    def run(self) -> Result:
         world, cluster = self.world, self.cluster
-        injector = Injector(cluster, self._lost_power)
-        count = self.random.randint(3, 9)
-        plan = faults.plan(self.random, cluster, FAULTS_BEGIN, FAULTS_END, count)
-        chosen = choose(plan)
-        context = workloads.Context(cluster, self.model, self.random, WORK_ENDS)
-        cluster.start()
+        injector = Injector(cluster, self._loses)
+        watch = RouteWatch(cluster, injector.overlays)
+        chosen = workloads.choose(self.random, cluster, self.model)
+        # On calm days more is promised: everything once and in time.
+        count = 0 if self.random.random() < CALM else self.random.randint(*FAULTS)
+        plan = faults.plan(world, cluster, FAULTS_BEGIN, FAULTS_END, count, list(chosen))
+        if self.variant.faults is not None:
+            plan = [fault for fault in plan if fault.number in self.variant.faults]
+        plan = [fault for fault in plan if fault.at < self.work_ends]
         try:
-            world.run(START + 1.0)
-            for name, workload in (
-                ("producer", workloads.produce(TOPIC, 0.2)),
-                ("consumer-1", workloads.consume(TOPIC, "billing")),
-                ("consumer-2", workloads.consume(TOPIC, "billing")),
-            ):
-                workloads.start(context, cluster.add_client(name), name, workload)
-            injector.schedule(chosen)
-            world.run(FAULTS_END + 0.001)
-            injector.end_all()
-            world.tell("scenario", "all faults are over")
-            world.run(WORK_ENDS)
-            self._settle(context)
+            self._run(injector, watch, chosen, plan)
         except Stuck as error:
             self.model.wrong(str(error))
         return Result(
-            self.seed, self.model.problems, world.trace.checksum, world.faults,
-            self.model.requests, chosen, world.trace.lines, world.now - START,
+            self.seed, self.variant, watch.problems + self.model.problems, world.trace.checksum,
+            world.faults, self.model.requests, plan, [one.name for one in cluster.clients],
+            world.trace.lines, world.trace.details, world.now - START, world.steps,
         )  # fmt: skip
 
-    def _lost_power(self, daemon: Daemon) -> None:
-        if self.flush == "ASYNC_FLUSH" and daemon in self.cluster.brokers:
-            # flushIntervalCommitLog is half a second, and a disk may be slow.
-            self.model.may_be_lost(daemon.name, self.world.now - 10.0, self.world.now)
+    def _run(
+        self,
+        injector: Injector,
+        watch: RouteWatch,
+        chosen: dict[str, workloads.Workload],
+        plan: list[Fault],
+    ) -> None:
+        world, cluster = self.world, self.cluster
+        cluster.start()
+        watch.start()
+        world.run(WORK_BEGINS)
+        wanted = self.variant.clients
+        for name, workload in chosen.items():
+            if wanted is None or name in wanted:
+                cluster.add_client(name, self._main(workload)).start()
+        workloads.watch_offsets(self.context)
+        injector.schedule(plan)
+        world.run(min(FAULTS_END, self.work_ends) + 0.001)
+        injector.end_all()
+        world.tell("scenario", "all faults are over")
+        world.run(self.work_ends)
+        world.tell("scenario", "the clients have nothing new to do")
+        self._settle()
+        watch.stop()
 
-    def _settle(self, context: workloads.Context) -> None:
-        """Everything that is due happens within a bound; then it is looked at."""
-        world = self.world
-        found: dict[Place, int] = {}
+    def _main(self, workload: workloads.Workload) -> Callable[[], Coroutine[Any, Any, None]]:
+        async def main() -> None:
+            await workload(self.context)
+
+        return main
+
+    def _loses(self, target: Target, since: float | None) -> None:
+        """Tell the model what a broker may have lost."""
+        now = self.world.now
+        if target not in self.cluster.brokers:
+            return
+        if since is None and self.flush == "ASYNC_FLUSH":
+            since = now - _UNFLUSHED_SECONDS
+        if since is not None:
+            self.model.may_be_lost(target.name, since, now)
+
+    def _settle(self) -> None:
+        """Everything that is due happens within a bound: look until it has, or that is over."""
+        world, problems = self.world, self.model.problems
+        until = world.now + SETTLES
+        world.run(world.now + 1.0)
+        for number in range(1, 1000):
+            before = len(problems)
+            self._look(number)
+            if len(problems) == before or world.now >= until:
+                return
+            del problems[before:]
+            world.run(world.now + _LOOK_AGAIN)
+
+    def _look(self, number: int) -> None:
+        """Have the workloads hold what is there against the model."""
         outcome: list[BaseException | None] = []
 
-        async def read() -> None:
+        async def look() -> None:
             try:
-                found.update(await workloads.read_queues(context, TOPIC))
+                await workloads.look(self.context)
             except Exception as error:
                 outcome.append(error)
             else:
                 outcome.append(None)
 
-        world.run(WORK_ENDS + SETTLES)
-        self.cluster.add_client("reader").start("reader", read)
-        world.run(world.now + 30.0, lambda: bool(outcome))
-        if not outcome or outcome[0] is not None:
-            self.model.wrong(f"the queues cannot be read: {outcome}")
-            return
-        self.model.check_stored(found)
-        self.model.check_delivered("billing", found, once=False)
+        reader = self.cluster.add_client(f"reader-{number}", look)
+        reader.start()
+        self.world.run(self.world.now + _LOOK_SECONDS, lambda: bool(outcome))
+        if not outcome:
+            self.model.wrong(f"what is stored cannot be read within {_LOOK_SECONDS:g} s")
+        elif outcome[0] is not None:
+            self.model.wrong(f"what is stored cannot be read: {outcome[0]!r}")
+        assert reader.process is not None
+        if reader.process.is_alive:
+            reader.process.end()
+        self.cluster.clients.remove(reader)

@@ -12,8 +12,9 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from greenlet import getcurrent, greenlet
+from greenlet import greenlet
 
 from mq.client.machine import chance, clock, files, threads
 from tests.simulation.disk import ROOT, Descriptors, Disk, Open, error
@@ -218,11 +219,14 @@ class _Entry:
 
 
 class SimulatedLock:
-    """A lock between the greenlets of a process."""
+    """A lock between the greenlets of a process.
+
+    One that a module has is another in each process: what a dead one, or one of the world before,
+    held does not count.
+    """
 
     def __init__(self) -> None:
-        self._is_held = False
-        self._waiting: list[tuple[Process, greenlet]] = []
+        self._waiting: WeakKeyDictionary[Process, list[greenlet]] = WeakKeyDictionary()  # by holder
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -232,25 +236,17 @@ class SimulatedLock:
 
     def acquire(self) -> bool:
         process = _process()
-        while self._is_held:
-            # One lock is shared by all processes, as a module has it: the dead do not hold it.
-            assert process is not None
-            if not self._holder.is_alive:
-                break
-            self._waiting.append((process, getcurrent()))
-            process.world.leave()
-        self._is_held = True
         if process is not None:
-            self._holder = process
+            while process in self._waiting:
+                process.wait_for(self._waiting[process])
+            self._waiting[process] = []
         return True
 
     def release(self) -> None:
-        self._is_held = False
-        waiting, self._waiting = self._waiting, []
-        for process, thread in waiting:
-            process.wake(thread)
-
-    _holder: Process
+        process = _process()
+        if process is not None:
+            for thread in self._waiting.pop(process):
+                process.wake(thread)
 
 
 class SimulatedDiskThread:
@@ -268,7 +264,7 @@ class SimulatedDiskThread:
         self._work.append((work, done))
         if not self._is_busy:
             self._is_busy = True
-            delay = self._process.world.random.uniform(0.000_01, 0.000_5)
+            delay = self._process.steps.uniform(0.000_01, 0.000_5)
             self._process.run_in_thread(self._run, delay)
 
     async def run(self, work: threads.Work) -> Any:

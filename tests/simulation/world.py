@@ -6,6 +6,10 @@ which goes on with whatever is due next. Time passes only between two such steps
 
 What happens is told to a trace: a checksum of everything, so that two runs can be compared, and the
 lines that a reader wants.
+
+Chance comes in many streams, each named by who draws from it: a process, a disk, a direction
+between two machines, a fault. So a fault that is left out changes what it had an influence on, and
+no more: that is what makes a plan of faults shrink.
 """
 
 import asyncio
@@ -14,7 +18,7 @@ import heapq
 import random
 import zlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -29,7 +33,7 @@ EPOCH = 1_767_225_600.0
 # What monotonic clocks show then; times in traces count from it.
 START = 1000.0
 # Between two steps of one process pass so many seconds, more or less.
-_STEP = (0.000_005, 0.000_060)
+STEP = (0.000_005, 0.000_060)
 
 Work = Callable[[], object]
 
@@ -46,12 +50,11 @@ class State(Enum):
     ended = "ended"
 
 
-@dataclass(order=True)
+@dataclass(slots=True, eq=False)
 class _Event:
     when: float
-    number: int
-    work: Work = field(compare=False)
-    cancelled: bool = field(default=False, compare=False)
+    work: Work
+    cancelled: bool = False
 
 
 class Trace:
@@ -61,6 +64,7 @@ class Trace:
         self.checksum = 0
         self.count = 0
         self.lines: list[str] = []
+        self.details: list[tuple[int, str]] = []  # behind so many lines
 
     def note(self, text: str) -> None:
         """Something that is not worth a line."""
@@ -72,6 +76,11 @@ class Trace:
         self.note(line)
         self.lines.append(line)
 
+    def detail(self, now: float, who: str, text: str) -> None:
+        """A line that is shown only to those who look for something that it names."""
+        self.note(text)
+        self.details.append((len(self.lines), f"{now - START:12.6f} {who:<14} {text}"))
+
 
 class Machine:
     """A host: one address, one disk, one clock, some processes."""
@@ -81,13 +90,30 @@ class Machine:
         self.name = name
         self.address = address
         self.disk = disk
-        self.wall_offset = 0.0  # seconds that its clock is ahead
         self.boots = 1
+        self.starts = 0  # of processes
+        self._ahead = 0.0  # seconds that its clock was ahead at `_since`
+        self._since = 0.0
+        self._drift = 0.0  # seconds a second that it gains
+        disk.random = world.stream(f"disk of {name}")
         self.has_power = True
         self.processes: list[Process] = []
 
+    @property
+    def wall_offset(self) -> float:
+        """Seconds that its clock is ahead."""
+        return self._ahead + self._drift * (self.world.now - self._since)
+
+    def set_clock(self, *, by: float = 0.0, drift: float | None = None) -> None:
+        """Let its clock jump by seconds, and from now on gain ``drift`` seconds a second."""
+        self._ahead = self.wall_offset + by
+        self._since = self.world.now
+        if drift is not None:
+            self._drift = drift
+
     def start(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> "Process":
         """Start a process that runs a coroutine."""
+        self.starts += 1
         process = Process(self, name)
         self.processes.append(process)
         process.loop.start(main)
@@ -97,15 +123,19 @@ class Machine:
         """All processes end at once; the disk keeps what it keeps. Peers are not told."""
         self.has_power = False
         self.world.tell(self.name, "loses power")
-        for process in self.processes:
-            process.end(tells_peers=False)
+        # What is not synced is decided about before one of them, which may be running, is left.
         self.disk.lose_power()
+        for process in list(self.processes):
+            if process is not self.world.current:
+                process.end(tells_peers=False)
+        for process in list(self.processes):
+            process.end(tells_peers=False)
 
     def boot(self) -> None:
-        """Have power again, with nothing running. What others had open with it is reset."""
+        """Have power again, with nothing running, and knowing of no connection."""
         self.has_power = True
         self.boots += 1
-        self.world.network.reset_all_of(self)
+        self.world.network.booted(self)
         self.world.tell(self.name, "boots")
 
 
@@ -120,12 +150,16 @@ class Process:
         self.name = name
         self.number = next(world.numbers)
         self.state = State.running
-        self.random = random.Random(f"{world.seed}/{self.number}")
+        start = f"start {machine.starts} on {machine.name}"
+        self.random = world.stream(start)  # what the program draws
+        self.steps = world.stream(f"steps of {start}")  # how long it takes
         self.started = world.now
         self.exit: BaseException | None = None
+        self.has_returned = False  # it has done what it was there for
         # Die in the so-manieth operation on a file from now on; 0: not.
         self.operations_left = 0
         self.on_last_operation: Work = self.kill
+        self.on_end: Work = lambda: None
         self._late: list[Work] = []  # what came while it was stopped
         self.loop: SimulatedLoop = SimulatedLoop(self)
 
@@ -153,6 +187,7 @@ class Process:
         self.machine.disk.close_all_of(self)
         self.world.network.end_all_of(self, tells_peers=tells_peers)
         self._late.clear()
+        self.on_end()
         if self.world.current is self:  # in the middle of what it did
             self.world.leave()
 
@@ -169,7 +204,7 @@ class Process:
             self.world.tell(self.name, "goes on")
             late, self._late = self._late, []
             for work in late:
-                self.world.soon(work)
+                self.world.soon(work, self.steps)
 
     def enter(self, thread: greenlet) -> None:
         """Run one of its greenlets until that switches back. Called by the world only."""
@@ -192,7 +227,7 @@ class Process:
         self.world.leave()
 
     def wake(self, thread: greenlet) -> None:
-        self.world.soon(lambda: self.enter(thread))
+        self.world.soon(lambda: self.enter(thread), self.steps)
 
     def run_in_thread(self, work: Work, delay: float) -> None:
         """Start a thread."""
@@ -208,11 +243,12 @@ class Process:
 class World:
     """Everything, from one seed."""
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: int | str, noise: int = 0) -> None:
         from tests.simulation.network import Network
 
         self.seed = seed
-        self.random = random.Random(f"{seed}/world")
+        self.noise = noise
+        self.random = self.stream("world")
         self.now = START
         self.trace = Trace()
         self.numbers = count(1)
@@ -224,12 +260,24 @@ class World:
         #: Greenlets that may never run again; collected amid a run they would run their `finally`.
         self.keep: list[greenlet] = []
         self.graveyard: list[object] = []
-        self._events: list[_Event] = []
+        self._events: list[tuple[float, int, _Event]] = []  # a heap: by time, then in order
         self._order = count()
         self._hub: greenlet | None = None
 
+    def stream(self, name: str, *, is_noisy: bool = True) -> random.Random:
+        """Chance for one purpose, told by the seed and a name.
+
+        With another ``noise`` all that is noisy goes otherwise: the same story, other delays.
+        """
+        noise = f"/noise {self.noise}" if is_noisy and self.noise else ""
+        return random.Random(f"{self.seed}{noise}/{name}")
+
     def tell(self, who: str, text: str) -> None:
         self.trace.tell(self.now, who, text)
+
+    def detail(self, who: str, text: str) -> None:
+        """Tell of a single message, say: a reader sees it where a problem names the message."""
+        self.trace.detail(self.now, who, text)
 
     def injected(self, fault: str) -> None:
         """Count a fault for the report."""
@@ -237,13 +285,13 @@ class World:
 
     def at(self, when: float, work: Work) -> _Event:
         """Do something at a time. What is due at one time is done in the order of asking."""
-        event = _Event(max(when, self.now), next(self._order), work)
-        heapq.heappush(self._events, event)
+        event = _Event(max(when, self.now), work)
+        heapq.heappush(self._events, (event.when, next(self._order), event))
         return event
 
-    def soon(self, work: Work) -> None:
+    def soon(self, work: Work, chance: random.Random) -> None:
         """Do something at once, but not within the step that asks for it."""
-        self.at(self.now + self.random.uniform(*_STEP), work)
+        self.at(self.now + chance.uniform(*STEP), work)
 
     def run(self, until: float, is_done: Callable[[], bool] = lambda: False) -> None:
         """Let time pass up to a moment, or until something is so.
@@ -255,10 +303,10 @@ class World:
         while not is_done():
             if not events:
                 raise Stuck("nothing is left that could happen")
-            if events[0].when > until:
-                self.now = until
+            if events[0][0] > until:
+                self.now = max(self.now, until)
                 return
-            event = heapq.heappop(events)
+            _, _, event = heapq.heappop(events)
             if event.cancelled:
                 continue
             self.now = event.when

@@ -97,6 +97,8 @@ async def open_stores(settings: BrokerSettings, host: bytes, parts: AsyncExitSta
     groups = Groups(folder / "subscriptionGroup.json", settings)
     parts.push_async_callback(groups.file.close)
     offsets = ConsumerOffsets(folder / "consumerOffset.json")
+    if store.report.machine_crashed:
+        offsets.go_back_to_ends(store.max_offset)
     parts.push_async_callback(offsets.save)
     filters.load()
     parts.push_async_callback(filters.save)

@@ -75,26 +75,27 @@ class _Line:
         self.group = group
         self.topic = topic
         self.held: dict[Held, None] = {}
-        self.queues: set[ConsumeQueue] = set()
+        self.queues: dict[ConsumeQueue, None] = {}
         self.unwoken: set[Channel] = set()  # woken again when these are not stalled any more
 
     def wake(self) -> None:
         """One of the queues has got messages."""
         self._waiters.wake_group(self.group, self.topic)
 
-    def hang(self, queues: set[ConsumeQueue]) -> None:
+    def hang(self, queues: dict[ConsumeQueue, None]) -> None:
         """Be woken by these queues, and no others."""
-        for queue in self.queues - queues:
-            queue.waiting.pop(self, None)
-        for queue in queues - self.queues:
-            queue.waiting[self] = None
+        for queue in self.queues:
+            if queue not in queues:
+                queue.waiting.pop(self, None)
+        for queue in queues:
+            queue.waiting.setdefault(self, None)
         self.queues = queues
 
     def remove(self, held: Held) -> None:
         self.held.pop(held, None)
         self.unwoken.discard(held.channel)
         if not self.held:
-            self.hang(set())
+            self.hang({})
             self._waiters.forget(self)
 
 
@@ -133,7 +134,7 @@ class Waiters:
         keep_filter(held.channel, request.expression)
         line.held[held] = None
         held.line = line
-        line.hang(line.queues.union(self._pops.queues(request)))
+        line.hang(line.queues | dict.fromkeys(self._pops.queues(request)))
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(min(seconds, LONGEST_HOLD), held.over)
         return True
@@ -185,8 +186,8 @@ class Waiters:
             for held in list(line.held):
                 held.drop()
 
-    def _queues_of(self, line: _Line) -> set[ConsumeQueue]:
-        return {queue for held in line.held for queue in self._pops.queues(held.request)}
+    def _queues_of(self, line: _Line) -> dict[ConsumeQueue, None]:
+        return dict.fromkeys(q for held in line.held for q in self._pops.queues(held.request))
 
     def _topic_changed(self, name: str) -> None:
         """A topic has come, or has other queues: mostly the retry topic with the first retry."""

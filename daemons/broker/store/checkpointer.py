@@ -47,7 +47,7 @@ class Checkpointer:
         flusher: Flusher,
         interval: float,
     ) -> None:
-        self.dirty: set[ConsumeQueue] = set()
+        self.dirty: dict[ConsumeQueue, object] = {}  # written in the order of this
         self.last_timestamp: Callable[[], int] = lambda: 0
         #: Whether the index has all that has been published.
         self.is_indexed: Callable[[], bool] = lambda: True
@@ -107,7 +107,7 @@ class Checkpointer:
             before = queue.persisted
             try:
                 queue.persist()
-                self.dirty.discard(queue)
+                self.dirty.pop(queue, None)
             except OSError as error:
                 failed = failed or error
             finally:

@@ -370,7 +370,7 @@ class ConsumeQueue:
         position = index * _ENTRY_SIZE
         start = self._files[bisect_right(self._files, position) - 1]
         descriptor = self._descriptors.open(self._path(start))
-        files.pwrite(descriptor, entry, position - start)
+        files.write_all(descriptor, entry, position - start)
 
     @property
     def persisted(self) -> int:

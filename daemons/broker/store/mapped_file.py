@@ -117,9 +117,23 @@ class MappedFile:
         files.pread(self.descriptor, 1, position)
 
     def clear_after(self, position: int) -> None:
-        """Make everything from a position on a hole again; needs no space on the disk."""
-        files.ftruncate(self.descriptor, position)
-        files.ftruncate(self.descriptor, self.size)
+        """Write zeros over everything from a position on. Raises OSError.
+
+        The file has its length at every moment: one that a crash, or a disk that fails, left
+        shorter would look as if it was of a store with smaller files, and no start would take it.
+        """
+        begin, end = position, data_end(self.descriptor, position)
+        try:
+            while position < end:
+                length = min(_READ_AT_ONCE, end - position)
+                self.write(bytes(length), position)
+                position += length
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # On a full disk that writes nothing in its place, a hole is what can be made.
+            files.ftruncate(self.descriptor, begin)
+            files.ftruncate(self.descriptor, self.size)
 
     def sync(self) -> None:
         """Wait until what was written is on the disk. Raises OSError if it is not."""

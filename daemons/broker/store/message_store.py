@@ -83,6 +83,8 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
+        # Where queues ended when the store was opened after a power cut.
+        self._found_ends: dict[ConsumeQueue, int] | None = None
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
@@ -151,6 +153,8 @@ class MessageStore:
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
         self._deletions.cut(self.log.position)
+        if self.report.machine_crashed:
+            self._found_ends = {queue: queue.appended for queue in self.queues}
         log.info("%s", self.report.summary())
 
     async def _start_parts(self) -> None:
@@ -178,7 +182,7 @@ class MessageStore:
         )
         self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
         self.checkpointer.is_indexed = lambda: not self._unindexed
-        self.checkpointer.dirty.update(self.queues)
+        self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self._parts.push_async_callback(self.checkpointer.close)
         self.retention = Retention(
             self._config, self.root, self.log, self.queues, self.key_index, self.appender
@@ -302,6 +306,13 @@ class MessageStore:
         """One past the last message that can be read, 0 for a queue that is not there."""
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.readable
+
+    def end_after_power_cut(self, queue: ConsumeQueue) -> int:
+        """Where a queue ended when the store was opened, if that was after a power cut; else where
+        it ends now."""
+        if self._found_ends is None:
+            return queue.readable
+        return self._found_ends.get(queue, 0)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)
@@ -449,7 +460,8 @@ class MessageStore:
         """
         self.appender.commit()
         self._deletions.add(topic, self.log.position, self.log.minimum)
-        self.checkpointer.dirty.difference_update(self.queues.of_topic(topic))
+        for queue in self.queues.of_topic(topic):
+            self.checkpointer.dirty.pop(queue, None)
         self.queues.delete_topic(topic)
 
     def _last_store_timestamp(self) -> int:

@@ -103,7 +103,7 @@ class Recovery:
         self.checkpoint = checkpoint
         self._delays = delays
         self._deletions = deletions
-        self._suspect: set[ConsumeQueue] = set()
+        self._suspect: dict[ConsumeQueue, None] = {}
         self._seen: set[ConsumeQueue] = set()
         self._suspect_index_files = 0
         self.report = Report()
@@ -290,9 +290,9 @@ class Recovery:
             if queue not in self._seen:
                 self._seen.add(queue)
                 if queue.appended != record.queue_offset and not self._begins_here(queue, record):
-                    self._suspect.add(queue)
+                    self._suspect[queue] = None
             if queue not in self._suspect and not queue.restore(record.queue_offset, entry):
-                self._suspect.add(queue)
+                self._suspect[queue] = None
         if self._index is not None and record.is_indexed:
             keys = keys_of(properties)
             if keys and record.physical > self._index.end_offset:

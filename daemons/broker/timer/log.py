@@ -11,7 +11,7 @@ What is left at the end of a file is a blank: its length i32, 0 i64, a magic of 
 
 import logging
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,10 +65,22 @@ class TimerLog:
 
         What follows the last whole unit is cleared.
         """
-        first = next(iter(self._files), 0)
-        position = max(start, first)
+        position = max(start, next(iter(self._files), 0))
         if (position - position // self._file_size * self._file_size) % UNIT_SIZE:
             position -= position % self._file_size
+        self.end = yield from self._units(position)
+        self._clear_after(self.end)
+
+    def units(self) -> Iterator[tuple[int, Unit]]:
+        """Position and unit of every unit that there is, up to `end`."""
+        end = self.end
+        for position, unit in self._units(next(iter(self._files), 0)):
+            if position >= end:
+                return
+            yield position, unit
+
+    def _units(self, position: int) -> Generator[tuple[int, Unit], None, int]:
+        """Whole units from a position on; returns the end of the last."""
         while (file := self._file_at(position)) is not None:
             room = file.end - position
             unit = self.unit(position)
@@ -81,8 +93,7 @@ class TimerLog:
             self._dirty.add(file.start)  # what was killed may have left it in memory only
             yield position, unit
             position += UNIT_SIZE
-        self.end = position
-        self._clear_after(position)
+        return position
 
     def append(self, previous: int, magic: int, written: int, due: int, at: int, size: int) -> int:
         """Add a unit for the record of ``size`` bytes at ``at``; returns its position.

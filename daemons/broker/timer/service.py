@@ -25,7 +25,7 @@ from mq.daemons.broker.timer import log as timer_log
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.log import TimerLog, Unit
 from mq.daemons.broker.timer.request import deliver_time, number
-from mq.daemons.broker.timer.wheel import SLOTS, Slot, TimerWheel
+from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel
 from mq.daemons.broker.waiting import RETRY_SECONDS, NextMessage, store_all
 from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.daemons.supervision import Work
@@ -157,9 +157,27 @@ class Timer:
             message = self._writer.read_of(names.TIMER_TOPIC, unit.physical)
             if message is not None:
                 offset = max(offset, message.queue_offset + 1)
+        self._cut_wheel()
         offset = min(max(offset, self._queue.minimum), self._queue.readable)
         oldest = self._step(_now()) - (SLOTS // 2 - 1) * self._precision
         return offset, max(self._checkpoint.read_time, oldest)
+
+    def _cut_wheel(self) -> None:
+        """Let slots end where the log does: a power cut may have taken units that they point to.
+
+        Through those the units before them were found, which are there still.
+        """
+        slots = dict.fromkeys(self._wheel.times_behind(self._log.end), EMPTY)
+        if not slots:
+            return
+        log.warning("%d slots of the timer's wheel are ahead of its log", len(slots))
+        for position, unit in self._log.units():
+            slot = slots.get(unit.due)
+            if slot is not None:
+                first = position if slot.first < 0 else slot.first
+                slots[unit.due] = Slot(first, position, slot.units + 1)
+        for time, slot in slots.items():
+            self._wheel.put(time, slot)
 
     # from the queue into the wheel --------------------------------------------------------------
 

@@ -11,6 +11,7 @@ first. A slot that holds another time than the one asked for is empty.
 
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,13 +65,22 @@ class TimerWheel:
             )
 
     def _newest_step(self) -> int:
-        newest = 0
+        return max((step for step, *_ in self._slots()), default=0)
+
+    def times_behind(self, end: int) -> list[int]:
+        """The times, in ms, whose slots point into the log at or behind a position."""
+        return [
+            step * self.precision
+            for step, first, last, units, _ in self._slots()
+            if units and max(first, last) >= end
+        ]
+
+    def _slots(self) -> Iterator[tuple[int, ...]]:
         empty = bytes(_CHUNK)
         for position in range(0, SLOTS * _SLOT.size, _CHUNK):
             chunk = files.pread(self._descriptor, _CHUNK, position)
             if chunk != empty[: len(chunk)]:  # most of the file is a hole
-                newest = max(newest, *(step for step, *_ in _SLOT.iter_unpack(chunk)))
-        return newest
+                yield from _SLOT.iter_unpack(chunk)
 
     def slot(self, time: int) -> Slot:
         """The slot of a time in ms."""
@@ -83,7 +93,7 @@ class TimerWheel:
         """Set the slot of a time. Raises OSError."""
         step = time // self.precision
         raw = _SLOT.pack(step, slot.first, slot.last, slot.units, 0)
-        files.pwrite(self._descriptor, raw, step % SLOTS * _SLOT.size)
+        files.write_all(self._descriptor, raw, step % SLOTS * _SLOT.size)
 
     def sync(self) -> None:
         files.fdatasync(self._descriptor)

@@ -194,7 +194,7 @@ def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
     asyncio.run(after())
 
 
-@pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel"])
+@pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel", "end of the log"])
 def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
     tmp_path: Path, lose: str
 ) -> None:
@@ -221,6 +221,11 @@ def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
         values = struct.unpack(">7q", check.read_bytes()[:56])
         check.write_bytes(struct.pack(">7q", values[0], 0, *values[2:]))
         (tmp_path / "timerwheel").write_bytes(bytes((tmp_path / "timerwheel").stat().st_size))
+    elif lose == "end of the log":  # the wheel points to it still
+        values = struct.unpack(">7q", check.read_bytes()[:56])
+        check.write_bytes(struct.pack(">7q", values[0], 52, 1, *values[3:]))
+        (path,) = (tmp_path / "timerlog").iterdir()
+        path.write_bytes(path.read_bytes()[:52].ljust(path.stat().st_size, b"\0"))
     asyncio.run(after())
 
 
@@ -250,6 +255,18 @@ def test_the_timer_log_goes_on_in_further_files(tmp_path: Path) -> None:
         assert len(list((tmp_path / "timerlog").iterdir())) == 4
 
     asyncio.run(script())
+
+
+def test_a_slot_is_written_whole_by_a_disk_that_takes_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = TimerWheel(tmp_path / "timerwheel", 1000)
+    monkeypatch.setattr(
+        files, "pwrite", lambda descriptor, data, at: os.pwrite(descriptor, data[:10], at)
+    )
+    wheel.put(1_790_000_000_000, Slot(52, 104, 2))
+    assert wheel.slot(1_790_000_000_000) == Slot(52, 104, 2)
+    wheel.close()
 
 
 @pytest.mark.parametrize("other", [100, 500, 2000])

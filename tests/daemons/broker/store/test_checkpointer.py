@@ -311,7 +311,7 @@ def test_files_are_synced_by_the_next_checkpoint_if_one_did_not_come_to_it(
 
         queue = store.queue("orders", 0)
         queue.persist()  # so that the event loop itself opens nothing
-        store.checkpointer.dirty.add(queue)
+        store.checkpointer.dirty[queue] = None
         with monkeypatch.context() as patch:
             patch.setattr(files, "open", no_descriptors)
             task = asyncio.ensure_future(store.checkpointer.checkpoint())
@@ -467,7 +467,7 @@ def test_a_queue_that_cannot_be_written_does_not_keep_the_others_from_it(tmp_pat
             await store.checkpointer.checkpoint()
         persisted = {queue.queue_id: queue.persisted for queue in store.queues}
         assert persisted == {queue_id: int(queue_id not in bad) for queue_id in range(10)}
-        assert store.checkpointer.dirty == {store.queue("orders", each) for each in bad}
+        assert store.checkpointer.dirty.keys() == {store.queue("orders", each) for each in bad}
         assert not (tmp_path / "checkpoint").exists()  # it would vouch for what is not there
         for queue_id in bad:
             (folder / str(queue_id)).unlink()

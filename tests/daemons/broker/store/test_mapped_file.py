@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,31 @@ def test_clearing_leaves_what_is_before_and_zeros_behind(tmp_path: Path) -> None
     view = file.view
     file.clear_after(5000)
     assert view == b"x" * 5000 + bytes(3192)
+    file.close()
+
+
+def test_a_file_that_is_cleared_keeps_its_length_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash, or a disk that fails, between two calls leaves a file that the next start takes."""
+    file = MappedFile(tmp_path / "f", 0, 8192)
+    file.write(b"x" * 8192, 0)
+    sizes = []
+
+    def seen(name: str) -> None:
+        real = getattr(files, name)
+
+        def call(descriptor: int, *arguments: Any) -> Any:
+            result = real(descriptor, *arguments)
+            sizes.append((tmp_path / "f").stat().st_size)
+            return result
+
+        monkeypatch.setattr(files, name, call)
+
+    seen("ftruncate")
+    seen("pwrite")
+    file.clear_after(5000)
+    assert sizes == [8192] * len(sizes) != []
     file.close()
 
 

@@ -1,0 +1,47 @@
+"""Groups that are ahead of a queue whose end a power cut has taken (ASYNC_FLUSH)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.protocol.codes import ResponseCode
+from tests.daemons.broker.pulls import TOPIC, PullBroker, outcome, pull, request
+from tests.daemons.peer import Peer
+
+MOVED = ResponseCode.PULL_OFFSET_MOVED
+
+
+async def _fill(root: Path, *, loses_power: bool) -> None:
+    """A queue of five messages, of which a group has had nine."""
+    async with PullBroker(root, {}) as broker:
+        await broker.put(*[b"old"] * 5)
+        broker.stores.offsets.commit("g", TOPIC, 0, 9)
+        broker.stores.offsets.commit("g", TOPIC, 1, 2)
+        broker.stores.offsets.commit("behind", TOPIC, 0, 3)
+    if loses_power:
+        (root / "store" / "abort").write_text("of another boot\n")
+
+
+def test_a_group_that_is_ahead_of_its_queue_gets_what_comes_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        await _fill(tmp_path, loses_power=True)
+        async with PullBroker(tmp_path, {}) as broker:
+            offsets = broker.stores.offsets
+            assert [offsets.query("g", TOPIC, queue_id) for queue_id in (0, 1)] == [5, 0]
+            assert offsets.query("behind", TOPIC, 0) == 3
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("loses_power", "next_offset"), [(True, 5), (False, 8)])
+def test_a_consumer_that_goes_on_misses_nothing_that_came_after_a_power_cut(
+    tmp_path: Path, loses_power: bool, next_offset: int
+) -> None:
+    async def main() -> None:
+        await _fill(tmp_path, loses_power=loses_power)
+        async with PullBroker(tmp_path, {}) as broker, Peer(broker.listener.port) as peer:
+            await broker.put(*[b"new"] * 3)
+            assert outcome(await pull(peer, request(9))) == (MOVED, next_offset)
+
+    asyncio.run(main())

@@ -1,0 +1,153 @@
+"""Many seeds, on all cores: how fast, what was injected, and what failed."""
+
+import multiprocessing
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from tests.simulation import report, scenario, shrinking
+from tests.simulation.faults import KINDS
+from tests.simulation.scenario import Result
+
+# Seeds that a process is given at a time.
+_AT_A_TIME = 4
+# Seconds of real time; a seed takes a fraction of one.
+LONGEST_SEED = 15.0
+# Failures that are shrunk and shown; of more only the first problem is told.
+_MOST_SHOWN = 10
+
+
+@dataclass
+class Outcome:
+    """Of a seed, small enough to be sent to another process."""
+
+    seed: int
+    problems: list[str]
+    faults: dict[str, int]
+    requests: int
+    seconds: float  # simulated
+    story: str = ""
+
+
+@dataclass
+class Total:
+    """Of all seeds so far."""
+
+    seeds: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    failed: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.requests += outcome.requests
+        self.seconds += outcome.seconds
+        self.faults.update(outcome.faults)
+        if outcome.problems:
+            self.failed.append(outcome)
+
+
+def run(first: int, seeds: int, processes: int, shrink_seconds: float) -> int:
+    """Run seeds, print what became of them; returns the exit status."""
+    began = time.monotonic()
+    total = Total()
+    shown = _Progress(seeds)
+    numbers = range(first, first + seeds)
+    for outcome in _outcomes(numbers, min(processes, seeds)):
+        total.add(outcome)
+        shown.show(total, began)
+        if outcome.problems:
+            shown.clear()
+            print(f"seed {outcome.seed} failed: {outcome.problems[0]}", flush=True)
+    shown.clear()
+    elapsed = time.monotonic() - began
+    for outcome in sorted(total.failed, key=lambda one: one.seed)[:_MOST_SHOWN]:
+        print()
+        print(_failure(outcome, shrink_seconds), flush=True)
+    print(_summary(total, elapsed))
+    return int(bool(total.failed))
+
+
+def _outcomes(numbers: range, processes: int) -> Iterator[Outcome]:
+    if processes <= 1:
+        yield from map(_run_one, numbers)
+        return
+    # Forked, so that they have what is imported; a seed means the same in each (test_seeds.py).
+    context = multiprocessing.get_context("fork")
+    with context.Pool(processes) as pool:
+        yield from pool.imap_unordered(_run_one, numbers, _AT_A_TIME)
+
+
+class Hangs(BaseException):
+    """A seed takes longer than any does: something goes round and round in one turn of a loop."""
+
+
+def _hangs(*_: object) -> None:
+    raise Hangs(f"after {LONGEST_SEED:g} s it is in one step of the simulation still")
+
+
+def _run_one(seed: int) -> Outcome:
+    signal.signal(signal.SIGALRM, _hangs)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_SEED)
+    try:
+        result = scenario.run(seed)
+    except (Exception, Hangs):
+        # The simulator itself: the others are run all the same.
+        text = traceback.format_exc()
+        return Outcome(seed, [f"the simulation failed: {text.splitlines()[-1]}"], {}, 0, 0.0, text)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+    return Outcome(seed, result.problems, result.faults, result.requests, result.seconds)
+
+
+def _failure(outcome: Outcome, shrink_seconds: float) -> str:
+    if outcome.story:
+        return outcome.story
+    whole = scenario.run(outcome.seed)
+    if not shrink_seconds or not whole.problems:
+        return report.failure(whole)
+    small: Result = shrinking.shrink(whole, shrink_seconds)
+    return report.failure(small, shrunk_from=replace(whole, lines=[], details=[]))
+
+
+def _summary(total: Total, elapsed: float) -> str:
+    kinds = sorted(KINDS, key=lambda name: (-total.faults[name], name))
+    errors = sorted(set(total.faults) - set(KINDS))
+    width = max(map(len, [*kinds, *errors]), default=0)
+    lines = [
+        f"{total.seeds} seeds in {elapsed:.1f} s, {60 * total.seeds / elapsed:.0f} a minute: "
+        f"{total.seconds / 3600:.1f} hours of {total.requests} requests; "
+        f"{len(total.failed)} failed",
+        "injected:",
+        *(f"  {name:<{width}} {total.faults[name]:>7}" for name in kinds),
+        "and on the way:",
+        *(f"  {name:<{width}} {total.faults[name]:>7}" for name in errors),
+    ]
+    if total.failed:
+        lines.append("failed: " + " ".join(str(one.seed) for one in total.failed))
+    return "\n".join(lines)
+
+
+class _Progress:
+    """A line that is written over, on a terminal only."""
+
+    def __init__(self, seeds: int) -> None:
+        self._seeds = seeds
+        self._shown = sys.stderr.isatty()
+
+    def show(self, total: Total, began: float) -> None:
+        if self._shown:
+            rate = 60 * total.seeds / max(time.monotonic() - began, 1e-9)
+            text = f"{total.seeds} of {self._seeds} seeds, {rate:.0f} a minute"
+            print(
+                f"\r\033[K{text}, {len(total.failed)} failed", end="", file=sys.stderr, flush=True
+            )
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,56 @@
+"""What the tests of the simulation want to know, found out in a process that can run it.
+
+`python -m tests.simulation --check NAME...` prints an object of JSON with a member for each name.
+The simulated machine has to be there before anything of mq is imported, which it is in no process
+of pytest; so each module of tests starts this once.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.simulation import scenario
+from tests.simulation.scenario import Result
+
+Check = Callable[[], Any]
+CHECKS: dict[str, Check] = {}
+
+
+def check(function: Check) -> Check:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def main(names: list[str]) -> int:
+    from tests.simulation import planted
+
+    assert planted  # imported for the checks that it adds
+    print(json.dumps({name: CHECKS[name]() for name in names}))
+    return 0
+
+
+def _trace(result: Result) -> list[str]:
+    return [f"{result.checksum:08x} {result.steps}", *result.lines]
+
+
+_SEED = 11
+
+
+@check
+def twice() -> list[list[str]]:
+    """The trace of a seed, and once more in the same process."""
+    return [_trace(scenario.run(_SEED)) for _ in range(2)]
+
+
+@check
+def alone() -> list[str]:
+    """The trace of a seed."""
+    return _trace(scenario.run(_SEED))
+
+
+@check
+def thirtieth() -> list[str]:
+    """Its trace behind those of 29 others, in shorter scenarios."""
+    for seed in range(101, 130):
+        scenario.run(seed, scenario.Variant(work_seconds=5.0))
+    return _trace(scenario.run(_SEED))

@@ -1,0 +1,328 @@
+"""The kinds of faults. The docstring of each is the line that a reader of a trace gets."""
+
+import errno
+
+from tests.simulation.disk import Faults as DiskFaults
+from tests.simulation.faults import End, Strike, back, kind
+from tests.simulation.network import DatagramFaults
+from tests.simulation.world import START, Machine, Work
+
+# Somewhere among so many operations on files it happens.
+_OPERATIONS = 40
+# A start has more of them, and a power cut after a power cut may come at any.
+_OPERATIONS_OF_START = 120
+_MOST_STARTS = 3
+
+
+def _back(strike: Strike) -> End:
+    return lambda: back(strike.target)
+
+
+def _arm(strike: Strike, operations: int, work: Work) -> None:
+    """Have something happen in the middle of an operation on a file, some time from now."""
+    process = strike.target.process
+    if process is not None and process.is_alive:
+        process.operations_left = strike.chance.randint(1, operations)
+        process.on_last_operation = work
+
+
+def _cut_power(strike: Strike) -> None:
+    strike.injector.loses(strike.target, None)
+    strike.target.lose_power()
+
+
+# processes --------------------------------------------------------------------------------------
+
+
+@kind("all")
+def kill(strike: Strike) -> End:
+    """{it} gets SIGKILL; afterwards it is started again."""
+    strike.target.kill()
+    return _back(strike)
+
+
+@kind()
+def kill_at_a_file(strike: Strike) -> End:
+    """{it} gets SIGKILL in the middle of an operation on a file; afterwards it is started again."""
+    _arm(strike, _OPERATIONS, strike.target.kill)
+    return _back(strike)
+
+
+@kind("all")
+def terminate(strike: Strike) -> End:
+    """{it} gets SIGTERM; afterwards it is started again."""
+    strike.target.terminate()
+    return _back(strike)
+
+
+@kind()
+def restart(strike: Strike) -> None:
+    """{it} gets SIGTERM and is started again as soon as it has stopped."""
+    strike.target.terminate()
+    strike.target.start()
+
+
+@kind()
+def kill_amid_the_stop(strike: Strike) -> End:
+    """{it} gets SIGTERM, and SIGKILL in the middle of stopping; afterwards it is started again."""
+    strike.target.terminate()
+    _arm(strike, _OPERATIONS, strike.target.kill)
+    return _back(strike)
+
+
+@kind()
+def power_cut_amid_the_stop(strike: Strike) -> End:
+    """{it} gets SIGTERM, and its machine loses power in the middle of stopping."""
+    strike.target.terminate()
+    _arm(strike, _OPERATIONS, lambda: _cut_power(strike))
+    return _back(strike)
+
+
+@kind()
+def kill_amid_the_start(strike: Strike) -> End:
+    """{it} gets SIGKILL, and again in the middle of the next starts."""
+    strike.target.kill()
+    return _again_amid_start(strike, strike.target.kill)
+
+
+@kind()
+def power_cut_amid_the_start(strike: Strike) -> End:
+    """{it} loses the power of its machine, and again in the middle of the next starts."""
+    _cut_power(strike)
+    return _again_amid_start(strike, lambda: _cut_power(strike))
+
+
+def _again_amid_start(strike: Strike, work: Work) -> End:
+    left = strike.chance.randint(1, _MOST_STARTS)
+    world, is_over = strike.world, False
+
+    def start() -> None:
+        nonlocal left
+        if is_over:
+            return
+        left -= 1
+        back(strike.target)
+        if left >= 0:
+            _arm(strike, _OPERATIONS_OF_START, ends)
+
+    def ends() -> None:
+        world.at(world.now + strike.chance.uniform(0.01, 0.5), start)
+        work()  # last: it does not come back where the process that runs is ended
+
+    def over() -> None:
+        nonlocal is_over
+        is_over = True
+        back(strike.target)
+
+    world.at(world.now + strike.chance.uniform(0.01, 0.5), start)
+    return over
+
+
+@kind("all")
+def stop(strike: Strike) -> End | None:
+    """{it} stands still (SIGSTOP), then goes on."""
+    process = strike.target.process
+    if process is None:
+        return None
+    process.stop()
+    return process.go_on
+
+
+@kind("all")
+def power_cut(strike: Strike) -> End:
+    """{it} loses the power of its machine: what was not synced may be gone, peers are not told."""
+    _cut_power(strike)
+    return _back(strike)
+
+
+@kind()
+def power_cut_at_a_file(strike: Strike) -> End:
+    """{it} loses the power of its machine in the middle of an operation on a file."""
+    _arm(strike, _OPERATIONS, lambda: _cut_power(strike))
+    return _back(strike)
+
+
+# the network ------------------------------------------------------------------------------------
+
+
+def _peers(strike: Strike) -> tuple[str, list[Machine]]:
+    """From whom something is cut off."""
+    cluster = strike.injector.cluster
+    name_servers = [one.machine for one in cluster.name_servers]
+    brokers = [one.machine for one in cluster.brokers]
+    clients = [one.machine for one in cluster.clients]
+    groups = [
+        ("everybody", [*name_servers, *brokers, *clients]),
+        ("the name servers", name_servers),
+        ("the brokers", brokers),
+        ("the clients", clients),
+    ]
+    who, machines = strike.chance.choice([*groups, groups[0]])
+    if strike.chance.random() < 0.3:
+        who = f"some of {who}"
+        machines = [one for one in machines if strike.chance.random() < 0.5]
+    return who, [one for one in machines if one is not strike.machine]
+
+
+def _cut(strike: Strike, *, to: bool, back: bool) -> End:
+    who, machines = _peers(strike)
+    own = strike.machine.address
+    links = [(own, one.address) for one in machines if to]
+    links += [(one.address, own) for one in machines if back]
+    way = "neither way" if to and back else "not to them" if to else "not from them"
+    names = ", ".join(one.name for one in machines) or "nobody"
+    strike.world.tell(
+        f"FAULT {strike.fault.number}", f"nothing passes, {way}, between it and {who}: {names}"
+    )
+    return strike.world.network.cut(links)
+
+
+@kind("all")
+def partition(strike: Strike) -> End:
+    """{it} and some others do not reach each other."""
+    return _cut(strike, to=True, back=True)
+
+
+@kind("all")
+def one_way_partition(strike: Strike) -> End:
+    """{it} does not reach some others, or they do not reach it, but the other way is open."""
+    to = strike.chance.random() < 0.5
+    return _cut(strike, to=to, back=not to)
+
+
+@kind("all")
+def resets(strike: Strike) -> None:
+    """{it} has some of its connections broken, both ends are told."""
+    for end in strike.world.network.of_machine(strike.machine.address):
+        if strike.chance.random() < 0.7:
+            strike.world.network.reset(end)
+
+
+@kind("all")
+def half_open_connections(strike: Strike) -> End:
+    """{it} has connections that something on the way forgets: all bytes vanish, nobody is told."""
+    network, reset_later = strike.world.network, strike.chance.random() < 0.5
+    forgotten = [
+        end for end in network.of_machine(strike.machine.address) if strike.chance.random() < 0.7
+    ]
+    for end in forgotten:
+        network.forget(end)
+
+    def over() -> None:
+        if reset_later:  # it answers now that it does not know them
+            for end in forgotten:
+                network.reset(end)
+
+    return over
+
+
+@kind("all")
+def slow_network(strike: Strike) -> End:
+    """{it} has a network with long delays, each connection other ones: what is sent overtakes."""
+    longest = strike.chance.choice((0.05, 0.3, 1.0))
+    return strike.injector.overlays.delay(strike, (0.0, longest))
+
+
+@kind()
+def bad_datagrams(strike: Strike) -> End:
+    """{it} has a network that loses, doubles and delays datagrams."""
+    chance = strike.chance
+    faults = DatagramFaults(chance.choice((0.0, 0.3, 1.0)), chance.choice((0.0, 0.5)), 2.0)
+    return strike.injector.overlays.datagrams(strike, faults)
+
+
+# clocks -----------------------------------------------------------------------------------------
+
+
+@kind("all")
+def clock_jump(strike: Strike) -> None:
+    """{it} has its clock set, ahead or back."""
+    seconds = strike.chance.choice((-30.0, -2.0, 2.0, 30.0))
+    strike.world.tell(f"FAULT {strike.fault.number}", f"its clock jumps by {seconds:+g} s")
+    strike.machine.set_clock(by=seconds)
+
+
+@kind("all")
+def clock_drift(strike: Strike) -> End:
+    """{it} has a clock that goes too fast or too slow, and is set right afterwards."""
+    drift = strike.chance.choice((-0.2, -0.01, 0.01, 0.2))
+    strike.world.tell(f"FAULT {strike.fault.number}", f"its clock gains {drift:+g} s a second")
+    began = strike.world.now
+    strike.machine.set_clock(drift=drift)
+
+    def over() -> None:
+        strike.machine.set_clock(drift=0.0, by=-drift * (strike.world.now - began))
+
+    return over
+
+
+# disks ------------------------------------------------------------------------------------------
+
+
+@kind()
+def full_disk(strike: Strike) -> End:
+    """{it} finds its disk full."""
+    return strike.injector.overlays.disk(strike, DiskFaults(is_full=True))
+
+
+@kind()
+def slow_disk(strike: Strike) -> End:
+    """{it} has a disk on which an fsync takes up to a second."""
+    return strike.injector.overlays.disk(strike, DiskFaults(sync_seconds=(0.05, 1.0)))
+
+
+@kind()
+def short_writes(strike: Strike) -> End:
+    """{it} has a disk that writes only a part of what it is asked to, at times."""
+    return strike.injector.overlays.disk(strike, DiskFaults(writes_short=0.3))
+
+
+_WRITES = ("pwrite", "ftruncate", "posix_fallocate", "rename", "link", "unlink", "mkdir")
+
+
+def _failing(strike: Strike, names: tuple[str, ...], probability: float) -> End:
+    def fails(name: str, path: str) -> int:
+        if name in names and strike.chance.random() < probability:
+            return errno.EIO
+        return 0
+
+    return strike.injector.overlays.disk(strike, DiskFaults(fails=fails))
+
+
+@kind()
+def failing_reads(strike: Strike) -> End:
+    """{it} has a disk on which some reads fail (EIO)."""
+    return _failing(strike, ("pread",), 0.2)
+
+
+@kind()
+def failing_writes(strike: Strike) -> End:
+    """{it} has a disk on which some writes and renamings fail (EIO)."""
+    return _failing(strike, _WRITES, 0.2)
+
+
+@kind()
+def failing_syncs(strike: Strike) -> End:
+    """{it} has a disk on which some fsyncs fail (EIO), until somebody mends it and boots."""
+    over = _failing(strike, ("fsync", "fdatasync"), 0.5)
+
+    def boot() -> None:
+        over()
+        _cut_power(strike)  # what an fsync has failed to write is not there any more
+        back(strike.target)
+
+    return boot
+
+
+@kind("brokers", is_drawn=False)
+def bit_rot(strike: Strike) -> None:
+    """{it} has a bit changed in a file of its log, where it lies."""
+    chance, disk = strike.chance, strike.machine.disk
+    files = [one for path, one in disk.files() if "/commitlog/" in path and one.length]
+    if not files:
+        return
+    inode = chance.choice(files)
+    used = len(inode.content().rstrip(b"\0"))
+    if used:
+        strike.injector.loses(strike.target, START)
+        disk.rot(inode, chance.randrange(used), chance.randrange(8))

@@ -1,0 +1,111 @@
+"""What is due at the end: delivered, put from where it waited, committed, acknowledged."""
+
+from tests.simulation.model.content import tag_of
+from tests.simulation.model.groups import Group
+from tests.simulation.model.messages import Found, Model, Place, Sent
+
+# ms after it is due, by the clock of its broker, that a message is put into its queue.
+LATE = 5000.0
+LATE_WHEN_CALM = 2000.0
+
+
+def check_due(
+    model: Model,
+    found: Found,
+    dead: dict[str, set[int]],
+    given_up: set[int],
+    clocks: dict[str, float],
+    is_calm: bool,
+) -> None:
+    """``dead``: the dead letters of each group. ``given_up``: transactions that were asked for too
+    often. ``clocks``: what those of the brokers show, ms since 1970."""
+    copies: dict[int, list[Place]] = {}
+    for place, number in found.numbers.items():
+        copies.setdefault(number, []).append(place)
+    for sent in model.sent.values():
+        here = copies.get(sent.number, [])
+        if sent.kind in ("level", "timer") and sent.waits_at:
+            _check_waiting(model, sent, here, found, clocks, is_calm)
+        elif sent.kind == "transaction":
+            _check_transaction(model, sent, here, sent.number in given_up)
+    for name, group in model.groups.items():
+        _check_group(model, group, found, dead.get(name, set()), is_calm)
+    for pops in model.pops.values():
+        stored = found.of_topic(pops.topic)
+
+        def is_lost(number: int) -> bool:
+            return any(model.losses[place.broker] for place in stored[number])  # noqa: B023
+
+        pops.check_all_done(list(stored), is_lost)
+
+
+def _check_waiting(
+    model: Model,
+    sent: Sent,
+    here: list[Place],
+    found: Found,
+    clocks: dict[str, float],
+    is_calm: bool,
+) -> None:
+    what = f"message {sent.number} ({sent.kind} at {sent.waits_at})"
+    for place in here:
+        at = found.stored_at[place]
+        if place.broker == sent.waits_at and at < int(sent.due):
+            model.wrong(f"{what} came {sent.due - at:.0f} ms too early")
+        if is_calm and at > sent.due_latest + LATE_WHEN_CALM:
+            model.wrong(f"{what} came {at - sent.due_latest:.0f} ms late")
+    if here or clocks[sent.waits_at] < sent.due_latest + LATE:
+        return
+    if model.keeps and not model.lost_any(sent.waits_at, sent.acknowledged_at):
+        late = clocks[sent.waits_at] - sent.due_latest
+        model.wrong(f"{what} was due {late:.0f} ms ago and is not there")
+
+
+def _check_transaction(model: Model, sent: Sent, here: list[Place], is_given_up: bool) -> None:
+    if here and sent.decided != "commit":
+        model.wrong(f"transaction {sent.number} ({sent.decided or 'open'}) is visible at {here}")
+    if here or sent.decided != "commit" or not sent.acknowledged_at or is_given_up:
+        return
+    if any(model.losses.values()):
+        return  # the half, or its end
+    model.wrong(f"transaction {sent.number} was decided to be committed, and is not visible")
+
+
+def _check_group(model: Model, group: Group, found: Found, dead: set[int], is_calm: bool) -> None:
+    for number, places in sorted(found.of_topic(group.topic).items()):
+        if not group.wants(tag_of(number)):
+            continue
+        if not group.finished[number] and number not in dead:
+            if not _is_excused(model, group, number, places, found):
+                had = f"had it {group.delivered[number]} times, failed {group.failed[number]}"
+                model.wrong(f"message {number} at {places} was not finished by {group.name}: {had}")
+        most = len(places) + group.failed[number]
+        if is_calm and group.is_alone and not group.resets and group.delivered[number] > most:
+            model.wrong(
+                f"message {number} was delivered {group.delivered[number]} times to {group.name}, "
+                f"{most} are due"
+            )
+    for number in sorted(group.delivered):
+        if group.delivered[number] and not group.wants(tag_of(number)):
+            model.wrong(f"{group.name} was given message {number}, whose tag it does not want")
+
+
+def _is_excused(model: Model, group: Group, number: int, places: list[Place], found: Found) -> bool:
+    """Whether a group may have passed a message without having had it.
+
+    When a broker loses the end of a queue that a group has had already, what comes next has the
+    offsets that the group is behind.
+    """
+    if group.failed[number]:  # it was sent back, and that may have been lost
+        at = group.times[number][-1]
+        return not model.keeps or any(model.lost_any(broker, at) for broker in model.losses)
+    for place in places:
+        if not model.losses[place.broker]:
+            return False
+        progress = group.queues[place[:3]]
+        if not any(
+            offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != other
+            for offset, other in progress.numbers
+        ):
+            return False
+    return True

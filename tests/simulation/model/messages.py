@@ -1,0 +1,153 @@
+"""Messages: what was sent, acknowledged and stored.
+
+A broker with SYNC_FLUSH keeps all that it acknowledged. One with ASYNC_FLUSH keeps it when it is
+killed; when its power is cut it may lose the end of its log, of so many seconds as a flush takes.
+What comes after such a loss gets the queue offsets of what was lost.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.simulation.model.groups import Group
+from tests.simulation.model.pops import Pops
+from tests.simulation.model.registers import Registers
+
+
+class Place(NamedTuple):
+    """Where a message lies."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+
+
+@dataclass
+class Sent:
+    """A message that a producer tried to send, by its number."""
+
+    number: int
+    topic: str
+    at: float
+    tries: int = 1  # how often the client may store it
+    kind: str = "single"
+    places: list[Place] = field(default_factory=list)  # as acknowledged
+    acknowledged_at: float = 0.0
+    #: Of one that waits: at which broker, and between which times by its clock, ms since 1970,
+    #: it is due.
+    waits_at: str = ""
+    due: float = 0.0
+    due_latest: float = 0.0
+    #: Of a transaction: what its producer has decided ("commit" or "rollback"), "" before.
+    decided: str = ""
+
+
+@dataclass
+class Found:
+    """What can be read at the end."""
+
+    numbers: dict[Place, int] = field(default_factory=dict)
+    minimums: dict[tuple[str, str, int], int] = field(default_factory=dict)  # by queue
+    stored_at: dict[Place, float] = field(default_factory=dict)  # ms since 1970, broker's clock
+
+    def of_topic(self, topic: str) -> dict[int, list[Place]]:
+        """The places of each message."""
+        result: dict[int, list[Place]] = defaultdict(list)
+        for place, number in self.numbers.items():
+            if place.topic == topic:
+                result[number].append(place)
+        return result
+
+
+class Model:
+    """What was done and answered. ``flush`` is the mode of the brokers."""
+
+    def __init__(self, flush: str = "SYNC_FLUSH") -> None:
+        self.flush = flush
+        self.keeps = True  # False: brokers delete what is old
+        self.problems: list[str] = []
+        self.requests = 0
+        self.sent: dict[int, Sent] = {}
+        self.groups: dict[str, Group] = {}
+        self.pops: dict[str, Pops] = {}
+        self.registers = Registers(self.wrong)
+        #: When each broker lost what it had not flushed.
+        self.losses: dict[str, list[float]] = defaultdict(list)
+        self.starts: dict[str, int] = {}  # of each broker
+        self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self._taken: dict[Place, tuple[int, float]] = {}
+
+    def wrong(self, text: str) -> None:
+        """Something that must never be."""
+        self.problems.append(text)
+
+    def may_be_lost(self, broker: str, since: float, until: float) -> None:
+        """A broker that promises no more lost what it had not flushed; what it got in that time may
+        be gone."""
+        self._lost_spans[broker].append((since, until))
+        self.losses[broker].append(until)
+        for group in self.groups.values():
+            group.gave_up_order.add(broker)
+
+    def lost_since(self, broker: str, at: float) -> bool:
+        """Whether a broker may have lost what it acknowledged at a moment."""
+        return any(since <= at <= until for since, until in self._lost_spans[broker])
+
+    def lost_any(self, broker: str, since: float) -> bool:
+        """Whether a broker may have lost anything of what followed from what it acknowledged."""
+        return any(at >= since for at in self.losses[broker])
+
+    def gave_again(self, broker: str, since: float) -> bool:
+        """Whether a broker may have given queue offsets anew since a moment."""
+        return any(at >= since for at in self.losses[broker])
+
+    def begin(self, sent: Sent) -> Sent:
+        """A producer is about to send a message."""
+        self.sent[sent.number] = sent
+        self.requests += 1
+        return sent
+
+    def acknowledged(self, sent: Sent, place: Place, now: float) -> None:
+        """A broker has said where a message lies."""
+        sent.places.append(place)
+        sent.acknowledged_at = now
+        before = self._taken.get(place)
+        if before is not None and before[0] != sent.number:
+            if not self.gave_again(place.broker, before[1]):
+                self.wrong(f"{place} was given to message {before[0]} and to {sent.number}")
+        self._taken[place] = sent.number, now
+
+    def check_stored(self, found: Found) -> None:
+        """Everything that was acknowledged is there, once in its place; nothing was invented."""
+        copies: dict[int, list[Place]] = defaultdict(list)
+        for place, number in found.numbers.items():
+            copies[number].append(place)
+            sent = self.sent.get(number)
+            if sent is None:
+                self.wrong(f"{place} holds message {number}, which nobody sent")
+            elif sent.topic != place.topic:
+                self.wrong(f"{place} holds message {number}, which was sent to {sent.topic}")
+        for sent in self.sent.values():
+            for place in sent.places:
+                self._check_place(sent, place, found)
+            self._check_copies(sent, copies.get(sent.number, []))
+
+    def _check_place(self, sent: Sent, place: Place, found: Found) -> None:
+        other = found.numbers.get(place)
+        if other == sent.number or self.lost_since(place.broker, sent.acknowledged_at):
+            return
+        if not self.keeps and place.offset < found.minimums.get(place[:3], 0):
+            return
+        what = "nothing" if other is None else f"message {other}"
+        self.wrong(
+            f"message {sent.number} ({sent.kind}) was acknowledged at {place} at "
+            f"{sent.acknowledged_at:.6f} and {what} is there"
+        )
+
+    def _check_copies(self, sent: Sent, here: list[Place]) -> None:
+        most = sent.tries
+        if sent.kind != "single" and here:  # what a broker had put before it crashed it puts again
+            most += self.starts[here[0].broker] - 1
+        if len(here) > most:
+            self.wrong(f"message {sent.number} ({sent.kind}), sent {most} times, is at {here}")

@@ -1,0 +1,67 @@
+"""Pops: what a group popped is acknowledged or comes again, never both.
+
+A pop hides a message for a time by the broker's clock. Whoever acknowledges it in that time, and is
+told that this was taken, has it for good.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Pop:
+    """A message that was popped, by its number."""
+
+    number: int
+    broker: str
+    at: float  # when the request was sent that brought it
+    hidden_until: float  # ms since 1970, by the broker's clock
+    is_unanswered: bool = False  # an acknowledgement may have been taken
+
+
+@dataclass
+class Popped:
+    """All that was done with a message."""
+
+    pops: list[Pop] = field(default_factory=list)
+    acknowledged_at: float = 0.0
+    broker: str = ""
+
+
+class Pops:
+    """The pops of a group in a topic."""
+
+    def __init__(self, group: str, topic: str, wrong: Callable[[str], None]) -> None:
+        self.group = group
+        self.topic = topic
+        self.messages: dict[int, Popped] = {}
+        self._wrong = wrong
+
+    def popped(self, pop: Pop, lost_since: Callable[[str, float], bool]) -> None:
+        """A message has come. ``lost_since``: whether a broker may have lost what it acknowledged
+        at a time."""
+        known = self.messages.setdefault(pop.number, Popped())
+        known.broker = pop.broker
+        if known.acknowledged_at and pop.at > known.acknowledged_at:
+            if not lost_since(pop.broker, known.acknowledged_at):
+                self._wrong(
+                    f"{self.group}: message {pop.number} was acknowledged at "
+                    f"{known.acknowledged_at:.6f} and came again at {pop.at:.6f}"
+                )
+        known.pops.append(pop)
+
+    def acknowledged(self, number: int, now: float) -> None:
+        self.messages[number].acknowledged_at = now
+
+    def check_all_done(self, stored: Iterable[int], excused: Callable[[int], bool]) -> None:
+        """Each message that is stored was acknowledged, if only by a request without an answer."""
+        for number in stored:
+            known = self.messages.get(number)
+            if known is None:
+                self._wrong(f"{self.group}: message {number} is stored and was never popped")
+            elif not known.acknowledged_at and not any(p.is_unanswered for p in known.pops):
+                if not excused(number):
+                    self._wrong(
+                        f"{self.group}: message {number} was popped at "
+                        f"{[round(pop.at, 3) for pop in known.pops]} and did not come again"
+                    )

@@ -1,0 +1,55 @@
+"""Registers: what was set under a key, where several set it and answers may be missing.
+
+A value that was acknowledged stays until another is set. One whose setting was not answered may be
+there at any time from then on: it may still be under way.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+
+#: What it is, of which daemon, and its name.
+Key = tuple[str, str, str]
+_Value = Hashable
+
+
+class Registers:
+    """By key: the values that it may have."""
+
+    def __init__(self, wrong: Callable[[str], None]) -> None:
+        self._wrong = wrong
+        self._settled: dict[Key, list[_Value]] = {}
+        self._under_way: dict[Key, list[_Value]] = defaultdict(list)
+        self._at_once: dict[Key, list[_Value]] = defaultdict(list)
+        self._ghosts: dict[Key, list[_Value]] = defaultdict(list)
+
+    def begin(self, key: Key, value: _Value) -> None:
+        """Somebody is about to set a key; None: to delete it."""
+        self._under_way[key].append(value)
+
+    def acknowledged(self, key: Key, value: _Value) -> None:
+        """That was done. Of several at once any may have been the last."""
+        self._at_once[key].append(value)
+        self._ended(key, value)
+
+    def unanswered(self, key: Key, value: _Value) -> None:
+        """Nobody knows whether that was done, or will be."""
+        self._ghosts[key].append(value)
+        self._ended(key, value)
+
+    def refused(self, key: Key, value: _Value) -> None:
+        """That was not done."""
+        self._ended(key, value)
+
+    def _ended(self, key: Key, value: _Value) -> None:
+        self._under_way[key].remove(value)
+        if not self._under_way[key] and self._at_once[key]:
+            self._settled[key] = self._at_once.pop(key)
+
+    def keys(self) -> list[Key]:
+        return list(self._settled)
+
+    def check(self, key: Key, value: _Value) -> None:
+        """``value`` is what a reader finds under a key at the end."""
+        allowed = [*self._settled.get(key, [None]), *self._at_once[key], *self._ghosts[key]]
+        if value not in allowed:
+            self._wrong(f"{key} is {value}, and may be {allowed}")

@@ -1,0 +1,159 @@
+"""Watches, from outside, what the name servers say of the brokers while everything goes on.
+
+What must hold of a broker and a name server, looked at every LOOK seconds:
+
+    well      both serve and run, no fault is at their disks or networks, nothing is cut between
+              them either way, and none of their connections was broken or forgotten on the way
+    reached   they have been well together for REACHED seconds: then the name server has the broker
+              as live, and every topic that the broker has had for as long
+    gone      the broker's process has ended, or its machine has no power, for GONE seconds, and
+              before that the two had been reached, and nothing is cut: then the name server does
+              not have it
+
+So a live broker stays, for as long as it is reached it has to be there at every look. What a name
+server that has only just begun to serve, or gone on, may not know yet is covered by `reached`.
+"""
+
+from dataclasses import dataclass, field
+
+from tests.simulation.cluster import BROKER_PORT, Cluster, Daemon
+from tests.simulation.faults import Overlays
+from tests.simulation.world import START, State
+
+LOOK = 0.2
+REACHED = 2.0
+# A name server waits for beacons for three seconds, which come each second, and looks each quarter.
+GONE = 3.0 + 0.25 + LOOK
+
+
+@dataclass
+class _Pair:
+    """A name server and a broker."""
+
+    name_server: Daemon
+    broker: Daemon
+    well_since: float | None = None
+    was_reached: bool = False  # when it was well the last time
+    gone_since: float | None = None
+    told: set[str] = field(default_factory=set)
+
+
+class RouteWatch:
+    """Looks until `stop`; ``problems`` has what did not hold, once for a pair and kind."""
+
+    def __init__(self, cluster: Cluster, overlays: Overlays) -> None:
+        self._cluster = cluster
+        self._overlays = overlays
+        self.problems: list[str] = []
+        self._pairs = [_Pair(n, b) for n in cluster.name_servers for b in cluster.brokers]
+        #: By broker: since when this start of it has had each topic.
+        self._topics: dict[str, dict[str, float]] = {}
+        self._starts: dict[str, int] = {}
+        self._stopped = False
+
+    def start(self) -> None:
+        self._look()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _look(self) -> None:
+        if self._stopped:
+            return
+        world = self._cluster.world
+        for broker in self._cluster.brokers:
+            self._note_topics(broker)
+        for pair in self._pairs:
+            self._look_at(pair)
+        world.at(world.now + LOOK, self._look)
+
+    def _note_topics(self, broker: Daemon) -> None:
+        if broker.app is None or self._starts.get(broker.name) != broker.starts:
+            self._topics[broker.name] = {}
+            self._starts[broker.name] = broker.starts
+        if broker.app is not None:
+            before = self._topics[broker.name]
+            now = self._cluster.world.now
+            table = broker.app.stores.topics.table
+            self._topics[broker.name] = {name: before.get(name, now) for name in table}
+
+    def _is_well(self, pair: _Pair) -> bool:
+        network, now = self._cluster.world.network, self._cluster.world.now
+        one, other = pair.name_server.address, pair.broker.address
+        for daemon in (pair.name_server, pair.broker):
+            process = daemon.process
+            if daemon.app is None or process is None or process.state is not State.running:
+                return False
+            if daemon.stops_since is not None or self._overlays.has_disk_trouble(daemon.machine):
+                return False
+            if daemon.address in network.delays or daemon.address in network.datagrams_of:
+                return False
+        if network.is_cut(one, other) or network.is_cut(other, one):
+            return False
+        if now - network.disturbed.get((one, other), 0.0) <= LOOK:
+            return False
+        return not any(
+            end.own[0] == one and end.peer_address[0] == other for end in network.forgotten
+        )
+
+    def _look_at(self, pair: _Pair) -> None:
+        now = self._cluster.world.now
+        if not self._is_well(pair):
+            if pair.well_since is not None:
+                pair.was_reached = now - pair.well_since > REACHED + LOOK
+            pair.well_since = None
+            self._look_whether_gone(pair)
+            return
+        pair.gone_since = None
+        begun = max(pair.name_server.served_since, pair.broker.served_since)
+        if pair.well_since is None:
+            pair.well_since = now
+        elif begun > pair.well_since:  # one of them was started between two looks
+            pair.well_since = begun
+        if now - pair.well_since > REACHED:
+            self._check_reached(pair)
+
+    def _check_reached(self, pair: _Pair) -> None:
+        now, broker = self._cluster.world.now, pair.broker
+        routes = pair.name_server.app.routes
+        if f"{broker.address}:{BROKER_PORT}" not in routes.live:
+            self._tell(pair, "a live broker", "lives, and is not in its routes")
+            return
+        for topic, since in self._topics[broker.name].items():
+            if now - since > REACHED and broker.name not in routes.topics.get(topic, {}):
+                seconds = now - since
+                self._tell(
+                    pair, "a topic", f"has had topic {topic} for {seconds:.1f} s: not in its routes"
+                )
+
+    def _look_whether_gone(self, pair: _Pair) -> None:
+        world, broker, name_server = self._cluster.world, pair.broker, pair.name_server
+        process = name_server.process
+        network = world.network
+        is_cut = network.is_cut(broker.address, name_server.address)
+        is_gone = broker.process is None or not broker.process.is_alive
+        serves = (
+            name_server.app is not None
+            and process is not None
+            and process.state is State.running
+            and name_server.address not in network.datagrams_of
+        )
+        if not is_gone or not serves or is_cut or not pair.was_reached:
+            pair.gone_since = None
+            if not serves or is_cut:
+                pair.was_reached = False
+            return
+        if pair.gone_since is None:
+            pair.gone_since = world.now
+        elif world.now - pair.gone_since > GONE:
+            if f"{broker.address}:{BROKER_PORT}" in name_server.app.routes.live:
+                seconds = world.now - pair.gone_since
+                self._tell(pair, "a dead broker", f"ended {seconds:.1f} s ago: in its routes still")
+
+    def _tell(self, pair: _Pair, kind: str, text: str) -> None:
+        if kind not in pair.told:
+            pair.told.add(kind)
+            text = f"{pair.broker.name} {text}, says {pair.name_server.name}"
+            self._cluster.world.tell("WRONG", text)
+            at = self._cluster.world.now - START
+            self.problems.append(f"routes at {at:.3f}: {text}")

@@ -1,0 +1,11 @@
+"""The same seed gives the same trace, byte for byte."""
+
+from tests.simulation.running import checks
+
+
+def test_a_seed_gives_the_same_trace_twice_behind_others_and_in_another_process() -> None:
+    one, other = checks("twice"), checks("thirtieth")
+    first, second = one["twice"]
+    assert first == second
+    assert first == other["thirtieth"]
+    assert len(first) > 20  # and it is a story

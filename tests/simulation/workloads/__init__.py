@@ -1,0 +1,7 @@
+"""What clients do in a simulation. Each workload tells the model what it did and was answered."""
+
+from tests.simulation.workloads.context import Context as Context
+from tests.simulation.workloads.context import Workload as Workload
+from tests.simulation.workloads.context import watch_offsets as watch_offsets
+from tests.simulation.workloads.mix import choose as choose
+from tests.simulation.workloads.reading import look as look

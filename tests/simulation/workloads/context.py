@@ -1,0 +1,76 @@
+"""What every workload is given, and a look at the offsets that groups have committed."""
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from mq.client import ClientOptions, Intervals
+from mq.protocol.names import retry_topic
+from tests.simulation.cluster import Cluster
+from tests.simulation.model import Model
+from tests.simulation.world import EPOCH, START
+
+# Clients that look often: what an hour would show happens in a minute.
+CLIENT = ClientOptions(timeout=3.0, intervals=Intervals(routes=7.0, heartbeats=7.0, offsets=2.0))
+
+
+# How often offsets that are committed are looked at.
+_LOOK = 0.5
+
+
+@dataclass
+class Context:
+    """What every workload is given."""
+
+    cluster: Cluster
+    model: Model
+    random: random.Random
+    until: float  # when workloads stop to begin anything new
+    numbers: "count[int]" = field(default_factory=count)
+
+    @property
+    def now(self) -> float:
+        return self.cluster.world.now
+
+    def tell(self, text: str) -> None:
+        """A detail of the story, of the process that runs."""
+        world = self.cluster.world
+        world.detail("-" if world.current is None else world.current.name, text)
+
+    @property
+    def wall(self) -> float:
+        """What a clock shows that is right, ms since 1970."""
+        return (EPOCH + self.now - START) * 1000
+
+    def clocks(self) -> dict[str, float]:
+        """What the clocks of the brokers show, ms since 1970."""
+        return {
+            broker.name: self.wall + broker.machine.wall_offset * 1000
+            for broker in self.cluster.brokers
+        }
+
+    def client(self, name: str) -> ClientOptions:
+        """Options of a client of its own name: clients are sorted by it."""
+        return replace(CLIENT, instance=name)
+
+    @property
+    def name_servers(self) -> str:
+        return self.cluster.name_server_list
+
+
+Workload = Callable[[Context], Awaitable[None]]
+
+
+def watch_offsets(context: Context) -> None:
+    """Hold the offsets that brokers have of groups against what these have had, now and again."""
+    for broker in context.cluster.brokers:
+        if broker.app is not None and hasattr(broker.app, "services"):
+            stores = broker.app.stores
+            for group in context.model.groups.values():
+                for topic in (group.topic, retry_topic(group.name)):
+                    queues = stores.offsets.queues(group.name, topic)
+                    for queue_id, offset in queues.items():
+                        minimum = stores.messages.min_offset(topic, queue_id)
+                        group.committed((topic, broker.name, queue_id), offset, minimum)
+    context.cluster.world.at(context.now + _LOOK, lambda: watch_offsets(context))

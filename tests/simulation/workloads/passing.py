@@ -1,0 +1,126 @@
+"""Topics that come and go with messages in them: none of before comes back, none of now goes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from mq.client import Producer, ProducerOptions, PullConsumer, Session
+from mq.client.admin import Admin
+from mq.client.errors import MQError
+from mq.protocol.bodies import MessageQueue, TopicConfig
+from tests.simulation.cluster import BROKER_PORT, Daemon
+from tests.simulation.model import Sent
+from tests.simulation.model.content import make, number_of
+from tests.simulation.workloads.context import Context, Workload
+
+TOPIC = "Brief"
+_QUEUES = 2
+
+
+@dataclass
+class _Life:
+    """Of the topic at one broker, from when it was made."""
+
+    taken: dict[int, float] = field(default_factory=dict)  # when messages were acknowledged
+    is_sure: bool = True  # no deletion is under way that nobody has answered
+
+
+def come_and_go() -> Workload:
+    """Make the topic at a broker, fill it, look, delete it; again and again."""
+
+    async def run(context: Context) -> None:
+        options = ProducerOptions(retries=0)
+        names, client = context.name_servers, context.client("passer")
+        async with (
+            Session(names, client) as session,
+            Producer(names, "passers", options, client=context.client("passer-p")) as producer,
+            PullConsumer(names, "passers", client=context.client("passer-c")) as reader,
+        ):
+            await _Passer(context, Admin(session), producer, reader).run()
+
+    return run
+
+
+class _Passer:
+    def __init__(
+        self, context: Context, admin: Admin, producer: Producer, reader: PullConsumer
+    ) -> None:
+        self._context, self._admin = context, admin
+        self._producer, self._reader = producer, reader
+        self._broker: Daemon = context.random.choice(context.cluster.brokers)
+        self._address = f"{self._broker.address}:{BROKER_PORT}"
+        self._gone: set[int] = set()  # acknowledged, and deleted since
+        self._life = _Life()
+
+    async def run(self) -> None:
+        context = self._context
+        config = TopicConfig(topic_name=TOPIC, read_queue_nums=_QUEUES, write_queue_nums=_QUEUES)
+        # One that was killed may have left something: that is not known here.
+        self._life.is_sure = await self._until_done(
+            lambda: self._admin.delete_topic_in_broker(self._address, TOPIC)
+        )
+        is_sure = self._life.is_sure
+        while context.now < context.until:
+            await self._until_done(lambda: self._admin.create_topic(self._address, config))
+            self._life = _Life(is_sure=is_sure)
+            for _ in range(context.random.randint(1, 3)):
+                for _ in range(context.random.randint(1, 6)):
+                    await self._send()
+                await self._look()
+                await asyncio.sleep(context.random.uniform(0.2, 2.0))
+            if not await self._until_done(
+                lambda: self._admin.delete_topic_in_broker(self._address, TOPIC)
+            ):
+                is_sure = False
+            self._gone.update(self._life.taken)
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Whether it was done the first time that it was asked for."""
+        for number in range(1000):
+            self._context.model.requests += 1
+            try:
+                await work()
+            except MQError as error:
+                self._context.tell(f"{TOPIC}: {error!r}")
+                await asyncio.sleep(0.5)
+            else:
+                return number == 0
+        return False
+
+    async def _send(self) -> None:
+        context = self._context
+        sent = context.model.begin(Sent(next(context.numbers), TOPIC, context.now, kind="passing"))
+        queue = MessageQueue(TOPIC, self._broker.name, context.random.randrange(_QUEUES))
+        try:
+            result = await self._producer.send(make(sent.number, TOPIC), queue, timeout=2.0)
+        except MQError as error:
+            context.tell(f"message {sent.number}: {error!r}")
+            return
+        if result.status.name == "SEND_OK":
+            context.tell(f"message {sent.number} is acknowledged at {result.queue_offset}")
+            self._life.taken[sent.number] = context.now
+
+    async def _look(self) -> None:
+        """Read what the topic holds at the broker now."""
+        found: set[int] = set()
+        try:
+            for queue_id in range(_QUEUES):
+                queue = MessageQueue(TOPIC, self._broker.name, queue_id)
+                offset, end = 0, await self._reader.max_offset(queue)
+                while offset < end:
+                    result = await self._reader.pull(queue, offset)
+                    found.update(number_of(message) for message in result.messages)
+                    if result.next_offset <= offset:
+                        break
+                    offset = result.next_offset
+        except MQError as error:
+            self._context.tell(f"{TOPIC} cannot be read: {error!r}")
+            return
+        model, name = self._context.model, self._broker.name
+        for number in sorted(found & self._gone):
+            model.wrong(f"message {number} of {TOPIC} at {name} is back after it was deleted")
+        for number, at in self._life.taken.items():
+            if number not in found and self._life.is_sure and not model.lost_since(name, at):
+                model.wrong(
+                    f"message {number} of {TOPIC} at {name}, taken at {at:.6f}, is not there"
+                )
