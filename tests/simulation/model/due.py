@@ -56,7 +56,7 @@ def _check_waiting(
             model.wrong(f"{what} came {at - sent.due_latest:.0f} ms late")
     if here or clocks[sent.waits_at] < sent.due_latest + LATE:
         return
-    if model.keeps and not model.lost_any(sent.waits_at, sent.acknowledged_at):
+    if model.keeps and not model.lost_any(sent.waits_at, sent.at):
         late = clocks[sent.waits_at] - sent.due_latest
         model.wrong(f"{what} was due {late:.0f} ms ago and is not there")
 

@@ -90,9 +90,14 @@ class Model:
         for group in self.groups.values():
             group.gave_up_order.add(broker)
 
-    def lost_since(self, broker: str, at: float) -> bool:
-        """Whether a broker may have lost what it acknowledged at a moment."""
-        return any(since <= at <= until for since, until in self._lost_spans[broker])
+    def may_have_lost(self, broker: str, asked: float, answered: float) -> bool:
+        """Whether a broker may have lost what it was asked for and acknowledged.
+
+        Its answer may have been under way still when it lost it.
+        """
+        return any(
+            since <= answered and asked <= until for since, until in self._lost_spans[broker]
+        )
 
     def lost_any(self, broker: str, since: float) -> bool:
         """Whether a broker may have lost anything of what followed from what it acknowledged."""
@@ -116,7 +121,7 @@ class Model:
         if before is not None and before[0] != sent.number:
             if not self.gave_again(place.broker, before[1]):
                 self.wrong(f"{place} was given to message {before[0]} and to {sent.number}")
-        self._taken[place] = sent.number, now
+        self._taken[place] = sent.number, sent.at  # not now: the answer was under way
 
     def check_stored(self, found: Found) -> None:
         """Everything that was acknowledged is there, once in its place; nothing was invented."""
@@ -135,7 +140,7 @@ class Model:
 
     def _check_place(self, sent: Sent, place: Place, found: Found) -> None:
         other = found.numbers.get(place)
-        if other == sent.number or self.lost_since(place.broker, sent.acknowledged_at):
+        if other == sent.number or self.may_have_lost(place.broker, sent.at, sent.acknowledged_at):
             return
         if not self.keeps and place.offset < found.minimums.get(place[:3], 0):
             return

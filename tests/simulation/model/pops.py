@@ -37,13 +37,12 @@ class Pops:
         self.messages: dict[int, Popped] = {}
         self._wrong = wrong
 
-    def popped(self, pop: Pop, lost_since: Callable[[str, float], bool]) -> None:
-        """A message has come. ``lost_since``: whether a broker may have lost what it acknowledged
-        at a time."""
+    def popped(self, pop: Pop, may_have_lost: Callable[[str, float, float], bool]) -> None:
+        """A message has come. ``may_have_lost``: a broker, what it was asked for and answered."""
         known = self.messages.setdefault(pop.number, Popped())
         known.broker = pop.broker
         if known.acknowledged_at and pop.at > known.acknowledged_at:
-            if not lost_since(pop.broker, known.acknowledged_at):
+            if not may_have_lost(pop.broker, known.pops[0].at, known.acknowledged_at):
                 self._wrong(
                     f"{self.group}: message {pop.number} was acknowledged at "
                     f"{known.acknowledged_at:.6f} and came again at {pop.at:.6f}"

@@ -21,7 +21,8 @@ _QUEUES = 2
 class _Life:
     """Of the topic at one broker, from when it was made."""
 
-    taken: dict[int, float] = field(default_factory=dict)  # when messages were acknowledged
+    #: When messages were sent and acknowledged.
+    taken: dict[int, tuple[float, float]] = field(default_factory=dict)
     is_sure: bool = True  # no deletion is under way that nobody has answered
 
 
@@ -98,7 +99,7 @@ class _Passer:
             return
         if result.status.name == "SEND_OK":
             context.tell(f"message {sent.number} is acknowledged at {result.queue_offset}")
-            self._life.taken[sent.number] = context.now
+            self._life.taken[sent.number] = sent.at, context.now
 
     async def _look(self) -> None:
         """Read what the topic holds at the broker now."""
@@ -119,8 +120,9 @@ class _Passer:
         model, name = self._context.model, self._broker.name
         for number in sorted(found & self._gone):
             model.wrong(f"message {number} of {TOPIC} at {name} is back after it was deleted")
-        for number, at in self._life.taken.items():
-            if number not in found and self._life.is_sure and not model.lost_since(name, at):
+        for number, (sent, at) in self._life.taken.items():
+            is_sure = self._life.is_sure and not model.may_have_lost(name, sent, at)
+            if number not in found and is_sure:
                 model.wrong(
                     f"message {number} of {TOPIC} at {name}, taken at {at:.6f}, is not there"
                 )

@@ -88,7 +88,7 @@ class _Popper:
             context.model.wrong(f"{self._pops.group} was given what nobody sent: {text or number}")
             return
         popped = Pop(number, self._broker, asked, int(receipt[1]) + int(receipt[2]))
-        self._pops.popped(popped, context.model.lost_since)
+        self._pops.popped(popped, context.model.may_have_lost)
         chance = context.random.random()
         if chance < 0.15:
             return  # it is forgotten, and comes again

@@ -63,7 +63,7 @@ class _Sender:
         before, at = self._last.get(key, (-1, 0.0))
         if offset <= before and not model.gave_again(queue.broker_name, at):
             model.wrong(f"{key}: {offset} was given after {before}")
-        self._last[key] = offset, now
+        self._last[key] = offset, sent.at
 
 
 async def _single(sender: _Sender, topic: str) -> None:
