@@ -37,7 +37,6 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Returns the exit status."""
     fixed.fix(sys.argv[1:])
-    given = _parser().parse_args()
     # From here on modules of mq are imported, over the simulated machine.
     from tests.simulation import install
 
@@ -46,6 +45,7 @@ def main() -> int:
         from tests.simulation.crash_points import command
 
         return command.main(sys.argv[2:])
+    given = _parser().parse_args()
     from tests.simulation import campaign, checks, report, scenario
 
     if given.check:

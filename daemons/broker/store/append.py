@@ -129,6 +129,7 @@ class Appender:
         self._batch = Batch(commit_log.position)
         self._file_end = commit_log.files[-1].end if commit_log.files else 0
         self._scheduled = False
+        self._uncleared = -1  # from here on the log has bytes of messages that were refused
         self._sys_flag = SysFlag.STORE_HOST_V6 if len(store_host) != IPV4_HOST else 0
 
     def refuse(self, cause: str, refusal: StoreRefused) -> None:
@@ -410,8 +411,23 @@ class Appender:
             file.clear_after(batch.start - file.start)
         except OSError as second:
             # The bytes of refused messages are still in the log, and a restart would find them.
+            self._uncleared = batch.start
             self.refuse("log", self._refused(second))
         self.fail(batch, refusal)
+
+    def clear_again(self) -> None:
+        """Take out of the log what could not be taken out of it, and then messages again."""
+        if self._uncleared < 0:
+            return
+        file = self._log.files[-1]
+        try:
+            file.clear_after(self._uncleared - file.start)
+        except OSError as error:
+            self.refuse("log", self._refused(error))
+            return
+        self._uncleared = -1
+        self.accept("log")
+        log.warning("the commit log can be written again")
 
     def _refused(self, error: OSError) -> StoreRefused:
         return StoreRefused(

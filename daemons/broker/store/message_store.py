@@ -221,6 +221,7 @@ class MessageStore:
     async def _flush_log(self) -> None:
         while True:
             await asyncio.sleep(self._config().flush_interval_commit_log / 1000)
+            self.appender.clear_again()
             self.flusher.start()
             if self._unindexed:
                 self._index_rest()

@@ -1,11 +1,13 @@
 """What appending writes: records, blanks at the ends of files, replies; and what is taken back."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mq.client.machine import files
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
@@ -126,6 +128,34 @@ def test_a_batch_that_cannot_be_written_is_taken_back(
         assert log_bytes(tmp_path, 0)[end:] == bytes(4096 - end)
         assert store.query_by_key("orders", "k", 10, 0, 1 << 62)[2] == []
         assert (store.appender.messages, store.appender.failed_writes) == (1, 1)
+        assert await put(store, "orders", 0, b"second") == [end]
+        assert bodies(store, "orders", 0) == [b"first", b"second"]
+
+    with_store(tmp_path, work)
+
+
+def test_a_disk_that_can_be_written_again_takes_messages_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the half-written batch could not be taken out of the log at once."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        end = store.log.position
+        with monkeypatch.context() as patch:
+            fill_disk(patch, 50)
+            patch.setattr(files, "ftruncate", fail)
+            for body in (b"lost", b"refused at once"):
+                with pytest.raises(StoreRefused, match="cannot write the commit log"):
+                    await put(store, "orders", 0, body)
+            store.appender.clear_again()
+            assert store.appender.refusal is not None
+        assert log_bytes(tmp_path, 0)[end : end + 50] != bytes(50)
+        store.appender.clear_again()
+        assert log_bytes(tmp_path, 0)[end:] == bytes(4096 - end)
         assert await put(store, "orders", 0, b"second") == [end]
         assert bodies(store, "orders", 0) == [b"first", b"second"]
 
