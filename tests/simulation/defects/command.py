@@ -7,7 +7,6 @@ points, until one fails. A seed that fails on the unchanged tree, too, does not 
 import argparse
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -50,7 +49,7 @@ class Outcome:
     where: str
     tried: str
     problem: str
-    seconds: float  # of one core
+    seconds: float
 
 
 def read_all() -> list[Defect]:
@@ -67,6 +66,21 @@ def _read(path: Path) -> Defect:
     return Defect(path.stem, head["Fix"], head["Defect"], tuple(head["Find"].split()))
 
 
+def _git_apply(defect: Defect, tree: Path, *options: str) -> str:
+    """What git has against it."""
+    done = subprocess.run(
+        ("git", "apply", *options, str(defect.path)),
+        cwd=tree, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done.stderr.strip() if done.returncode else ""
+
+
+def is_stale(defect: Defect, tree: Path = _ROOT) -> str:
+    """What to tell of a patch that does not fit a tree; nothing of one that does."""
+    error = _git_apply(defect, tree, "--check")
+    return f"{defect.path.name} does not fit the code any more: {error}" if error else ""
+
+
 @contextmanager
 def planted(defect: Defect) -> Iterator[Path]:
     """A copy of the tree with a defect in it. Raises Stale."""
@@ -75,11 +89,9 @@ def planted(defect: Defect) -> Iterator[Path]:
         for part in _CODE:
             shutil.copytree(_ROOT / part, copy / part, symlinks=True,
                             ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
-        done = subprocess.run(
-            ("git", "apply", "--recount", str(defect.path)), cwd=copy, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise Stale(f"{defect.path.name} does not fit the code any more: {done.stderr.strip()}")
+        if text := is_stale(defect, copy):
+            raise Stale(text)
+        _git_apply(defect, copy)
         yield copy
 
 
@@ -92,9 +104,7 @@ def find(defect: Defect, seconds: float, processes: int) -> Outcome:
         return _find_seed(defect, copy, began, seconds, processes)
 
 
-def _find_seed(
-    defect: Defect, copy: Path, began: float, seconds: float, processes: int
-) -> Outcome:
+def _find_seed(defect: Defect, copy: Path, began: float, seconds: float, processes: int) -> Outcome:
     first = start = int(defect.find[1])
     while (left := seconds - (time.monotonic() - began)) > 0:
         out = _run(copy, left, "--first", str(start), "--seeds", "1000000", "--no-shrink",
@@ -103,7 +113,9 @@ def _find_seed(
         if found is None:
             break
         seed, elapsed = int(found[1]), time.monotonic() - began
-        if not _FAILED.search(_run(_ROOT, 60.0, "--first", str(seed), "--seeds", "1", "--no-shrink")):
+        if not _FAILED.search(
+            _run(_ROOT, 60.0, "--first", str(seed), "--seeds", "1", "--no-shrink")
+        ):
             return Outcome(f"seed {seed}", f"{seed - first + 1} seeds", found[2], elapsed)
         start = seed + 1
     return Outcome("", f"seeds from {first} on", "", time.monotonic() - began)
