@@ -21,6 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--until-failure", action="store_true", help="of the first seed")
     parser.add_argument("--no-shrink", action="store_true", help="show failures as they are")
     parser.add_argument("--shrink-seconds", type=float, default=60.0, help="for one seed at most")
     one = parser.add_argument_group("one seed")
@@ -37,6 +38,10 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Returns the exit status."""
     fixed.fix(sys.argv[1:])
+    if sys.argv[1:2] == ["planted"]:  # in trees of their own
+        from tests.simulation.defects import command as defects
+
+        return defects.main(sys.argv[2:])
     # From here on modules of mq are imported, over the simulated machine.
     from tests.simulation import install
 
@@ -45,14 +50,20 @@ def main() -> int:
         from tests.simulation.crash_points import command
 
         return command.main(sys.argv[2:])
-    given = _parser().parse_args()
     from tests.simulation import campaign, checks, report, scenario
 
+    given = _parser().parse_args()
     if given.check:
         return checks.main(given.check)
     if given.seed is None:
         shrinks = 0.0 if given.no_shrink else given.shrink_seconds
-        return campaign.run(given.first, given.seeds, given.processes, shrinks)
+        return campaign.run(
+            given.first,
+            given.seeds,
+            given.processes,
+            shrinks,
+            is_over_at_failure=given.until_failure,
+        )
     variant = scenario.Variant(
         faults=None if given.faults is None else frozenset(map(int, _listed(given.faults))),
         clients=None if given.clients is None else frozenset(_listed(given.clients)),

@@ -52,7 +52,14 @@ class Total:
             self.failed.append(outcome)
 
 
-def run(first: int, seeds: int, processes: int, shrink_seconds: float) -> int:
+def run(
+    first: int,
+    seeds: int,
+    processes: int,
+    shrink_seconds: float,
+    *,
+    is_over_at_failure: bool = False,
+) -> int:
     """Run seeds, print what became of them; returns the exit status."""
     began = time.monotonic()
     total = Total()
@@ -64,6 +71,8 @@ def run(first: int, seeds: int, processes: int, shrink_seconds: float) -> int:
         if outcome.problems:
             shown.clear()
             print(f"seed {outcome.seed} failed: {outcome.problems[0]}", flush=True)
+            if is_over_at_failure:
+                break
     shown.clear()
     elapsed = time.monotonic() - began
     for outcome in sorted(total.failed, key=lambda one: one.seed)[:_MOST_SHOWN]:

@@ -5,10 +5,11 @@ import gc
 import sys
 from dataclasses import replace
 
-from tests.simulation.crash_points import planted
+from tests.simulation.crash_points import failing, planted
 from tests.simulation.crash_points.explore import Explorer, Limits, Summary
 from tests.simulation.crash_points.workloads import ALL
 
+assert failing  # imported for the workloads that it adds
 _FAILURES_TOLD = 5
 
 
@@ -26,6 +27,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--most", type=int, default=1 << 30, help="subsets of a point")
     parser.add_argument("--every", type=int, default=1, help="one point of so many")
     parser.add_argument("--planted", choices=sorted(planted.ALL), help="with this defect in it")
+    parser.add_argument("--until-failure", action="store_true", help="of the first start")
     given = parser.parse_args(arguments)
     named = (given.point, given.subset, given.then_point, given.then_subset)
     only = tuple(number for number in named if number is not None)
@@ -33,6 +35,8 @@ def main(arguments: list[str]) -> int:
     gc.disable()
     sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
     names = [given.workload] if given.workload else list(ALL)
+    if given.until_failure:
+        limits = replace(limits, most_failures=1)
     if given.planted:
         limits = replace(limits, most_failures=1)
         names = [planted.plant(given.planted)]

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from mq.client.machine import files
-from mq.daemons.broker.store import layout, prefault
+from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
 from mq.protocol.message import decode_record
+from tests.simulation import small
 from tests.simulation.crash_points import model
 from tests.simulation.crash_points.machine import ROOT
 
-prefault._AT_ONCE = 4096  # what is read ahead of files of a few kilobytes
+assert small  # imported for what it makes small
 
 HOST = bytes((10, 0, 0, 1)) + (10911).to_bytes(4, "big")
 _ALL_TIME = 1 << 62
