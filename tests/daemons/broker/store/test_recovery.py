@@ -12,6 +12,7 @@ from mq.daemons.broker.store import layout, recovery
 from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
+from mq.protocol.record import SMALLEST_RECORD
 from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
 
 
@@ -245,6 +246,42 @@ def test_a_store_in_use_cannot_be_locked_by_another_process(tmp_path: Path) -> N
         assert await process.wait() == 3
 
     with_store(tmp_path, check)
+
+
+@pytest.mark.parametrize("part", ["topic", "properties"])
+def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
+    tmp_path: Path, part: str
+) -> None:
+    """The checksum is of the body alone; a sector behind it was not written, and is zeros."""
+    topic = "t" * 120
+
+    async def work(store: MessageStore) -> tuple[int, int]:
+        await put(store, topic, 0, b"whole")
+        start = store.log.position
+        # The topic, or the properties, lie on both sides of the end of a sector.
+        behind = start + SMALLEST_RECORD - 2
+        if part == "properties":
+            behind += len(topic) + 2
+        body = b"b" * ((-behind - 60) % 512)
+        await put(store, topic, 0, body, properties=b"KEYS\x01" + b"k" * 100 + b"\x02")
+        end = store.log.position
+        crashed_copy(store, tmp_path / "b")
+        return start, end
+
+    start, end = with_store(tmp_path / "a", work)
+    path = tmp_path / "b" / "commitlog" / "00000000000000000000"
+    content = bytearray(path.read_bytes())
+    torn = content.index(b"k" * 100 if part == "properties" else topic.encode(), start) + 99
+    torn -= torn % 512
+    assert start < torn < end
+    content[torn : torn + 512] = bytes(512)
+    path.write_bytes(content)
+
+    async def check(store: MessageStore) -> None:
+        assert store.log.position == start
+        assert bodies(store, topic, 0) == [b"whole"]
+
+    with_store(tmp_path / "b", check)
 
 
 def test_a_start_takes_a_log_that_an_older_broker_was_killed_amid_cutting(tmp_path: Path) -> None:
