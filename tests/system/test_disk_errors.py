@@ -52,7 +52,9 @@ def test_a_full_disk_refuses_with_its_cause_and_keeps_what_was_acknowledged(
     # The broker's own guard would refuse first: here the disk itself has to say no.
     settings = {**SETTINGS, "flushDiskType": flush, "diskSpaceWarningLevelRatio": "100"}
     names = [f"m{number:05d}" for number in range(1000)]
-    with BrokerProcess(small_disk / "store", settings) as broker:
+    process = BrokerProcess(small_disk / "store", settings)
+    process.log_path = small_disk.parent / "broker.log"  # not on the full disk, too
+    with process as broker:
         answers = asyncio.run(send_each(broker.address, names, 10_000))
         refused = [answer for answer in answers if answer.code != ResponseCode.SUCCESS]
         assert refused, "6 MB took 10 MB"
