@@ -249,45 +249,32 @@ class SimulatedLock:
                 process.wake(thread)
 
 
-class SimulatedDiskThread:
+class SimulatedDiskThread(threads.DiskThread):
     """threads.DiskThread in greenlets."""
 
     def __init__(self, name: str) -> None:
         process = _process()
         assert process is not None
         self._process = process
-        self._work: deque[tuple[threads.Work, threads.Done]] = deque()
+        self._loop = process.loop
+        self._waiting: deque[tuple[threads.Work, threads.Done]] = deque()
         self._is_busy = False
         self._stoppers: list[greenlet] = []
 
     def submit(self, work: threads.Work, done: threads.Done) -> None:
-        self._work.append((work, done))
+        self._waiting.append((work, done))
         if not self._is_busy:
             self._is_busy = True
             delay = self._process.steps.uniform(0.000_01, 0.000_5)
             self._process.run_in_thread(self._run, delay)
-
-    async def run(self, work: threads.Work) -> Any:
-        future = self._process.loop.create_future()
-
-        def done(result: Any, error: Exception | None) -> None:
-            if future.cancelled():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
-        self.submit(work, done)
-        return await future
 
     def stop(self) -> None:
         while self._is_busy:
             self._process.wait_for(self._stoppers)
 
     def _run(self) -> None:
-        while self._work:
-            work, done = self._work.popleft()
+        while self._waiting:
+            work, done = self._waiting.popleft()
             result, error = None, None
             try:
                 result = work()
