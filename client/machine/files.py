@@ -123,15 +123,10 @@ def _read_on(descriptor: int, count: int, position: int) -> bytes:
         return read(descriptor, count)
 
 
-def write_new(path: AnyPath, data: bytes, size: int | None = None) -> None:
-    """Make a file, or one anew, with a content, as long as ``size`` if that is more, and fsync it.
-
-    Its name is not fsynced.
-    """
+def write_new(path: AnyPath, data: bytes) -> None:
+    """Make a file, or one anew, with a content, and fsync it. Its name is not fsynced."""
     with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         write_all(descriptor, data)
-        if size is not None:
-            ftruncate(descriptor, size)
         fsync(descriptor)
 
 
