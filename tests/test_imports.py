@@ -104,6 +104,8 @@ def libraries() -> set[str]:
     return {name for name in names if name.split(".")[0] != "mq"}
 
 
+# No circle of imports is left, as another test holds: this one finds what only running them shows.
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_every_module_can_be_imported_first() -> None:
     names = [name for name in MODULES if name != STARTS_THE_COMMAND]
