@@ -86,7 +86,7 @@ class ConsumerOffsets:
             self._dirty = True
 
     def go_back_to_ends(self, end_of: Callable[[str, int], int]) -> None:
-        """Correct the offsets that are beyond the end of their queue, which a power cut has taken.
+        """Correct the offsets that are beyond the end of their queue, which a crash has taken.
 
         What comes next has these offsets again: its groups would pass it over. (Java leaves them.)
         """

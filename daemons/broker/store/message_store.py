@@ -83,7 +83,7 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
-        # Where queues ended when the store was opened after a power cut.
+        # Where queues ended when the store was opened after a crash.
         self._found_ends: dict[ConsumeQueue, int] | None = None
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
@@ -153,7 +153,7 @@ class MessageStore:
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
         self._deletions.cut(self.log.position)
-        if self.report.machine_crashed:
+        if self.report.crashed:
             self._found_ends = {queue: queue.appended for queue in self.queues}
         log.info("%s", self.report.summary())
 
@@ -308,9 +308,9 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.readable
 
-    def end_after_power_cut(self, queue: ConsumeQueue) -> int:
-        """Where a queue ended when the store was opened, if that was after a power cut; else where
-        it ends now."""
+    def end_after_crash(self, queue: ConsumeQueue) -> int:
+        """Where a queue ended when the store was opened, if that was after a crash; else where it
+        ends now."""
         if self._found_ends is None:
             return queue.readable
         return self._found_ends.get(queue, 0)

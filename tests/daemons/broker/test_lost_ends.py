@@ -1,6 +1,7 @@
-"""Groups that are ahead of a queue whose end a power cut has taken (ASYNC_FLUSH)."""
+"""Groups that are ahead of a queue whose end a power cut (ASYNC_FLUSH), or damage, has taken."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,45 @@ def test_a_group_that_is_ahead_of_its_queue_gets_what_comes_next(tmp_path: Path)
             offsets = broker.stores.offsets
             assert [offsets.query("g", TOPIC, queue_id) for queue_id in (0, 1)] == [5, 0]
             assert offsets.query("behind", TOPIC, 0) == 3
+
+    asyncio.run(main())
+
+
+def test_a_group_that_is_ahead_goes_back_though_the_start_behind_the_power_cut_is_killed(
+    tmp_path: Path,
+) -> None:
+    """Before it saves offsets the next time; and messages have come meanwhile."""
+
+    async def main() -> None:
+        await _fill(tmp_path, loses_power=True)
+        async with PullBroker(tmp_path, {}) as broker:
+            await broker.put(*[b"new"] * 9)
+            shutil.copytree(tmp_path, tmp_path / "killed")
+        async with PullBroker(tmp_path / "killed", {}) as broker:
+            assert not broker.stores.messages.report.machine_crashed
+            assert broker.stores.offsets.query("g", TOPIC, 0) == 5
+
+    asyncio.run(main())
+
+
+def test_a_group_that_is_ahead_of_a_damaged_log_gets_what_comes_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        root = tmp_path / "killed"
+        async with PullBroker(tmp_path, {}) as broker:
+            await broker.put(*[b"old"] * 9)
+            broker.stores.offsets.commit("g", TOPIC, 0, 9)
+            await broker.stores.offsets.save()
+            entry = broker.stores.messages.consume_queue_entry(TOPIC, 0, 5)
+            assert entry is not None
+            shutil.copytree(tmp_path, root)
+        with open(root / "store" / "commitlog" / f"{0:020}", "r+b") as file:
+            file.seek(entry[0] + 88)  # its body
+            file.write(b"bad")
+        async with PullBroker(root, {}) as broker, Peer(broker.listener.port) as peer:
+            assert not broker.stores.messages.report.machine_crashed
+            assert broker.stores.offsets.query("g", TOPIC, 0) == 5
+            await broker.put(*[b"new"] * 2)
+            assert outcome(await pull(peer, request(9))) == (MOVED, 5)
 
     asyncio.run(main())
 
