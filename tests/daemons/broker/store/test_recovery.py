@@ -1,6 +1,7 @@
 """Stores that were killed or damaged, and what a start makes of them."""
 
 import asyncio
+import errno
 import os
 import sys
 import tempfile
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.store import append, layout, recovery
-from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store.errors import StoreLoadError, StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.record import SMALLEST_RECORD
@@ -356,6 +357,35 @@ def test_a_start_takes_a_log_that_an_older_broker_was_killed_amid_cutting(tmp_pa
         assert len(bodies(store, "orders", 0)) == len(bodies(store, "orders", 1)) == 3
 
     with_store(tmp_path / "b", check)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_start_behind_a_kill_takes_no_log_that_was_made_with_smaller_files(
+    tmp_path: Path, is_full: bool
+) -> None:
+    """It would make the file longer, and the size that is right would be refused from then on."""
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        if is_full:  # nothing but the head of a blank has room behind the second
+            left = store.log.file_size - store.log.position - 8
+            await put(store, "orders", 0, b"b" * (left - SMALLEST_RECORD - len("orders")))
+            with pytest.raises(StoreRefused), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(store.log, "add_file", _no_room)
+                await put(store, "orders", 0, b"third")
+        crashed_copy(store, tmp_path / "b")
+
+    async def check(store: MessageStore) -> None:
+        assert len(bodies(store, "orders", 0)) == 1 + is_full
+
+    with_store(tmp_path / "a", work)
+    with pytest.raises(StoreLoadError, match="has 4096 bytes, mappedFileSizeCommitLog is 8192"):
+        with_store(tmp_path / "b", check, log_file=8192)
+    with_store(tmp_path / "b", check)
+
+
+def _no_room() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path) -> None:
