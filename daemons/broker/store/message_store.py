@@ -207,6 +207,7 @@ class MessageStore:
     def stop_taking(self) -> None:
         """Write what was appended, and refuse messages from now on: the store is being stopped."""
         self.appender.commit()
+        self.appender.clear_again()  # the next start would find what was refused
         self.appender.refuse(
             "stopped",
             StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: it is being stopped"),

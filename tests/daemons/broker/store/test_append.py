@@ -162,6 +162,30 @@ def test_a_disk_that_can_be_written_again_takes_messages_again(
     with_store(tmp_path, work)
 
 
+def test_what_was_refused_and_could_not_be_taken_back_is_so_at_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is well again, and the store is stopped before it has looked."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        with monkeypatch.context() as patch:
+            fill_disk(patch, 150)  # the first of both, and some of the second
+            patch.setattr(files, "ftruncate", fail)
+            with pytest.raises(StoreRefused, match="cannot write the commit log"):
+                await put(store, "orders", 0, b"refused", b"refused")
+
+    async def check(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"first"]
+        assert not store.report.damages
+
+    with_store(tmp_path, work)
+    with_store(tmp_path, check)
+
+
 def test_every_sender_of_a_batch_taken_back_is_told_under_its_own_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
