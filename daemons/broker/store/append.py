@@ -49,7 +49,7 @@ _HEAD_SIZE = RECORD_HEAD.size
 _ROOM = layout.END_OF_FILE_ROOM
 _MAGIC = MAGIC_V1
 
-_UNWRITTEN = layout.UNWRITTEN
+_SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
@@ -167,7 +167,7 @@ class Appender:
         """
         if self.refusal is not None:
             raise self.refusal
-        if _UNWRITTEN in properties_field:
+        if len(properties_field) > _SECTOR and _UNWRITTEN in properties_field:
             raise _looks_torn()
         topic_field = queue.topic_field
         size = _HEAD_SIZE + len(body) + len(topic_field) + len(properties_field)
@@ -251,7 +251,7 @@ class Appender:
         for offset, position, size, (body, field, flag, code, keys) in zip(
             count(first), physicals, sizes, messages, strict=False
         ):
-            if _UNWRITTEN in field:
+            if len(field) > _SECTOR and _UNWRITTEN in field:
                 raise _looks_torn()
             crc = crc32(body) & CRC_MASK
             head = pack_head(size, _MAGIC, crc, queue_id, flag, offset, position, shared, len(body))

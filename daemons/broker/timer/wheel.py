@@ -61,7 +61,8 @@ class TimerWheel:
             raise CannotStart(
                 f"timerPrecisionMs={self.precision}: the timer's files were written with another "
                 "value; set it to what it was until no timed message is left, or remove "
-                "timerwheel, timerlog and config/timercheck, and with them those messages"
+                "timerwheel, timerlog and config/timercheck: all timed messages that the log still "
+                "has come then, also those that have come before"
             )
 
     def _newest_step(self) -> int:

@@ -156,10 +156,14 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_ti
             assert message.body == b"body"
 
     asyncio.run(before())
-    (tmp_path / "timerwheel").unlink()
-    (tmp_path / "config" / "timercheck").unlink()
-    shutil.rmtree(tmp_path / "timerlog")
+    remove_the_files_of_the_timer(tmp_path)
     asyncio.run(after())
+
+
+def remove_the_files_of_the_timer(root: Path) -> None:
+    (root / "timerwheel").unlink()
+    (root / "config" / "timercheck").unlink()
+    shutil.rmtree(root / "timerlog")
 
 
 def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
@@ -369,6 +373,25 @@ def test_a_slot_is_written_whole_by_a_disk_that_takes_a_part(
     wheel.close()
 
 
+def test_without_the_files_of_the_timer_all_its_messages_come_again(tmp_path: Path) -> None:
+    """As the refusal of another precision says: nothing else tells which have come."""
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": str(now() + 500)})
+            assert len(await pull(session, broker.address, "Later", 1)) == 1
+
+    async def after() -> None:
+        broker = broker_on(tmp_path, timerPrecisionMs="500")
+        async with broker, Session("127.0.0.1:1") as session:
+            found = await pull(session, broker.address, "Later", 2)
+            assert [message.body for message in found] == [b"body", b"body"]
+
+    asyncio.run(before())
+    remove_the_files_of_the_timer(tmp_path)
+    asyncio.run(after())
+
+
 @pytest.mark.parametrize("other", [100, 500, 2000])
 def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
     tmp_path: Path, other: int
@@ -380,6 +403,6 @@ def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
     wheel.check_precision(now)
     wheel.close()
     wheel = TimerWheel(tmp_path / "timerwheel", other)
-    with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}"):
+    with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}.*have come before"):
         wheel.check_precision(now)
     wheel.close()
