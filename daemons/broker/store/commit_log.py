@@ -70,8 +70,8 @@ class CommitLog:
             files.unlink(found.pop()[1])
         for number, (start, path) in enumerate(found):
             size = files.size(path)
-            may_be_cut = crashed and number == len(found) - 1 and size < self.file_size
-            if size != self.file_size and not (may_be_cut and _ends_in_record(path, size)):
+            is_cut = crashed and number == len(found) - 1 and size < self.file_size
+            if size != self.file_size and not (is_cut and _ends_in_record(path, size)):
                 raise StoreLoadError(
                     f"{path} has {size} bytes, mappedFileSizeCommitLog is {self.file_size}: "
                     f"start with the size that the store was made with"
