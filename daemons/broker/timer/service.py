@@ -82,6 +82,9 @@ class Timer:
         if is_new:
             self._checkpoint.save(self._step(_now()), 0, 0)
         self._offset, self._read_time = self._recover()
+        mark = self._checkpoint
+        if self._offset < mark.queue_offset:  # now: a kill would leave it behind what comes next
+            mark.save(mark.read_time, mark.log_position, self._offset)
 
     @staticmethod
     def is_used(store: MessageStore) -> bool:

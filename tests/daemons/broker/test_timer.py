@@ -278,6 +278,30 @@ def test_slots_that_were_cut_are_on_the_disk_before_the_log_grows_beyond_where_t
     asyncio.run(after())
 
 
+def test_an_offset_beyond_the_queue_is_saved_as_corrected_before_a_message_comes(
+    tmp_path: Path,
+) -> None:
+    """Java does not wait for the log before it saves one, and a power cut takes the log's end."""
+    check = tmp_path / "config" / "timercheck"
+
+    def queue_offset() -> int:
+        return struct.unpack(">7q", check.read_bytes()[:56])[2]
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            properties = {"TIMER_DELIVER_MS": str(now() + 60_000)}
+            await send(session, broker.address, b"body", properties)
+
+    async def after() -> None:
+        async with broker_on(tmp_path, timerFlushIntervalMs="3600000"):
+            assert queue_offset() == 1
+
+    asyncio.run(before())
+    values = struct.unpack(">7q", check.read_bytes()[:56])
+    check.write_bytes(struct.pack(">7q", *values[:2], 9, 9, *values[4:]))
+    asyncio.run(after())
+
+
 def test_a_slot_that_java_has_put_is_cut_whatever_its_count(tmp_path: Path) -> None:
     """It counts messages that take others back as less than none, and none at a recovery
     (TimerMessageStore.doEnqueue, TimerWheel.reviseSlot)."""
