@@ -290,6 +290,8 @@ class Appender:
         if self._batch.end + size + _ROOM <= self._file_end:
             return
         self.commit()
+        if self.refusal is not None:  # since that write: what it left in the log is cleared later
+            raise self.refusal
         if self._batch.end + size + _ROOM > self._file_end:
             self._next_file()
 

@@ -285,7 +285,7 @@ def test_an_offset_beyond_the_queue_is_saved_as_corrected_before_a_message_comes
     check = tmp_path / "config" / "timercheck"
 
     def queue_offset() -> int:
-        return struct.unpack(">7q", check.read_bytes()[:56])[2]
+        return int(struct.unpack(">7q", check.read_bytes()[:56])[2])
 
     async def before() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
