@@ -1,6 +1,5 @@
 """Many seeds, on all cores: how fast, what was injected, and what failed."""
 
-import multiprocessing
 import signal
 import sys
 import time
@@ -10,13 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tests.simulation import report, scenario, shrinking
+from tests.simulation.children import Died, run_each, run_one
 from tests.simulation.faults import KINDS
-from tests.simulation.scenario import Result
+from tests.simulation.scenario import Result, Variant
 
-# Seeds that a process is given at a time.
-_AT_A_TIME = 4
+# Seeds that a process is given; it keeps all that they leave in memory, and ends with it.
+_AT_A_TIME = 6
 # Seconds of real time; a seed takes a fraction of one.
 LONGEST_SEED = 15.0
+# One that does not even notice that: its process is killed.
+_DEAF_SEED = 2 * LONGEST_SEED
 # Failures that are shrunk and shown; of more only the first problem is told.
 _MOST_SHOWN = 10
 
@@ -83,13 +85,15 @@ def run(
 
 
 def _outcomes(numbers: range, processes: int) -> Iterator[Outcome]:
-    if processes <= 1:
-        yield from map(_run_one, numbers)
-        return
-    # Forked, so that they have what is imported; a seed means the same in each (test_seeds.py).
-    context = multiprocessing.get_context("fork")
-    with context.Pool(processes) as pool:
-        yield from pool.imap_unordered(_run_one, numbers, _AT_A_TIME)
+    answers = run_each(
+        _run_one, numbers, processes=processes, at_a_time=_AT_A_TIME, seconds=_DEAF_SEED
+    )
+    for seed, answer in answers:
+        if isinstance(answer, Died):
+            text = f"the simulation failed: {answer}"
+            yield Outcome(seed, [text], {}, 0, 0.0, f"SEED {seed} FAILED\n{text}")
+        else:
+            yield answer
 
 
 class Hangs(BaseException):
@@ -117,11 +121,16 @@ def _run_one(seed: int) -> Outcome:
 def _failure(outcome: Outcome, shrink_seconds: float) -> str:
     if outcome.story:
         return outcome.story
-    whole = scenario.run(outcome.seed)
+    whole = run_alone(outcome.seed)
     if not shrink_seconds or not whole.problems:
         return report.failure(whole)
-    small: Result = shrinking.shrink(whole, shrink_seconds)
+    small = shrinking.shrink(whole, shrink_seconds, run_alone)
     return report.failure(small, shrunk_from=replace(whole, lines=[], details=[]))
+
+
+def run_alone(seed: int, variant: Variant = scenario.WHOLE) -> Result:
+    """`scenario.run` in a process of its own. Raises Died."""
+    return run_one(lambda one: scenario.run(one, variant), seed, _DEAF_SEED)
 
 
 def _summary(total: Total, elapsed: float) -> str:

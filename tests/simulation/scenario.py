@@ -92,6 +92,7 @@ class LogToTrace(logging.Handler):
 def run(seed: int, variant: Variant = WHOLE) -> Result:
     """Run the scenario of a seed, or a variant of it."""
     sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
+    is_collected = gc.isenabled()  # not in a process that ends soon (children.py)
     gc.disable()  # what is collected and when is not up to the seed
     identity.begin()
     world = World(seed, variant.noise)
@@ -104,8 +105,9 @@ def run(seed: int, variant: Variant = WHOLE) -> Result:
     finally:
         root.removeHandler(handler)
         seams.use(None)
-        gc.collect()
-        gc.enable()
+        if is_collected:
+            gc.collect()
+            gc.enable()
 
 
 class _Scenario:
