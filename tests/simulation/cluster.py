@@ -65,7 +65,7 @@ class Daemon:
         if self.is_up or not self.machine.has_power:
             return
         if self._restart is not None:
-            self._restart.cancelled = True
+            self.machine.world.cancel(self._restart)
         self.starts += 1
         self._again, self._stop, self.stops_since = False, None, None
         process = self.process = self.machine.start(f"{self.name}#{self.starts}", self._main)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation import fault_kinds, faults, identity, seams, workloads
+from tests.simulation import fault_kinds, faults, identity, seams, seldom, workloads
 from tests.simulation.cluster import Cluster
 from tests.simulation.faults import Fault, Injector, Target
 from tests.simulation.model import Model
@@ -15,6 +15,7 @@ from tests.simulation.route_watch import RouteWatch
 from tests.simulation.world import START, Stuck, World
 
 assert fault_kinds  # imported for the kinds that it adds
+assert seldom  # and this for what it makes seldom
 
 WORK_BEGINS = START + 1.0
 FAULTS_BEGIN = START + 3.0

@@ -59,40 +59,40 @@ class _Mix:
 
     def orders(self) -> None:
         """Several members share a topic; they come and go."""
-        self._produce("Orders", 0.7, _WAYS)
+        self._produce("Orders", 1.4, _WAYS)
         self._group("billing", "Orders", self._random.choice((1, 1, 2, 3)))
         if self._random.random() < 0.2:
             group = self._model.groups["billing"]
             self.parts["resetter"] = administering.reset(group, 12.0)
 
     def more_orders(self) -> None:
-        self._produce("Orders", 0.9, ("single", "at once"), "producer-2")
+        self._produce("Orders", 2.0, ("single", "at once"), "producer-2")
         self._group("stock", "Orders", 1, tags=("paid", "sent"))
 
     def steps(self) -> None:
         """A group in order."""
-        self._produce("Steps", 0.9, ("single", "batch"))
+        self._produce("Steps", 1.6, ("single", "batch"))
         self._group("walkers", "Steps", self._random.choice((1, 2, 2)), mode="ordered")
 
     def waits(self) -> None:
-        self._produce("Later", 0.8, ("level", "timer"))
+        self._produce("Later", 1.4, ("level", "timer"))
         self._group("late", "Later", 1)
 
     def payments(self) -> None:
-        self.parts["payer"] = transacting.transact("Paid", 0.9)
+        self.parts["payer"] = transacting.transact("Paid", 1.5)
         if self._random.random() < 0.3:
-            self.parts["payer-2"] = transacting.transact("Paid", 1.5)
+            self.parts["payer-2"] = transacting.transact("Paid", 2.5)
         self._group("books", "Paid", 1)
 
     def pops(self) -> None:
-        self._produce("Popped", 0.8, ("single",), retries=0)
+        self._produce("Popped", 1.4, ("single",), retries=0)
         pops = self._model.pops["poppers"] = Pops("poppers", "Popped", self._model.wrong)
         for number in range(self._random.randint(1, 2)):
             self.parts[f"popper-{number}"] = self._late(popping.pop(pops))
 
     def news(self) -> None:
         """Each member gets all."""
-        self._produce("News", 1.0, ("single",))
+        self._produce("News", 1.8, ("single",))
         for number in range(2):
             name = f"listener-{number}"
             group = Group("readers", "News", self._model.wrong, mode="broadcasting")
@@ -100,13 +100,13 @@ class _Mix:
             self.parts[name] = self._late(consuming.consume(group, name, is_failing=False))
 
     def changes(self) -> None:
-        self.parts["changer"] = administering.change(1.5)
+        self.parts["changer"] = administering.change(2.0)
 
     def passes(self) -> None:
         self.parts["passer"] = passing.come_and_go()
 
     def looks(self) -> None:
-        self.parts["watcher"] = administering.watch(2.0)
+        self.parts["watcher"] = administering.watch(3.0)
 
     def _produce(
         self,

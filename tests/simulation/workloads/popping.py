@@ -21,7 +21,7 @@ from tests.simulation.model import Pop, Pops
 from tests.simulation.model.content import damage, number_of
 from tests.simulation.workloads.context import Context, Workload
 
-_POLL = 2000  # ms
+_POLL = 4000  # ms
 _INVISIBLE = (1500, 4000, 10_000)  # ms
 
 
@@ -74,7 +74,7 @@ class _Popper:
         asked = context.now
         reply = await self._session.request(self._address, _command(header), 6.0)
         if reply.code != ResponseCode.SUCCESS:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
             return
         fields = PopMessageResponseHeader.decode(reply.fields)
         starts = _starts(fields.start_offset_info or "")
