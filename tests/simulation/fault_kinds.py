@@ -2,9 +2,9 @@
 
 import errno
 
+from tests.simulation.datagrams import DatagramFaults
 from tests.simulation.disk import Faults as DiskFaults
 from tests.simulation.faults import End, Strike, back, kind
-from tests.simulation.network import DatagramFaults
 from tests.simulation.world import START, Machine, Work
 
 # Somewhere among so many operations on files it happens.

@@ -10,8 +10,8 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from tests.simulation.cluster import Cluster
+from tests.simulation.datagrams import DatagramFaults
 from tests.simulation.disk import Faults as DiskFaults
-from tests.simulation.network import DatagramFaults
 from tests.simulation.world import Machine, Process, World
 
 T = TypeVar("T")
