@@ -41,7 +41,8 @@ class _Handle(asyncio.Handle):
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback = None
+        self._args = ()
 
 
 class _TimerHandle(asyncio.TimerHandle):
@@ -60,7 +61,8 @@ class _TimerHandle(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback = None
+        self._args = ()
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -187,7 +189,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._wake_later()
         return handle
 
-    call_soon_threadsafe = call_soon
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        return self.call_soon(callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
         handle = _TimerHandle(when, callback, args, self, context)

@@ -10,4 +10,5 @@ from mq.daemons.broker.timer import service, wheel
 _WHEEL = 2 * 3600  # seconds; half of it is more than clocks jump and messages wait
 
 limits.FLUSH_LOOK_SECONDS = 2.0
-wheel.SLOTS = service.SLOTS = _WHEEL
+wheel.SLOTS = _WHEEL
+service.SLOTS = _WHEEL  # type: ignore[attr-defined]  # imported by its name
