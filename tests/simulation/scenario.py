@@ -111,6 +111,17 @@ def run(seed: int, variant: Variant = WHOLE) -> Result:
             gc.enable()
 
 
+def drawn(seed: int) -> tuple[str, list[Fault]]:
+    """The flush mode and the faults of a seed, which is not run."""
+    world = World(seed)
+    seams.use(world)
+    try:
+        one = _Scenario(world, seed, WHOLE)
+        return one.flush, one.draw()[1]
+    finally:
+        seams.use(None)
+
+
 class _Scenario:
     def __init__(self, world: World, seed: int, variant: Variant) -> None:
         self.world = world
@@ -127,14 +138,20 @@ class _Scenario:
         self.work_ends = START + variant.work_seconds
         self.context = workloads.Context(self.cluster, self.model, self.random, self.work_ends)
 
+    def draw(self) -> tuple[dict[str, workloads.Workload], list[Fault]]:
+        """The clients by their names, and the faults."""
+        chosen = workloads.choose(self.random, self.cluster, self.model)
+        # On calm days more is promised: everything once and in time.
+        count = 0 if self.random.random() < CALM else self.random.randint(*FAULTS)
+        names = list(chosen)
+        plan = faults.plan(self.world, self.cluster, FAULTS_BEGIN, FAULTS_END, count, names)
+        return chosen, plan
+
     def run(self) -> Result:
         world, cluster = self.world, self.cluster
         injector = Injector(cluster, self._loses)
         watch = RouteWatch(cluster, injector.overlays)
-        chosen = workloads.choose(self.random, cluster, self.model)
-        # On calm days more is promised: everything once and in time.
-        count = 0 if self.random.random() < CALM else self.random.randint(*FAULTS)
-        plan = faults.plan(world, cluster, FAULTS_BEGIN, FAULTS_END, count, list(chosen))
+        chosen, plan = self.draw()
         if self.variant.faults is not None:
             plan = [fault for fault in plan if fault.number in self.variant.faults]
         plan = [fault for fault in plan if fault.at < self.work_ends]

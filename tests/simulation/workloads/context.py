@@ -12,7 +12,7 @@ from tests.simulation.model import Model
 from tests.simulation.world import EPOCH, START
 
 # Clients that look often: what an hour would show happens in a minute.
-CLIENT = ClientOptions(timeout=3.0, intervals=Intervals(routes=7.0, heartbeats=7.0, offsets=4.0))
+CLIENT = ClientOptions(timeout=3.0, intervals=Intervals(routes=9.0, heartbeats=9.0, offsets=4.0))
 
 
 # How often offsets that are committed are looked at.
