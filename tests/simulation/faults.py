@@ -4,7 +4,7 @@ Each fault of a plan draws from chance of its own, told by the seed and its numb
 which some are left out is the same plan otherwise, which is what shrinking needs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol, TypeVar
@@ -98,19 +98,20 @@ def kind(targets: str = "daemons", *, is_drawn: bool = True) -> Callable[[Begin]
 
 
 def plan(
-    world: World, cluster: Cluster, begin: float, end: float, count: int, clients: list[str]
-) -> list[Fault]:
-    """So many faults between two moments."""
+    world: World, cluster: Cluster, begin: float, end: float, count: int, clients: list[str],
+    names: Collection[str] = (),
+) -> list[Fault]:  # fmt: skip
+    """So many faults between two moments. ``names``: of the kinds; empty: of all."""
     of = {
         "daemons": [one.name for one in cluster.daemons],
         "brokers": [one.name for one in cluster.brokers],
         "all": [one.name for one in cluster.daemons] + clients,
     }
-    names = sorted(name for name, one in KINDS.items() if one.is_drawn)
+    kinds = sorted(names or (name for name, one in KINDS.items() if one.is_drawn))
     faults = []
     for number in range(1, count + 1):
         chance = world.stream(f"plan of fault {number}", is_noisy=False)
-        drawn = KINDS[chance.choice(names)]
+        drawn = KINDS[chance.choice(kinds)]
         at = chance.uniform(begin, end)
         seconds = min(chance.choice(_LENGTHS) * chance.uniform(0.5, 1.5), end - at)
         target = chance.choice(of[drawn.targets])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.simulation import fault_kinds, faults, identity, seams, workloads
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import ORDERLY, Cluster
 from tests.simulation.faults import Fault, Injector, Target
 from tests.simulation.model import Model
 from tests.simulation.route_watch import RouteWatch
@@ -22,6 +22,7 @@ FAULTS_END = START + 45.0
 WORK_ENDS = START + 60.0
 FAULTS = (5, 10)  # at least and at most
 CALM = 0.1  # the share of seeds without faults
+STOPS = 0.1  # of those whose only faults are that processes are asked to stop
 # After the last work everything is delivered within so many seconds.
 SETTLES = 60.0
 # Looking at what is there takes so long at most, and is done again so much later.
@@ -130,8 +131,10 @@ class _Scenario:
         watch = RouteWatch(cluster, injector.overlays)
         chosen = workloads.choose(self.random, cluster, self.model)
         # On calm days more is promised: everything once and in time.
-        count = 0 if self.random.random() < CALM else self.random.randint(*FAULTS)
-        plan = faults.plan(world, cluster, FAULTS_BEGIN, FAULTS_END, count, list(chosen))
+        share = self.random.random()
+        count = 0 if share < CALM else self.random.randint(*FAULTS)
+        kinds = ORDERLY if share < CALM + STOPS else ()
+        plan = faults.plan(world, cluster, FAULTS_BEGIN, FAULTS_END, count, list(chosen), kinds)
         if self.variant.faults is not None:
             plan = [fault for fault in plan if fault.number in self.variant.faults]
         plan = [fault for fault in plan if fault.at < self.work_ends]
@@ -161,6 +164,7 @@ class _Scenario:
             if wanted is None or name in wanted:
                 cluster.add_client(name, self._main(workload)).start()
         workloads.watch_offsets(self.context)
+        workloads.watch_stops(self.context)
         injector.schedule(plan)
         world.run(min(FAULTS_END, self.work_ends) + 0.001)
         injector.end_all()

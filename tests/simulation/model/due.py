@@ -7,6 +7,9 @@ from tests.simulation.model.messages import Found, Model, Place, Sent
 # ms after it is due, by the clock of its broker, that a message is put into its queue.
 LATE = 5000.0
 LATE_WHEN_CALM = 2000.0
+# Seconds until offsets are committed, and until clients reach a broker that has started again.
+COMMITS = 3.0
+COMES_BACK = 8.0
 
 
 def check_due(
@@ -29,7 +32,7 @@ def check_due(
         elif sent.kind == "transaction":
             _check_transaction(model, sent, here, sent.number in given_up)
     for name, group in model.groups.items():
-        _check_group(model, group, found, dead.get(name, set()), is_calm)
+        _check_group(model, group, found, dead.get(name, set()))
     for pops in model.pops.values():
         stored = found.of_topic(pops.topic)
 
@@ -71,7 +74,9 @@ def _check_transaction(model: Model, sent: Sent, here: list[Place], is_given_up:
     model.wrong(f"transaction {sent.number} was decided to be committed, and is not visible")
 
 
-def _check_group(model: Model, group: Group, found: Found, dead: set[int], is_calm: bool) -> None:
+def _check_group(model: Model, group: Group, found: Found, dead: set[int]) -> None:
+    # What was not committed before a broker went, or while it was not there, comes again.
+    spans = [(since - COMMITS, until + COMES_BACK) for since, until in model.stops]
     for number, places in sorted(found.of_topic(group.topic).items()):
         if not group.wants(tag_of(number)):
             continue
@@ -79,12 +84,14 @@ def _check_group(model: Model, group: Group, found: Found, dead: set[int], is_ca
             if not _is_excused(model, group, number, places, found):
                 had = f"had it {group.delivered[number]} times, failed {group.failed[number]}"
                 model.wrong(f"message {number} at {places} was not finished by {group.name}: {had}")
-        most = len(places) + group.failed[number]
-        if is_calm and group.is_alone and not group.resets and group.delivered[number] > most:
-            model.wrong(
-                f"message {number} was delivered {group.delivered[number]} times to {group.name}, "
-                f"{most} are due"
-            )
+        if model.is_orderly and group.is_alone and not group.resets:
+            extra = group.repeated(number, len(places), spans)
+            if extra > 0:
+                times = [round(at, 3) for at in group.times[number]]
+                model.wrong(
+                    f"message {number} at {places} was delivered to {group.name} at {times}: "
+                    f"{extra} times too often"
+                )
     for number in sorted(group.delivered):
         if group.delivered[number] and not group.wants(tag_of(number)):
             model.wrong(f"{group.name} was given message {number}, whose tag it does not want")

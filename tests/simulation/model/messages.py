@@ -75,6 +75,10 @@ class Model:
         #: When each broker lost what it had not flushed.
         self.losses: dict[str, list[float]] = defaultdict(list)
         self.starts: dict[str, int] = {}  # of each broker
+        #: Whether nothing was worse than that processes were asked to stop, and did.
+        self.is_orderly = False
+        #: When brokers were asked to stop, and served again.
+        self.stops: list[tuple[float, float]] = []
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._taken: dict[Place, tuple[int, float]] = {}
 
@@ -151,8 +155,8 @@ class Model:
         )
 
     def _check_copies(self, sent: Sent, here: list[Place]) -> None:
-        most = sent.tries
-        if sent.kind != "single" and here:  # what a broker had put before it crashed it puts again
-            most += self.starts[here[0].broker] - 1
+        most = 1 if self.is_orderly else sent.tries  # who stops answers what it has taken
+        if sent.kind != "single" and here and not self.is_orderly:
+            most += self.starts[here[0].broker] - 1  # what was put before a crash is put again
         if len(here) > most:
             self.wrong(f"message {sent.number} ({sent.kind}), sent {most} times, is at {here}")
