@@ -184,14 +184,20 @@ def _over(strike: Strike, active: dict[int, T], value: T, shown: dict[str, T]) -
 class Injector:
     """Lets faults happen.
 
-    ``loses`` is called with a target when what it had not synced may be lost, or, with a moment,
-    what it has stored since then.
+    ``loses`` is called with a target when what it had not synced may be lost; ``rots`` when a
+    record of its log has changed, with the bodies from there on.
     """
 
-    def __init__(self, cluster: Cluster, loses: Callable[[Target, float | None], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        loses: Callable[[Target], None],
+        rots: Callable[[Target, list[bytes]], None] = lambda *_: None,
+    ) -> None:
         self.cluster = cluster
         self.world: World = cluster.world
         self.loses = loses
+        self.rots = rots
         self.overlays = Overlays(self.world)
         self._ends: dict[int, End] = {}
 

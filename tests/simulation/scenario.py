@@ -11,6 +11,7 @@ from tests.simulation import fault_kinds, faults, identity, seams, workloads
 from tests.simulation.cluster import ORDERLY, Cluster
 from tests.simulation.faults import Fault, Injector, Target
 from tests.simulation.model import Model
+from tests.simulation.model.content import number_in
 from tests.simulation.route_watch import RouteWatch
 from tests.simulation.world import START, Stuck, World
 
@@ -23,6 +24,8 @@ WORK_ENDS = START + 60.0
 FAULTS = (5, 10)  # at least and at most
 CALM = 0.1  # the share of seeds without faults
 STOPS = 0.1  # of those whose only faults are that processes are asked to stop
+ROT = 0.03  # of those whose disks change what lies on them
+ROTS = ("bit rot", "bit rot", "kill", "power cut", "restart", "stop", "terminate")
 # After the last work everything is delivered within so many seconds.
 SETTLES = 60.0
 # Looking at what is there takes so long at most, and is done again so much later.
@@ -127,13 +130,13 @@ class _Scenario:
 
     def run(self) -> Result:
         world, cluster = self.world, self.cluster
-        injector = Injector(cluster, self._loses)
+        injector = Injector(cluster, self._loses, self._rots)
         watch = RouteWatch(cluster, injector.overlays)
         chosen = workloads.choose(self.random, cluster, self.model)
         # On calm days more is promised: everything once and in time.
         share = self.random.random()
         count = 0 if share < CALM else self.random.randint(*FAULTS)
-        kinds = ORDERLY if share < CALM + STOPS else ()
+        kinds = ORDERLY if share < CALM + STOPS else ROTS if share < CALM + STOPS + ROT else ()
         plan = faults.plan(world, cluster, FAULTS_BEGIN, FAULTS_END, count, list(chosen), kinds)
         if self.variant.faults is not None:
             plan = [fault for fault in plan if fault.number in self.variant.faults]
@@ -180,15 +183,18 @@ class _Scenario:
 
         return main
 
-    def _loses(self, target: Target, since: float | None) -> None:
+    def _loses(self, target: Target) -> None:
         """Tell the model what a broker may have lost."""
-        now = self.world.now
-        if target not in self.cluster.brokers:
-            return
-        if since is None and self.flush == "ASYNC_FLUSH":
-            since = now - _UNFLUSHED_SECONDS
-        if since is not None:
-            self.model.may_be_lost(target.name, since, now)
+        if target in self.cluster.brokers and self.flush == "ASYNC_FLUSH":
+            now = self.world.now
+            self.model.may_be_lost(target.name, now - _UNFLUSHED_SECONDS, now)
+
+    def _rots(self, target: Target, bodies: list[bytes]) -> None:
+        """Tell the model that the next start behind a crash may put a log aside from here on."""
+        numbers = [number_in(body) for body in bodies]
+        sent = [self.model.sent[number] for number in numbers if number in self.model.sent]
+        since = min([self.world.now, *(one.at for one in sent)])
+        self.model.rots(target.name, since)
 
     def _settle(self) -> None:
         """Everything that is due happens within a bound: look until it has, or that is over."""

@@ -72,7 +72,7 @@ def _listener(
     async def listen(message: StoredMessage) -> None:
         number = number_of(message)
         model.requests += 1
-        text = damage(message)
+        text = damage(message, only_body=model.is_rotten)
         if text or number not in model.sent:
             model.wrong(f"{group.name} was given what nobody sent: {text or number}")
         again = group.mode == "concurrent" and message.reconsume_times > 0

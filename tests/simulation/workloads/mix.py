@@ -72,7 +72,7 @@ class _Mix:
     def steps(self) -> None:
         """A group in order."""
         self._produce("Steps", 0.9, ("single", "batch"))
-        self._group("walkers", "Steps", self._random.choice((1, 2, 2)), mode="ordered")
+        self._group("walkers", "Steps", self._random.choice((1, 2, 3)), mode="ordered")
 
     def waits(self) -> None:
         self._produce("Later", 0.8, ("level", "timer"))
