@@ -85,7 +85,7 @@ def decode_undamaged(
     """
     view = buffer if type(buffer) is bytes else memoryview(buffer)
     end, position = len(view), 0
-    messages = []
+    messages: list[StoredMessage] = []
     while end - position >= BLANK.size:
         size, magic = BLANK.unpack_from(buffer, position)
         if magic == MAGIC_BLANK:

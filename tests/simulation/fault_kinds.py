@@ -29,7 +29,7 @@ def _arm(strike: Strike, operations: int, work: Work) -> None:
 
 
 def _cut_power(strike: Strike) -> None:
-    strike.injector.loses(strike.target)
+    strike.injector.loses(strike.target, strike.fault.number)
     strike.target.lose_power()
 
 

@@ -6,6 +6,7 @@ which some are left out is the same plan otherwise, which is what shrinking need
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -184,14 +185,14 @@ def _over(strike: Strike, active: dict[int, T], value: T, shown: dict[str, T]) -
 class Injector:
     """Lets faults happen.
 
-    ``loses`` is called with a target when what it had not synced may be lost; ``rots`` when a
-    record of its log has changed, with the bodies from there on.
+    ``loses`` is called with a target, and the number of the fault, when what it had not synced may
+    be lost; ``rots`` when a record of its log has changed, with the bodies from there on.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        loses: Callable[[Target], None],
+        loses: Callable[[Target, int], None],
         rots: Callable[[Target, list[bytes]], None] = lambda *_: None,
     ) -> None:
         self.cluster = cluster
@@ -200,6 +201,8 @@ class Injector:
         self.rots = rots
         self.overlays = Overlays(self.world)
         self._ends: dict[int, End] = {}
+        self._active: dict[int, Fault] = {}
+        self._last: dict[str, float] = {}  # when the last fault of a target was over
 
     @property
     def targets(self) -> dict[str, Target]:
@@ -214,6 +217,7 @@ class Injector:
         target = self.targets.get(fault.target)
         if target is None:  # a client that was left out
             return
+        self._active[fault.number] = fault
         kind = KINDS[fault.kind]
         story = kind.story.replace("{it}", fault.target)
         self.world.tell(
@@ -222,7 +226,9 @@ class Injector:
         self.world.injected(fault.kind)
         chance = self.world.stream(f"fault {fault.number}", is_noisy=False)
         end = kind.begin(Strike(self, fault, target, chance))
-        if end is not None:
+        if end is None:
+            self._was_active(fault.number)
+        else:
             self._ends[fault.number] = end
             self.world.at(fault.at + fault.seconds, lambda: self._over(fault.number))
 
@@ -231,6 +237,16 @@ class Injector:
         if end is not None:
             self.world.tell(f"FAULT {number}", "is over")
             end()
+            self._was_active(number)
+
+    def _was_active(self, number: int) -> None:
+        self._last[self._active.pop(number).target] = self.world.now
+
+    def is_well(self, target: Target, but: int, seconds: float) -> bool:
+        """Whether a target had no fault for so long, but the one of a number."""
+        others = (one for one in self._active.values() if one.number != but)
+        is_free = not any(one.target == target.name for one in others)
+        return is_free and self.world.now - self._last.get(target.name, -inf) >= seconds
 
     def end_all(self) -> None:
         """Whatever is wrong is mended now."""

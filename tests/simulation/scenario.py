@@ -30,9 +30,11 @@ ROTS = ("bit rot", "bit rot", "kill", "power cut", "restart", "stop", "terminate
 SETTLES = 60.0
 # Looking at what is there takes so long at most, and is done again so much later.
 _LOOK_SECONDS, _LOOK_AGAIN = 30.0, 3.0
-# What a daemon stores without a promise to flush it may be lost for so long: flushIntervalCommitLog
-# is half a second, and a disk may be slow.
-_UNFLUSHED_SECONDS = 10.0
+# What a broker stores without a promise to flush it may be lost for so long: flushIntervalCommitLog
+# is half a second. The second is for one that has or had other faults: a slow disk, or it was
+# stopped, or killed before the power of its machine went.
+_UNFLUSHED_SECONDS, _WITH_TROUBLE = 1.5, 15.0
+_WELL_AGAIN = 12.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,10 @@ def run(seed: int, variant: Variant = WHOLE) -> Result:
         gc.enable()
 
 
+def _is_up(target: Target) -> bool:
+    return target.process is not None and target.process.is_alive
+
+
 class _Scenario:
     def __init__(self, world: World, seed: int, variant: Variant) -> None:
         self.world = world
@@ -130,7 +136,7 @@ class _Scenario:
 
     def run(self) -> Result:
         world, cluster = self.world, self.cluster
-        injector = Injector(cluster, self._loses, self._rots)
+        injector = self._injector = Injector(cluster, self._loses, self._rots)
         watch = RouteWatch(cluster, injector.overlays)
         chosen = workloads.choose(self.random, cluster, self.model)
         # On calm days more is promised: everything once and in time.
@@ -183,11 +189,12 @@ class _Scenario:
 
         return main
 
-    def _loses(self, target: Target) -> None:
-        """Tell the model what a broker may have lost."""
+    def _loses(self, target: Target, number: int) -> None:
+        """Tell the model what a broker may have lost, by the fault of this number."""
         if target in self.cluster.brokers and self.flush == "ASYNC_FLUSH":
-            now = self.world.now
-            self.model.may_be_lost(target.name, now - _UNFLUSHED_SECONDS, now)
+            now, is_well = self.world.now, self._injector.is_well(target, number, _WELL_AGAIN)
+            unflushed = _UNFLUSHED_SECONDS if is_well and _is_up(target) else _WITH_TROUBLE
+            self.model.may_be_lost(target.name, now - unflushed, now)
 
     def _rots(self, target: Target, bodies: list[bytes]) -> None:
         """Tell the model that the next start behind a crash may put a log aside from here on."""

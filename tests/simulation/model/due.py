@@ -101,18 +101,28 @@ def _is_excused(model: Model, group: Group, number: int, places: list[Place], fo
     """Whether a group may have passed a message without having had it.
 
     When a broker loses the end of a queue that a group has had already, what comes next has the
-    offsets that the group is behind.
+    offsets that the group is behind. Who comes back before those are given again is told where the
+    queue ended; later nobody can tell.
     """
     if group.failed[number]:  # it was sent back, and that may have been lost
         at = group.times[number][-1]
         return not model.keeps or any(model.lost_any(broker, at) for broker in model.losses)
-    for place in places:
-        if not model.losses[place.broker]:
-            return False
-        progress = group.queues[place[:3]]
-        if not any(
-            offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != other
-            for offset, other in progress.numbers
-        ):
-            return False
-    return True
+    return all(_was_given_again(model, group, place, found) for place in places)
+
+
+def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> bool:
+    """Whether the offsets that a group had behind a place were given again before it came back."""
+    had = group.queues[place[:3]].numbers
+    lost = [
+        offset for offset, number in had
+        if offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != number
+    ]  # fmt: skip
+    if not lost or not model.losses[place.broker]:
+        return False
+    again = found.numbers.get(Place(*place[:3], max(lost)))
+    if again is None:
+        return False
+    at = model.sent[again].at
+    since = max((one for one in model.losses[place.broker] if one <= at), default=0.0)
+    came_back = [time for _, number in had for time in group.times[number] if time > since]
+    return not came_back or at <= min(came_back)

@@ -16,6 +16,8 @@ from tests.simulation.workloads import (
 )
 from tests.simulation.workloads.context import Context, Workload
 
+# How long members of a group that are not its first stay, each time that they come.
+_STAYS = {"concurrent": (5.0, 1000.0, 1000.0), "ordered": (1.5, 5.0, 1000.0)}
 _WAYS = ("single", "single", "batch", "at once", "oneway")
 # So short that what is tried again comes to its end.
 _SETTINGS = {
@@ -135,7 +137,7 @@ class _Mix:
         group.locks_since = self._locks_since
         for number in range(members):
             member = f"{name}-{number}"
-            stays = self._random.choice((5.0, 1000.0, 1000.0)) if number else 1000.0
+            stays = self._random.choice(_STAYS[mode]) if number else 1000.0
             workload = consuming.consume(group, member, stays)
             self.parts[member] = workload if members == 1 else self._late(workload)
 
