@@ -170,7 +170,9 @@ class Model:
                 self.wrong(f"transaction {sent.number} was committed more than once: {here}")
             return
         most = 1 if self.is_orderly else sent.tries  # who stops answers what it has taken
-        if sent.kind != "single" and here and not self.is_orderly:
-            most += self.starts[here[0].broker] - 1  # what was put before a crash is put again
+        # What was put before a crash is put again; so is a slot of the timer by a stop amid it.
+        comes_again = sent.kind == "timer" if self.is_orderly else sent.kind != "single"
+        if comes_again and here:
+            most += self.starts[here[0].broker] - 1
         if len(here) > most:
             self.wrong(f"message {sent.number} ({sent.kind}), sent {most} times, is at {here}")
