@@ -143,9 +143,8 @@ class Group:
         extra = self.delivered[number] - due
         if extra > 0:
             all_spans = [*spans, *self.leaves]
-            extra -= sum(
-                any(since <= at <= until for since, until in all_spans) for at in self.times[number]
-            )
+            earlier = self.times[number][:-1]  # the last one needs no excuse
+            extra -= sum(any(since <= at <= until for since, until in all_spans) for at in earlier)
         return extra
 
     def member_died(self, member: str) -> None:
