@@ -244,7 +244,9 @@ class Injector:
 
     def is_well(self, target: Target, but: int, seconds: float) -> bool:
         """Whether a target had no fault for so long, but the one of a number."""
-        others = (one for one in self._active.values() if one.number != but)
+        # The fault of that number itself is trouble once it lasts.
+        now = self.world.now
+        others = (one for one in self._active.values() if one.number != but or one.at < now)
         is_free = not any(one.target == target.name for one in others)
         return is_free and self.world.now - self._last.get(target.name, -inf) >= seconds
 
