@@ -124,5 +124,7 @@ def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> 
         return False
     at = model.sent[again].at
     since = max((one for one in model.losses[place.broker] if one <= at), default=0.0)
-    came_back = [time for _, number in had for time in group.times[number] if time > since]
+    # What was sent before may have been in a member's hands all the time.
+    new = [number for _, number in had if number in model.sent and model.sent[number].at > since]
+    came_back = [time for number in new for time in group.times[number]]
     return not came_back or at <= min(came_back)
