@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.store.recovery import boot_id
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.pulls import TOPIC, PullBroker, outcome, pull, request
 from tests.daemons.peer import Peer
@@ -83,5 +84,22 @@ def test_a_consumer_that_goes_on_misses_nothing_that_came_after_a_power_cut(
         async with PullBroker(tmp_path, {}) as broker, Peer(broker.listener.port) as peer:
             await broker.put(*[b"new"] * 3)
             assert outcome(await pull(peer, request(9))) == (MOVED, next_offset)
+
+    asyncio.run(main())
+
+
+def test_a_group_that_is_ahead_of_what_a_start_cut_off_behind_a_kill_gets_what_comes_next(
+    tmp_path: Path,
+) -> None:
+    """A record that the disk has damaged is where such a start ends the log."""
+
+    async def main() -> None:
+        await _fill(tmp_path, loses_power=False)
+        (tmp_path / "store" / "abort").write_bytes(boot_id())
+        async with PullBroker(tmp_path, {}) as broker, Peer(broker.listener.port) as peer:
+            assert not broker.stores.messages.report.machine_crashed
+            assert broker.stores.offsets.query("g", TOPIC, 0) == 5
+            await broker.put(*[b"new"] * 3)
+            assert outcome(await pull(peer, request(9))) == (MOVED, 5)
 
     asyncio.run(main())

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from math import inf
 
 from tests.simulation.cluster import Cluster
 from tests.simulation.model import Group, Model, Pops
@@ -16,6 +16,8 @@ from tests.simulation.workloads import (
 )
 from tests.simulation.workloads.context import Context, Workload
 
+# How long members of a group that are not its first stay, each time that they come.
+_STAYS = {"concurrent": (5.0, 1000.0, 1000.0), "ordered": (1.5, 5.0, 1000.0)}
 _WAYS = ("single", "single", "batch", "at once", "oneway")
 # So short that what is tried again comes to its end.
 _SETTINGS = {
@@ -35,7 +37,7 @@ def choose(given: random.Random, cluster: Cluster, model: Model) -> dict[str, Wo
     Adds to the settings of its brokers.
     """
     cluster.settings.update(_SETTINGS)
-    mix = _Mix(given, model, lambda: not cluster.world.faults)
+    mix = _Mix(given, model, cluster)
     mix.orders()
     extras = [mix.steps, mix.waits, mix.payments, mix.pops, mix.news, mix.more_orders]
     if given.random() < 0.15:
@@ -51,9 +53,9 @@ def choose(given: random.Random, cluster: Cluster, model: Model) -> dict[str, Wo
 
 
 class _Mix:
-    def __init__(self, given: random.Random, model: Model, is_calm: Callable[[], bool]) -> None:
+    def __init__(self, given: random.Random, model: Model, cluster: Cluster) -> None:
         self._random = given
-        self._is_calm = is_calm
+        self._cluster = cluster
         self._model = model
         self.parts: dict[str, Workload] = {}
 
@@ -72,7 +74,7 @@ class _Mix:
     def steps(self) -> None:
         """A group in order."""
         self._produce("Steps", 1.6, ("single", "batch"))
-        self._group("walkers", "Steps", self._random.choice((1, 2, 2)), mode="ordered")
+        self._group("walkers", "Steps", self._random.choice((1, 2, 3)), mode="ordered")
 
     def waits(self) -> None:
         self._produce("Later", 1.4, ("level", "timer"))
@@ -131,12 +133,20 @@ class _Mix:
         group = self._model.groups[name] = Group(
             name, topic, self._model.wrong, tags=tags, mode=mode, is_alone=members == 1
         )
-        group.is_calm = self._is_calm
+        group.is_orderly = lambda: self._cluster.is_orderly
+        group.locks_since = self._locks_since
         for number in range(members):
             member = f"{name}-{number}"
-            stays = self._random.choice((5.0, 1000.0, 1000.0)) if number else 1000.0
+            stays = self._random.choice(_STAYS[mode]) if number else 1000.0
             workload = consuming.consume(group, member, stays)
             self.parts[member] = workload if members == 1 else self._late(workload)
+
+    def _locks_since(self, name: str) -> float:
+        """When a broker has last forgotten who has locked a queue."""
+        broker = next(one for one in self._cluster.brokers if one.name == name)
+        if broker.starts == 1 or broker.process is None:
+            return -inf
+        return broker.process.started
 
     def _late(self, workload: Workload) -> Workload:
         """It may come some time after the others."""
