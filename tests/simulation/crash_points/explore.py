@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.simulation.crash_points import broker, java
+from tests.simulation.crash_points import java
 from tests.simulation.crash_points.machine import Point, Run, behind_power_cut, digest, run
 from tests.simulation.crash_points.model import Expectation
 from tests.simulation.crash_points.store import Ledger, recover
-from tests.simulation.crash_points.workloads import Workload
+from tests.simulation.crash_points.workloads import Crash, Workload
 from tests.simulation.disk import Descriptors, Disk, Renaming
 from tests.simulation.image import Image
 from tests.simulation.inode import Change, Inode
 from tests.simulation.world import World
 
 Unit = tuple[int, int]  # a change's number, and where its sector begins
+Found = tuple[Unit, Change | Renaming, Inode]
 
 _AS_LONG = 6  # a start of a whole broker takes as long as so many of a store
+# All subsets of so many units of one file, the others all kept or all lost.
+_OF_A_FILE = 5
 KILL = 0  # the number of what a kill leaves; power cuts come behind it
 
 
@@ -67,7 +70,7 @@ def crashes(
     The numbers of a point are always the same, with the same limits.
     """
     yield KILL, None
-    units = [unit for unit, _, _ in units_of(image)]
+    units = units_of(image)
     chance = random.Random(seed)
     seen: set[frozenset[Unit]] = set()
     if limits.most < 1 << 30:
@@ -80,24 +83,37 @@ def crashes(
             yield number, kept
 
 
-def _subsets(units: list[Unit], limits: Limits, chance: random.Random) -> Iterator[frozenset[Unit]]:
+def _subsets(found: list[Found], limits: Limits, chance: random.Random) -> Iterator[frozenset[Unit]]:
+    units = [unit for unit, _, _ in found]
     everything = frozenset(units)
     yield frozenset()
     yield everything
     if len(units) <= limits.whole:
-        for mask in range(1 << len(units)):
-            yield frozenset(unit for bit, unit in enumerate(units) if mask >> bit & 1)
+        yield from _all_of(units)
         return
     for number, unit in enumerate(units):
         yield frozenset((unit,))
         yield everything - {unit}
         yield frozenset(units[:number])
+    files: dict[int, list[Unit]] = {}
+    for unit, item, inode in found:
+        files.setdefault(0 if isinstance(item, Renaming) else inode.number, []).append(unit)
+    for inside in files.values():
+        if 2 <= len(inside) <= _OF_A_FILE:
+            for kept in _all_of(inside):
+                yield everything.difference(inside) | kept
+                yield kept
     for _ in range(limits.by_chance):
         share = chance.choice((0.1, 0.5, 0.9))
         yield frozenset(unit for unit in units if chance.random() < share)
 
 
-def units_of(image: Image) -> list[tuple[Unit, Change | Renaming, Inode]]:
+def _all_of(units: list[Unit]) -> Iterator[frozenset[Unit]]:
+    for mask in range(1 << len(units)):
+        yield frozenset(unit for bit, unit in enumerate(units) if mask >> bit & 1)
+
+
+def units_of(image: Image) -> list[Found]:
     disk = image.disk(World("units"), Descriptors())
     return [((item.number, at), item, inode) for item, at, inode in disk.unsynced()]
 
@@ -134,7 +150,7 @@ class Explorer:
     def explore(self, only: tuple[int, ...] = ()) -> Summary:
         """Try everything, or what ``only`` names: point, subset, and both again of that start."""
         began = time.monotonic()
-        every = self.limits.every * (_AS_LONG if self.workload.is_broker else 1)
+        every = self.limits.every * (_AS_LONG if self.workload.judge else 1)
         for position, point in enumerate(self.record().points):
             if self.limits.every > 1 and not only and position % every:
                 continue
@@ -207,7 +223,7 @@ class Explorer:
             image = behind_power_cut(image, lambda item, at: (item.number, at) in kept)  # type: ignore[attr-defined]
         boots = 1 + sum(kept is not None for _, _, kept in trail)
         problems: list[str] = []
-        key, main = self._check(ledger, problems, has_lost_power)
+        key, main = self._check(ledger, problems, Crash(has_lost_power, point.now))
         known = (digest(image), boots, key)
         if known in self._seen and not is_for_points:
             return None
@@ -221,14 +237,13 @@ class Explorer:
         return started
 
     def _check(
-        self, ledger: Ledger, problems: list[str], has_lost_power: bool
+        self, ledger: Ledger, problems: list[str], crash: Crash
     ) -> tuple[object, Callable[[], Awaitable[None]]]:
         """What is expected, to be compared, and the start that looks for it."""
-        if self.workload.is_broker:
-            coming = broker.Expectation.of(ledger.events)
-            return coming.key, lambda: broker.recover(ledger, coming, problems)
+        if self.workload.judge is not None:
+            return self.workload.judge(ledger, problems, crash)
         expected = Expectation.of(
-            ledger.events, is_synced=self.workload.is_synced, has_lost_power=has_lost_power
+            ledger.events, is_synced=self.workload.is_synced, has_lost_power=crash.has_lost_power
         )
         key = (
             frozenset(expected.promised),
@@ -237,7 +252,7 @@ class Explorer:
             expected.expired_before,
         )
         return key, lambda: recover(
-            ledger, self.config, expected, problems, may_be_damaged=has_lost_power
+            ledger, self.config, expected, problems, may_be_damaged=crash.has_lost_power
         )
 
     def _failure(
