@@ -125,7 +125,11 @@ class Expectation:
 
 
 async def _recover(
-    ledger: Ledger, expected: Expectation, problems: list[str], crash: Crash, changes: dict[str, str]
+    ledger: Ledger,
+    expected: Expectation,
+    problems: list[str],
+    crash: Crash,
+    changes: dict[str, str],
 ) -> None:
     """Start behind a crash, let everything become due, look, and stop."""
     async with serving(ledger, **changes) as (broker, session):

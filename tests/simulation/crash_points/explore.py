@@ -83,7 +83,9 @@ def crashes(
             yield number, kept
 
 
-def _subsets(found: list[Found], limits: Limits, chance: random.Random) -> Iterator[frozenset[Unit]]:
+def _subsets(
+    found: list[Found], limits: Limits, chance: random.Random
+) -> Iterator[frozenset[Unit]]:
     units = [unit for unit, _, _ in found]
     everything = frozenset(units)
     yield frozenset()
