@@ -41,7 +41,7 @@ async def _commit(ledger: Ledger, session: Session, queue_id: int, offset: int) 
 
 
 async def _is_saving(broker: Broker) -> None:
-    while not broker.stores.offsets._saving.locked():
+    while not broker.stores.offsets._saving.locked():  # noqa: ASYNC110
         await asyncio.sleep(0.000_2)
 
 

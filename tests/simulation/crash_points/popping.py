@@ -36,7 +36,7 @@ _INVISIBLE = 1500  # ms
 # All that was popped has come again by then, in seconds.
 _PATIENCE = 6.0
 # A popped message is acknowledged so long before or behind the moment when it comes again, ms.
-_CLOSE = (-2.0, -0.5, 0.0, 0.5)
+_CLOSE = (-5.0, -4.0, -3.0, -2.0, -1.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ async def _at(moment: float) -> None:
 def _popping(**changes: str) -> Main:
     async def main(ledger: Ledger, _: MessageStoreConfig) -> None:
         async with serving(ledger, **changes) as (broker, session):
-            for number in range(10):
+            for number in range(12):
                 await send(ledger, session, f"m{number}")
             await broker.stores.messages.flusher.drain()  # with asynchronous flush there is more
             first = await pop(session, 4)
