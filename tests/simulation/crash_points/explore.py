@@ -37,6 +37,7 @@ class Limits:
     most: int = 1 << 30  # subsets of a point
     every: int = 1  # of so many points one, and fewer where a start takes long
     most_failures: int = 1 << 30
+    seconds: float = 0.0  # 0: as long as it takes; if not, points come in any order
 
 
 @dataclass
@@ -58,6 +59,8 @@ class Summary:
     starts: int = 0
     again_points: int = 0
     again_starts: int = 0
+    images: int = 0  # disks that were started from, each of them another
+    is_whole: bool = True  # and not over before its end
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
 
@@ -129,6 +132,8 @@ class Explorer:
         self.limits = limits
         self.summary = Summary()
         self._seen: set[tuple[object, ...]] = set()
+        self._images: set[bytes] = set()
+        self._began = 0.0
         self._kinds: Counter[frozenset[tuple[str, str]]] = Counter()
         self._ledger = Ledger()
 
@@ -151,17 +156,30 @@ class Explorer:
 
     def explore(self, only: tuple[int, ...] = ()) -> Summary:
         """Try everything, or what ``only`` names: point, subset, and both again of that start."""
-        began = time.monotonic()
+        self._began = began = time.monotonic()
+        points = list(enumerate(self.record().points))
+        if self.limits.seconds:
+            random.Random(self.workload.name).shuffle(points)
         every = self.limits.every * (_AS_LONG if self.workload.judge else 1)
-        for position, point in enumerate(self.record().points):
+        for position, point in points:
+            if self._is_over():
+                break
             if self.limits.every > 1 and not only and position % every:
                 continue
             if len(self.summary.failures) >= self.limits.most_failures:
                 break
             if not only or only[0] == point.number:
                 self._from_point(point, only[1:])
+        self.summary.images = len(self._images)
         self.summary.seconds = time.monotonic() - began
         return self.summary
+
+    def _is_over(self) -> bool:
+        """Whether the time is over."""
+        if self.limits.seconds and time.monotonic() - self._began > self.limits.seconds:
+            self.summary.is_whole = False
+            return True
+        return False
 
     def _from_point(self, point: Point, only: tuple[int, ...]) -> None:
         self.summary.points += 1
@@ -169,6 +187,8 @@ class Explorer:
         for number, kept in crashes(point.image, self.limits, seed):
             if only and only[0] != number:
                 continue
+            if self._is_over():
+                return
             self.summary.subsets += 1
             ledger = Ledger(self._ledger.events[: point.events])
             ledger.next_number = self._ledger.next_number
@@ -198,6 +218,8 @@ class Explorer:
         for point in started.points:
             if only and only[0] != point.number:
                 continue
+            if self._is_over():
+                return
             self.summary.again_points += 1
             seed = f"{self.workload.name}/{first.number}/{subset}/{point.number}"
             for number, kept_again in crashes(point.image, limits, seed):
@@ -226,10 +248,12 @@ class Explorer:
         boots = 1 + sum(kept is not None for _, _, kept in trail)
         problems: list[str] = []
         key, main = self._check(ledger, problems, Crash(has_lost_power, point.now))
-        known = (digest(image), boots, key)
+        disk = digest(image)
+        known = (disk, boots, key)
         if known in self._seen and not is_for_points:
             return None
         self._seen.add(known)
+        self._images.add(disk)
         now = point.now + 5.0
         started = run(image, main, ledger.count, boot=boots, now=now, keeps_points=is_for_points)
         if started.failure is not None:
