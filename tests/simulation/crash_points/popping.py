@@ -194,7 +194,7 @@ def _judge(**changes: str) -> Judge:
             async with serving(ledger, **changes) as (broker, session):
                 bodies, wrong = read(broker.stores.messages)
                 stored = {body.decode() for (name, *_), body in bodies.items() if name == TOPIC}
-                found = await _consume(session)
+                found = await _consume(ledger, session)
                 problems.extend(wrong)
                 problems.extend(expected.problems(found, stored, may_have_lost=may_have_lost))
 
@@ -203,16 +203,15 @@ def _judge(**changes: str) -> Judge:
     return judge
 
 
-async def _consume(session: Session) -> Counter[str]:
+async def _consume(ledger: Ledger, session: Session) -> Counter[str]:
     """Pop and acknowledge whatever comes, for a while."""
     found: Counter[str] = Counter()
-    unnoted = Ledger()
     until = clock.monotonic() + _PATIENCE
     while clock.monotonic() < until:
-        popped = await pop(session, 32, 60_000)
+        popped = await pop(session, 32)
         for one in popped:
             found[one.body] += 1
-            await acknowledge(unnoted, session, one)
+            await acknowledge(ledger, session, one)
         if not popped:
             await asyncio.sleep(0.5)
     return found
