@@ -96,7 +96,7 @@ async def open_stores(settings: BrokerSettings, host: bytes, parts: AsyncExitSta
     parts.push_async_callback(topics.file.close)
     groups = Groups(folder / "subscriptionGroup.json", settings)
     parts.push_async_callback(groups.file.close)
-    offsets = ConsumerOffsets(folder / "consumerOffset.json")
+    offsets = ConsumerOffsets(folder / "consumerOffset.json", store.flusher.drain)
     parts.push_async_callback(offsets.save)
     if store.report.crashed:
         # Also behind a kill: the start behind the power cut may have got no further, and damage

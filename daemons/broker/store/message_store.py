@@ -134,7 +134,12 @@ class MessageStore:
         files.pwrite(self._lock, b"lock", 0)
 
     def _recover(self) -> None:
-        self.log.load(crashed=files.exists(self.root / layout.ABORT_FILE))
+        crashed = files.exists(self.root / layout.ABORT_FILE)
+        if crashed:
+            # Its name may not be on the disk yet. What is taken away now would look, behind a power
+            # cut that takes it, like a clean stop.
+            files.sync_folder(self.root)
+        self.log.load(crashed=crashed)
         self.queues.load()
         self._checkpoint.load()
         if self.key_index is not None:
