@@ -430,12 +430,14 @@ def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
     run(tmp_path, script)
 
 
-def test_when_a_deletion_is_answered_the_name_servers_know(tmp_path: Path) -> None:
+def test_when_a_deletion_is_answered_the_name_servers_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So no registration that still has the topic is on its way, to bring it back."""
-    names = [f"topic-{n}" for n in range(4000)]  # a registration takes several writes
+    names = [f"topic-{n}" for n in range(2000)]  # a registration takes several writes
 
     async def script(broker: RunningBroker) -> None:
-        async with Session(broker.name_server) as session:
+        async with Session(broker.name_server, timeout=30) as session:
             admin = Admin(session)
             drop = {"deleteTopicWithBrokerRegistration": "true"}
             await admin.update_name_server_config(broker.name_server, drop)
@@ -446,5 +448,7 @@ def test_when_a_deletion_is_answered_the_name_servers_know(tmp_path: Path) -> No
                 await admin.delete_topic_in_broker(broker.address, name)
                 assert name not in (await admin.topic_list()).topic_list
 
+    # A machine that is busy with other tests needs longer for all that.
+    monkeypatch.setattr("mq.daemons.broker.registration.ANNOUNCE_TIMEOUT", 60.0)
     with RunningBroker(tmp_path) as broker:
         asyncio.run(script(broker))
