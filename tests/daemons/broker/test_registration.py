@@ -27,6 +27,12 @@ from tests.interop.ports import free_port
 Script = Callable[["Setup"], Awaitable[None]]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is busy with other tests needs longer to tell name servers of a change."""
+    monkeypatch.setattr("mq.daemons.broker.registration.ANNOUNCE_TIMEOUT", PATIENCE)
+
+
 class Setup:
     """Two name servers, a broker's topics and its registration, not yet entered."""
 
@@ -430,9 +436,7 @@ def test_a_name_server_that_never_answers_holds_up_a_change_for_a_moment_only(
     run(tmp_path, script)
 
 
-def test_when_a_deletion_is_answered_the_name_servers_know(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_a_deletion_is_answered_the_name_servers_know(tmp_path: Path) -> None:
     """So no registration that still has the topic is on its way, to bring it back."""
     names = [f"topic-{n}" for n in range(2000)]  # a registration takes several writes
 
@@ -448,7 +452,5 @@ def test_when_a_deletion_is_answered_the_name_servers_know(
                 await admin.delete_topic_in_broker(broker.address, name)
                 assert name not in (await admin.topic_list()).topic_list
 
-    # A machine that is busy with other tests needs longer for all that.
-    monkeypatch.setattr("mq.daemons.broker.registration.ANNOUNCE_TIMEOUT", 60.0)
     with RunningBroker(tmp_path) as broker:
         asyncio.run(script(broker))
