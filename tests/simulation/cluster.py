@@ -19,8 +19,8 @@ BROKER_PORT = 10911
 # What systemd waits before it starts again a daemon that failed (RestartSec).
 RESTART_SECONDS = 2.0
 
-# Faults that ask processes to stop, and start them again, also on a disk that takes its time.
-ORDERLY = frozenset({"restart", "slow disk", "terminate"})
+# Faults that ask processes to stop, and start them again.
+ORDERLY = frozenset({"restart", "terminate"})
 
 # Files so small that they are rolled in every run, and work that is done often.
 BROKER_SETTINGS = {
