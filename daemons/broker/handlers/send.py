@@ -11,16 +11,18 @@ waits, logs or builds an object per message. The letters are those of SendMessag
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
+from mq.daemons.broker.handlers.usual_properties import UsualProperties
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.channel import Channel
@@ -34,7 +36,6 @@ from mq.protocol.headers.send import Letter, SendMessageRequestHeader, SendMessa
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
 from mq.protocol.properties import (
-    BROKERS_OWN,
     MAX_LENGTH,
     PropertyKey,
     decode,
@@ -89,6 +90,7 @@ class SendHandlers:
         self._max_body = self._settings.store.max_message_size
         self._cluster = f"{PropertyKey.CLUSTER}\x01{config.broker_cluster_name}"
         self._no_properties = _field(self._cluster)
+        self._usual = UsualProperties(self._cluster)
         trace = "true" if config.trace_on else "false"
         region = config.region_id.replace("%", "%%")
         switches = {PropertyKey.MSG_REGION: region, PropertyKey.TRACE_SWITCH: trace}
@@ -129,30 +131,28 @@ class SendHandlers:
         sys_flag = int(fields[_SYS_FLAG])
         if sys_flag:
             sys_flag = _checked(sys_flag, text)
-        keys: tuple[str, ...] = ()
+        hashes: Sequence[int] = ()
         code = 0
         promptly = False
-        if text:
+        if queue.topic[0] == "%":
+            properties = decode(text or "")
+            drop_brokers_own(properties)
+            return self._send_indirectly(header, fields, queue, properties, body, sys_flag, channel)
+        if not text:
+            properties_field = self._no_properties
+        elif (usual := self._usual.read(text, queue.topic)) is not None:
+            properties_field, code, hashes, promptly = usual
+        else:
             properties = decode(text)
-            if not BROKERS_OWN.isdisjoint(properties):
-                drop_brokers_own(properties)
-            if (
-                _DELAY in properties
-                or _PREPARED in properties
-                or "TIMER_D" in text
-                or queue.topic[0] == "%"
-            ):
+            drop_brokers_own(properties)
+            if _DELAY in properties or _PREPARED in properties or "TIMER_D" in text:
                 return self._send_indirectly(
                     header, fields, queue, properties, body, sys_flag, channel
                 )
             code = tags_code(properties.get(PropertyKey.TAGS))
-            keys = keys_of(properties)
+            hashes = [key_hash(queue.topic, key) for key in keys_of(properties)]
             promptly = properties.pop(PropertyKey.WAIT_STORE, "") == "false"
             properties_field = _field(f"{encode(properties)}\x02{self._cluster}")
-        elif queue.topic[0] == "%":
-            return self._send_indirectly(header, fields, queue, {}, body, sys_flag, channel)
-        else:
-            properties_field = self._no_properties
         appender = self._appender
         try:
             physical = appender.append(
@@ -169,8 +169,8 @@ class SendHandlers:
         except StoreRefused as refusal:
             self.refused += 1
             raise Refused(refusal.code, refusal.remark) from None
-        if keys:
-            appender.index(queue.topic, keys, physical)
+        if hashes:
+            appender.index_hashes(hashes, physical)
         flag = header["flag"]
         assert isinstance(flag, int)
         if not flag & ONE_WAY:
@@ -253,7 +253,7 @@ class SendHandlers:
         # messages it would hide their own.
         common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
-        messages = messages_of(body, queue.topic, common)
+        messages = messages_of(body, queue.topic, common, self._usual)
         if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
         try:

@@ -52,7 +52,7 @@ _MAGIC = MAGIC_V1
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
-BatchedMessage = tuple[bytes, bytes, int, int, tuple[int, ...]]
+BatchedMessage = tuple[bytes, bytes, int, int, Sequence[int]]
 
 OnStored = Callable[[StoreRefused | None], None]
 
@@ -289,7 +289,13 @@ class Appender:
 
     def index(self, topic: str, keys: tuple[str, ...], position: int) -> None:
         """Let the message just appended be found by these keys."""
-        self._batch.keyed += [(key_hash(topic, key), position) for key in keys]
+        self.index_hashes([key_hash(topic, key) for key in keys], position)
+
+    def index_hashes(self, hashes: Sequence[int], position: int) -> None:
+        """Let the message just appended be found by the keys with these hashes."""
+        keyed = self._batch.keyed
+        for hashed in hashes:
+            keyed.append((hashed, position))
 
     def reply_when_stored(self, sink: ReplySink, frame: bytes, promptly: bool = False) -> None:
         """Send a reply frame once what was just appended is stored as the flush mode promises.
