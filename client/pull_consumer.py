@@ -1,5 +1,6 @@
 """Reading queues at will: by queue and offset, without a group's bookkeeping unless asked for."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, cast
@@ -16,13 +17,15 @@ from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from mq.protocol.message import StoredMessage, decode_records
+from mq.protocol.message import StoredMessage, decode_records, decode_undamaged
 from mq.protocol.names import MASTER_ID, TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import TagExpression
 
 if TYPE_CHECKING:
     from mq.client.hook_calls import ConsumeHooks
     from mq.client.session import Session
+
+log = logging.getLogger(__name__)
 
 # Java's broker looks every 5 s which held pulls are due, so an answer may come well after the wait
 # is over; its clients allow 15 s for that (consumerTimeoutMillisWhenSuspend).
@@ -98,7 +101,10 @@ class Puller:
         `wait` seconds is how long the broker may hold the request until a message comes.
         `subscription` goes with the request; without it the broker takes the one of the group's
         heartbeat. What `tags` do not match is left out here too, because the broker compares
-        hashes only. `commit_offset` also commits, on the way.
+        hashes only. `commit_offset` also commits, on the way. A message that is damaged where it is
+        stored, by the checksum of its body or so that it is no record, is passed over and logged:
+        the queue goes on behind it. (Java's consumers do not look at the checksum, and drop what
+        they cannot read with the rest of the answer: MessageDecoder.)
 
         Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
         """
@@ -128,7 +134,7 @@ class Puller:
         command = Command(RequestCode.PULL_MESSAGE, header.encode())
         seconds = self._session.timeout + (wait + POLL_MARGIN if wait > 0 else 0)
         response = await self._session.invoke(address, command, seconds)
-        result = _read_result(response, queue, tags, address)
+        result = _read_result(response, queue, offset, tags, address)
         self._suggested[queue] = result.suggested_broker_id
         if self._hooks is not None and result.messages:
             result = result._replace(messages=self._hooks.kept(queue, result.messages))
@@ -136,7 +142,7 @@ class Puller:
 
 
 def _read_result(
-    response: Command, queue: MessageQueue, tags: TagExpression | None, address: str
+    response: Command, queue: MessageQueue, offset: int, tags: TagExpression | None, address: str
 ) -> PullResult:
     status = _STATUS.get(response.code)
     if status is None:
@@ -144,8 +150,17 @@ def _read_result(
     messages: list[StoredMessage] = []
     try:
         header = PullMessageResponseHeader.decode(response.fields)
+        next_offset = header.next_begin_offset
         if status is PullStatus.FOUND:
-            messages = decode_records(response.body)
+            try:
+                messages = decode_records(response.body, check_crc=True)
+            except RemoteProtocolError as error:
+                log.error("%s, from offset %d: passed over what is damaged at its broker: %s",
+                          queue, offset, error, extra={"failure": f"damaged {queue}"})  # fmt: skip
+                messages, complete = decode_undamaged(response.body)
+                if not complete:
+                    last = messages[-1].queue_offset if messages else offset
+                    next_offset = min(max(offset, last) + 1, next_offset)
     except RemoteProtocolError as error:
         raise BadAnswer(address, str(error)) from None
     if tags is not None and tags.tags:
@@ -155,7 +170,7 @@ def _read_result(
     return PullResult(
         status,
         messages,
-        header.next_begin_offset,
+        next_offset,
         header.min_offset,
         header.max_offset,
         header.suggest_which_broker_id,

@@ -123,6 +123,19 @@ class StateFile:
         self.write(*self._encode())
         self.unsaved = False
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether all changes are in the file, and no save is under way."""
+        return not self.unsaved and not self._saving.locked()
+
+    async def settle(self) -> None:
+        """Return when all changes of before are in the file; what goes wrong is logged, and tried
+        again by `save_pending`."""
+        try:
+            await self.save_pending()
+        except OSError as error:
+            self._failed(error)
+
     async def save_pending(self) -> None:
         """Write the file, in a thread, if there are changes that are not in it. Raises OSError."""
         async with self._saving:

@@ -7,6 +7,7 @@ from mq.protocol.properties import KEY_SEPARATOR, RESERVED, PropertyKey
 from mq.protocol.record_codec import Buffer as Buffer
 from mq.protocol.record_codec import decode_record as decode_record
 from mq.protocol.record_codec import decode_records as decode_records
+from mq.protocol.record_codec import decode_undamaged as decode_undamaged
 from mq.protocol.record_codec import encode_record as encode_record
 from mq.protocol.stored_message import StoredMessage as StoredMessage
 

@@ -75,6 +75,45 @@ def decode_records(
     return messages
 
 
+def decode_undamaged(
+    buffer: Buffer, *, decompress: bool = True
+) -> tuple[list[StoredMessage], bool]:
+    """Read those records that are whole and have the body that their checksum tells.
+
+    Returns them, and whether all were looked at: behind one whose size is damaged, too, nobody
+    knows where the next begins.
+    """
+    view = buffer if type(buffer) is bytes else memoryview(buffer)
+    end, position = len(view), 0
+    messages: list[StoredMessage] = []
+    while end - position >= BLANK.size:
+        size, magic = BLANK.unpack_from(buffer, position)
+        if magic == MAGIC_BLANK:
+            break
+        try:
+            message = _decode(view, position, end, True, decompress, True)
+        except RemoteProtocolError:
+            if not _begins_one(view, position + size, end, size):
+                return messages, False
+        else:
+            messages.append(message)
+        position += size
+    return messages, True
+
+
+def _begins_one(view: bytes | memoryview, position: int, end: int, size: int) -> bool:
+    """Whether a record seems to begin there, or the buffer ends."""
+    if size < SMALLEST_RECORD or position > end:
+        return False
+    if position == end:
+        return True
+    return end - position >= BLANK.size and BLANK.unpack_from(view, position)[1] in (
+        MAGIC_V1,
+        MAGIC_V2,
+        MAGIC_BLANK,
+    )
+
+
 def _decode(
     view: bytes | memoryview,
     position: int,

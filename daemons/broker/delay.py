@@ -48,6 +48,18 @@ class DelayedMessages:
         self.delivered = 0
         for level in writer.delays:
             self._correct(level)
+        self._save_corrected()
+
+    def _save_corrected(self) -> None:
+        """Save what was corrected before a message comes: a kill would leave an offset that is
+        behind it then."""
+        if self.offsets == self._saved:
+            return
+        try:
+            write_atomically(self._path, self.encode())
+            self._saved = dict(self.offsets)
+        except OSError as error:
+            log.error("delay offsets cannot be saved now: %s", error)
 
     def works(self) -> Iterator[tuple[Work, str]]:
         """What is to be done until the broker stops, and its name: for each level."""

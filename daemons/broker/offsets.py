@@ -6,7 +6,7 @@ save: its group then consumes some messages again, as with Java.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from mq.daemons.state_file import read_with_backup, write_atomically
@@ -18,10 +18,14 @@ SEPARATOR = "@"  # between topic and group in the keys of the file
 
 
 class ConsumerOffsets:
-    """Offsets by topic@group and queue id."""
+    """Offsets by topic@group and queue id.
 
-    def __init__(self, path: Path) -> None:
+    ``flush`` brings to the disk what is in the log by now; it says False if that cannot be.
+    """
+
+    def __init__(self, path: Path, flush: Callable[[], Awaitable[bool]] | None = None) -> None:
         self._path = path
+        self._flush = flush
         self.table: dict[str, dict[int, int]] = read_with_backup(path, _decode) or {}
         self._dirty = False
         self._saving = asyncio.Lock()
@@ -86,7 +90,7 @@ class ConsumerOffsets:
             self._dirty = True
 
     def go_back_to_ends(self, end_of: Callable[[str, int], int]) -> None:
-        """Correct the offsets that are beyond the end of their queue, which a power cut has taken.
+        """Correct the offsets that are beyond the end of their queue, which a crash has taken.
 
         What comes next has these offsets again: its groups would pass it over. (Java leaves them.)
         """
@@ -125,13 +129,20 @@ class ConsumerOffsets:
         return lambda: dumps({"offsetTable": table})
 
     async def save(self) -> None:
-        """Write the file if anything has changed; a failure is logged and tried again next time."""
+        """Write the file if anything has changed; a failure is logged and tried again next time.
+
+        The log is flushed first: what a group has passed may have been put into it again, as a
+        check point of popped messages or as a retry, and a power cut would take that alone.
+        """
         async with self._saving:
             if not self._dirty:
                 return
             self._dirty = False
             encode = self.encoder()
             try:
+                if self._flush is not None and not await self._flush():
+                    self._dirty = True  # an fsync has failed, which was told: what is in the file
+                    return  # is older, and after a restart some messages come once more
                 await asyncio.to_thread(lambda: write_atomically(self._path, encode()))
             except OSError as error:
                 self._dirty = True

@@ -1,6 +1,5 @@
 """Many seeds, on all cores: how fast, what was injected, and what failed."""
 
-import multiprocessing
 import signal
 import sys
 import time
@@ -10,13 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tests.simulation import report, scenario, shrinking
+from tests.simulation.children import Died, run_each, run_one
 from tests.simulation.faults import KINDS
-from tests.simulation.scenario import Result
+from tests.simulation.scenario import Result, Variant
 
-# Seeds that a process is given at a time.
-_AT_A_TIME = 4
-# Seconds of real time; a seed takes a fraction of one.
+# Seeds that a process is given; it keeps all that they leave in memory, and ends with it.
+_AT_A_TIME = 10
+# Seconds of a core; a seed takes a fraction of one.
 LONGEST_SEED = 15.0
+# Seconds of real time, on a machine that is busy. One that takes longer does not even notice that
+# it hangs: its process is killed.
+_DEAF_SEED = 6 * LONGEST_SEED
 # Failures that are shrunk and shown; of more only the first problem is told.
 _MOST_SHOWN = 10
 
@@ -83,13 +86,15 @@ def run(
 
 
 def _outcomes(numbers: range, processes: int) -> Iterator[Outcome]:
-    if processes <= 1:
-        yield from map(_run_one, numbers)
-        return
-    # Forked, so that they have what is imported; a seed means the same in each (test_seeds.py).
-    context = multiprocessing.get_context("fork")
-    with context.Pool(processes) as pool:
-        yield from pool.imap_unordered(_run_one, numbers, _AT_A_TIME)
+    answers = run_each(
+        _run_one, numbers, processes=processes, at_a_time=_AT_A_TIME, seconds=_DEAF_SEED
+    )
+    for seed, answer in answers:
+        if isinstance(answer, Died):
+            text = f"the simulation failed: {answer}"
+            yield Outcome(seed, [text], {}, 0, 0.0, f"SEED {seed} FAILED\n{text}")
+        else:
+            yield answer
 
 
 class Hangs(BaseException):
@@ -97,12 +102,12 @@ class Hangs(BaseException):
 
 
 def _hangs(*_: object) -> None:
-    raise Hangs(f"after {LONGEST_SEED:g} s it is in one step of the simulation still")
+    raise Hangs(f"after {LONGEST_SEED:g} s of a core it is in one step of the simulation still")
 
 
 def _run_one(seed: int) -> Outcome:
-    signal.signal(signal.SIGALRM, _hangs)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_SEED)
+    signal.signal(signal.SIGPROF, _hangs)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_SEED)
     try:
         result = scenario.run(seed)
     except (Exception, Hangs):
@@ -110,18 +115,26 @@ def _run_one(seed: int) -> Outcome:
         text = traceback.format_exc()
         return Outcome(seed, [f"the simulation failed: {text.splitlines()[-1]}"], {}, 0, 0.0, text)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
     return Outcome(seed, result.problems, result.faults, result.requests, result.seconds)
 
 
 def _failure(outcome: Outcome, shrink_seconds: float) -> str:
     if outcome.story:
         return outcome.story
-    whole = scenario.run(outcome.seed)
+    whole = run_alone(outcome.seed)
     if not shrink_seconds or not whole.problems:
         return report.failure(whole)
-    small: Result = shrinking.shrink(whole, shrink_seconds)
+    small = shrinking.shrink(whole, shrink_seconds, run_alone)
     return report.failure(small, shrunk_from=replace(whole, lines=[], details=[]))
+
+
+def run_alone(seed: int, variant: Variant = scenario.WHOLE) -> Result:
+    """`scenario.run` in a process of its own; that it died is a problem like others."""
+    try:
+        return run_one(lambda one: scenario.run(one, variant), seed, _DEAF_SEED)
+    except Died as error:
+        return Result(seed, variant, [f"the simulation failed: {error}"], 0, {}, 0, [], [])
 
 
 def _summary(total: Total, elapsed: float) -> str:

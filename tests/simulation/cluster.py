@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from mq.daemons.broker.app import Broker
@@ -17,6 +18,9 @@ BROKER_PORT = 10911
 
 # What systemd waits before it starts again a daemon that failed (RestartSec).
 RESTART_SECONDS = 2.0
+
+# Faults that ask processes to stop, and start them again, also on a disk that takes its time.
+ORDERLY = frozenset({"restart", "slow disk", "terminate"})
 
 # Files so small that they are rolled in every run, and work that is done often.
 BROKER_SETTINGS = {
@@ -46,9 +50,15 @@ class Daemon:
     starts: int = 0
     served_since: float = 0.0  # when `app` began to serve
     stops_since: float | None = None  # when it got SIGTERM
+    kills: int = 0  # how often a second SIGTERM, or one amid the start, has ended it at once
+    #: When it was asked to stop, and served again (or not yet).
+    stops: list[tuple[float, float]] = field(default_factory=list)
+    #: Called with `app` when it has stopped as it was asked to.
+    on_stopped: Callable[[Any], None] = lambda _: None
     _stop: asyncio.Event | None = None
     _again: bool = False  # start it when it has ended
     _restart: Any = None  # when systemd will
+    _made: Any = None  # `app`, also when it has stopped
 
     @property
     def is_up(self) -> bool:
@@ -65,7 +75,7 @@ class Daemon:
         if self.is_up or not self.machine.has_power:
             return
         if self._restart is not None:
-            self._restart.cancelled = True
+            self.machine.world.cancel(self._restart)
         self.starts += 1
         self._again, self._stop, self.stops_since = False, None, None
         process = self.process = self.machine.start(f"{self.name}#{self.starts}", self._main)
@@ -74,6 +84,8 @@ class Daemon:
     def _ended(self, process: Process) -> None:
         if self.process is not process:
             return
+        if self.stops_since is not None and process.has_returned:
+            self.on_stopped(self._made)
         self.app, self.stops_since = None, None
         world = self.machine.world
         if self._again:
@@ -85,10 +97,12 @@ class Daemon:
         process, world = self.process, self.machine.world
         assert process is not None
         stop = self._stop = asyncio.Event()
-        app = self.make()
+        app = self._made = self.make()
         try:
             async with app:
                 self.app, self.served_since = app, world.now
+                if self.stops and self.stops[-1][1] == inf:
+                    self.stops[-1] = self.stops[-1][0], world.now
                 world.tell(process.name, "serves")
                 await stop.wait()
                 world.tell(process.name, "is asked to stop")
@@ -103,9 +117,11 @@ class Daemon:
             return
         self.machine.world.tell(process.name, "gets SIGTERM")
         if stop is None or self.stops_since is not None:
+            self.kills += 1
             process.kill()
         else:
             self.stops_since = self.machine.world.now
+            self.stops.append((self.stops_since, inf))
             process.loop.call_soon(stop.set)
 
     def kill(self) -> None:
@@ -176,6 +192,12 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self._hosts = 0
+
+    @property
+    def is_orderly(self) -> bool:
+        """Whether nothing was worse so far than that processes were asked to stop, and did."""
+        is_forced = any(daemon.kills for daemon in self.daemons)
+        return not is_forced and self.world.faults.keys() <= ORDERLY
 
     @property
     def daemons(self) -> list[Daemon]:

@@ -1,11 +1,13 @@
 """The kinds of faults. The docstring of each is the line that a reader of a trace gets."""
 
 import errno
+import struct
 
+from tests.simulation.datagrams import DatagramFaults
 from tests.simulation.disk import Faults as DiskFaults
 from tests.simulation.faults import End, Strike, back, kind
-from tests.simulation.network import DatagramFaults
-from tests.simulation.world import START, Machine, Work
+from tests.simulation.inode import Inode
+from tests.simulation.world import Machine, Work
 
 # Somewhere among so many operations on files it happens.
 _OPERATIONS = 40
@@ -27,7 +29,7 @@ def _arm(strike: Strike, operations: int, work: Work) -> None:
 
 
 def _cut_power(strike: Strike) -> None:
-    strike.injector.loses(strike.target, None)
+    strike.injector.loses(strike.target, strike.fault.number)
     strike.target.lose_power()
 
 
@@ -318,11 +320,32 @@ def failing_syncs(strike: Strike) -> End:
 def bit_rot(strike: Strike) -> None:
     """{it} has a bit changed in a file of its log, where it lies."""
     chance, disk = strike.chance, strike.machine.disk
-    files = [one for path, one in disk.files() if "/commitlog/" in path and one.length]
-    if not files:
+    paths = [path for path, one in disk.files() if "/commitlog/" in path and one.length]
+    if not paths:
         return
-    inode = chance.choice(files)
-    used = len(inode.content().rstrip(b"\0"))
+    logs = {path: inode for path, inode in disk.files() if path in paths}
+    path = chance.choice(paths)
+    used = len(logs[path].content().rstrip(b"\0"))
     if used:
-        strike.injector.loses(strike.target, START)
-        disk.rot(inode, chance.randrange(used), chance.randrange(8))
+        position = chance.randrange(used)
+        strike.injector.rots(strike.target, bodies_from(logs, path, position))
+        disk.rot(logs[path], position, chance.randrange(8))
+
+
+# Of a record: its size, a magic number, the checksum of its body, ...; the length of its body.
+_HEAD = struct.Struct(">iiI72xi")
+
+
+def bodies_from(logs: dict[str, Inode], first: str, position: int) -> list[bytes]:
+    """The bodies of a log from the record on that has this position in its file ``first``."""
+    found = []
+    for path in sorted(path for path in logs if path >= first):
+        content, at = bytes(logs[path].content()), 0
+        while at + _HEAD.size <= len(content):
+            size, _, _, length = _HEAD.unpack_from(content, at)
+            if size <= 0:
+                break
+            if path > first or at + size > position:
+                found.append(content[at + _HEAD.size : at + _HEAD.size + length])
+            at += size
+    return found

@@ -4,14 +4,15 @@ Each fault of a plan draws from chance of its own, told by the seed and its numb
 which some are left out is the same plan otherwise, which is what shrinking needs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Protocol, TypeVar
 
 from tests.simulation.cluster import Cluster
+from tests.simulation.datagrams import DatagramFaults
 from tests.simulation.disk import Faults as DiskFaults
-from tests.simulation.network import DatagramFaults
 from tests.simulation.world import Machine, Process, World
 
 T = TypeVar("T")
@@ -98,19 +99,20 @@ def kind(targets: str = "daemons", *, is_drawn: bool = True) -> Callable[[Begin]
 
 
 def plan(
-    world: World, cluster: Cluster, begin: float, end: float, count: int, clients: list[str]
-) -> list[Fault]:
-    """So many faults between two moments."""
+    world: World, cluster: Cluster, begin: float, end: float, count: int, clients: list[str],
+    names: Collection[str] = (),
+) -> list[Fault]:  # fmt: skip
+    """So many faults between two moments. ``names``: of the kinds; empty: of all."""
     of = {
         "daemons": [one.name for one in cluster.daemons],
         "brokers": [one.name for one in cluster.brokers],
         "all": [one.name for one in cluster.daemons] + clients,
     }
-    names = sorted(name for name, one in KINDS.items() if one.is_drawn)
+    kinds = sorted(names or (name for name, one in KINDS.items() if one.is_drawn))
     faults = []
     for number in range(1, count + 1):
         chance = world.stream(f"plan of fault {number}", is_noisy=False)
-        drawn = KINDS[chance.choice(names)]
+        drawn = KINDS[chance.choice(kinds)]
         at = chance.uniform(begin, end)
         seconds = min(chance.choice(_LENGTHS) * chance.uniform(0.5, 1.5), end - at)
         target = chance.choice(of[drawn.targets])
@@ -183,16 +185,24 @@ def _over(strike: Strike, active: dict[int, T], value: T, shown: dict[str, T]) -
 class Injector:
     """Lets faults happen.
 
-    ``loses`` is called with a target when what it had not synced may be lost, or, with a moment,
-    what it has stored since then.
+    ``loses`` is called with a target, and the number of the fault, when what it had not synced may
+    be lost; ``rots`` when a record of its log has changed, with the bodies from there on.
     """
 
-    def __init__(self, cluster: Cluster, loses: Callable[[Target, float | None], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        loses: Callable[[Target, int], None],
+        rots: Callable[[Target, list[bytes]], None] = lambda *_: None,
+    ) -> None:
         self.cluster = cluster
         self.world: World = cluster.world
         self.loses = loses
+        self.rots = rots
         self.overlays = Overlays(self.world)
         self._ends: dict[int, End] = {}
+        self._active: dict[int, Fault] = {}
+        self._last: dict[str, float] = {}  # when the last fault of a target was over
 
     @property
     def targets(self) -> dict[str, Target]:
@@ -207,6 +217,7 @@ class Injector:
         target = self.targets.get(fault.target)
         if target is None:  # a client that was left out
             return
+        self._active[fault.number] = fault
         kind = KINDS[fault.kind]
         story = kind.story.replace("{it}", fault.target)
         self.world.tell(
@@ -215,7 +226,9 @@ class Injector:
         self.world.injected(fault.kind)
         chance = self.world.stream(f"fault {fault.number}", is_noisy=False)
         end = kind.begin(Strike(self, fault, target, chance))
-        if end is not None:
+        if end is None:
+            self._was_active(fault.number)
+        else:
             self._ends[fault.number] = end
             self.world.at(fault.at + fault.seconds, lambda: self._over(fault.number))
 
@@ -224,6 +237,18 @@ class Injector:
         if end is not None:
             self.world.tell(f"FAULT {number}", "is over")
             end()
+            self._was_active(number)
+
+    def _was_active(self, number: int) -> None:
+        self._last[self._active.pop(number).target] = self.world.now
+
+    def is_well(self, target: Target, but: int, seconds: float) -> bool:
+        """Whether a target had no fault for so long, but the one of a number."""
+        # The fault of that number itself is trouble once it lasts.
+        now = self.world.now
+        others = (one for one in self._active.values() if one.number != but or one.at < now)
+        is_free = not any(one.target == target.name for one in others)
+        return is_free and self.world.now - self._last.get(target.name, -inf) >= seconds
 
     def end_all(self) -> None:
         """Whatever is wrong is mended now."""

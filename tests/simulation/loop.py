@@ -9,17 +9,60 @@ Each turn of it is a step of the world. Work of threads runs in greenlets.
 import asyncio
 import asyncio.events
 import heapq
+from asyncio.format_helpers import _format_callback_source
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from greenlet import greenlet
 
-from tests.simulation.world import STEP
+from tests.simulation.world import Event, step
 
 if TYPE_CHECKING:
     from tests.simulation.world import Process
 
 _THREAD_STARTS = (0.000_010, 0.000_500)  # seconds
+_set_running_loop = asyncio.events._set_running_loop
+
+
+class _Handle(asyncio.Handle):
+    """asyncio's, without what it does in debug mode only."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Any) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = None
+        self._args = ()
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    """asyncio's, likewise. They are not compared: the heap has their times."""
+
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: Any, context: Any) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = self._scheduled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = None
+        self._args = ()
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -32,7 +75,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._world = process.world
         self._greenlet = greenlet(self._turns)
         self._world.keep.append(self._greenlet)
-        self._due: Any = None  # the event of the world that wakes it
+        self._timers: list[tuple[float, int, _TimerHandle]] = []  # a heap
+        self._order = count()
+        # A coroutine that went would run its `finally`, which the dead do not.
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._most_tasks = 100  # then it is looked which of them are done
+        self._due: Event | None = None  # of the world, that wakes it
         self._is_in_turn = False
         self._main: asyncio.Task[None] | None = None
         self.set_exception_handler(self._log_exception)
@@ -62,47 +110,67 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._world.soon(process.end, process.steps)
 
     def _turns(self) -> None:
-        """The greenlet of the loop: a turn each time that it is entered."""
+        """The greenlet of the loop: turns, for as long as nothing else is due before the next."""
+        world, process = self._world, self._process
         while True:
             self._turn()
-            self._wake_later()
-            self._world.leave()
+            when = self._next_turn()
+            while when is not None and world.goes_on(process, when):
+                self._turn()
+                when = self._next_turn()
+            if when is not None:
+                self._due = world.at(when, self._wake)
+            world.give_way()
 
     def _turn(self) -> None:
         self._is_in_turn = True
         self._due = None
-        asyncio.events._set_running_loop(self)
-        end = self.time() + self._clock_resolution
-        scheduled, ready = self._scheduled, self._ready
-        while scheduled and (scheduled[0]._cancelled or scheduled[0]._when < end):
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            if handle._cancelled:
-                self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
-            else:
+        _set_running_loop(self)
+        end = self._world.now + self._clock_resolution
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][0] < end:
+            handle = heapq.heappop(timers)[2]
+            if not handle._cancelled:
                 ready.append(handle)
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
-                handle._run()
-        asyncio.events._set_running_loop(None)
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (Exception, asyncio.CancelledError) as error:
+                    self._callback_failed(handle, error)
+        _set_running_loop(None)
         self._is_in_turn = False
+
+    def _callback_failed(self, handle: asyncio.Handle, error: BaseException) -> None:
+        name = _format_callback_source(handle._callback, handle._args)
+        told = {"message": f"Exception in callback {name}", "exception": error, "handle": handle}
+        self.call_exception_handler(told)
+
+    def _next_turn(self) -> float | None:
+        """When something is due; never if nothing is."""
+        timers = self._timers
+        now = self._world.now
+        soonest = now + step(self._process.steps)
+        if self._ready:
+            return soonest
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not timers:
+            return None
+        when = timers[0][0]
+        return when if when > soonest else soonest
 
     def _wake_later(self) -> None:
         """Have the world enter it when something is due."""
-        if self._ready:
-            when = self._world.now
-        elif self._scheduled:
-            when = self._scheduled[0]._when
-        else:
+        due, when = self._due, self._next_turn()
+        if when is None:
             return
-        due = self._due
-        if due is not None and not due.cancelled:
-            if due.when <= when:
+        if due is not None:
+            if due[0] <= when:
                 return
-            due.cancelled = True
-        step = self._process.steps.uniform(*STEP)
-        self._due = self._world.at(max(when, self._world.now + step), self._wake)
+            self._world.cancel(due)
+        self._due = self._world.at(when, self._wake)
 
     def _wake(self) -> None:
         self._due = None
@@ -114,8 +182,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._world.now
 
-    def _call_soon(self, *args: Any) -> asyncio.Handle:
-        handle = super()._call_soon(*args)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)
         if not self._is_in_turn:
             self._wake_later()
         return handle
@@ -124,10 +193,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
-        handle = super().call_at(when, callback, *args, context=context)
+        handle = _TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), handle))
         if not self._is_in_turn:
             self._wake_later()
         return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        return self.call_at(self._world.now + delay, callback, *args, context=context)
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> Any:
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        tasks = self._tasks
+        tasks.append(task)
+        if len(tasks) > self._most_tasks:
+            tasks[:] = [task for task in tasks if not task.done()]
+            self._most_tasks = 100 + 2 * len(tasks)
+        return task
 
     def is_running(self) -> bool:
         return True
@@ -142,9 +224,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         pass
 
     def _check_thread(self) -> None:
-        pass
-
-    def _timer_handle_cancelled(self, handle: Any) -> None:
         pass
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation import fault_kinds, faults, identity, seams, workloads
-from tests.simulation.cluster import Cluster
+from tests.simulation import fault_kinds, faults, identity, seams, seldom, workloads
+from tests.simulation.cluster import ORDERLY, Cluster
 from tests.simulation.faults import Fault, Injector, Target
 from tests.simulation.model import Model
+from tests.simulation.model.content import number_in
 from tests.simulation.route_watch import RouteWatch
 from tests.simulation.world import START, Stuck, World
 
 assert fault_kinds  # imported for the kinds that it adds
+assert seldom  # and this for what it makes seldom
 
 WORK_BEGINS = START + 1.0
 FAULTS_BEGIN = START + 3.0
@@ -22,13 +24,18 @@ FAULTS_END = START + 45.0
 WORK_ENDS = START + 60.0
 FAULTS = (5, 10)  # at least and at most
 CALM = 0.1  # the share of seeds without faults
+STOPS = 0.1  # of those whose only faults are that processes are asked to stop
+ROT = 0.03  # of those whose disks change what lies on them
+ROTS = ("bit rot", "bit rot", "kill", "power cut", "restart", "stop", "terminate")
 # After the last work everything is delivered within so many seconds.
 SETTLES = 60.0
 # Looking at what is there takes so long at most, and is done again so much later.
 _LOOK_SECONDS, _LOOK_AGAIN = 30.0, 3.0
-# What a daemon stores without a promise to flush it may be lost for so long: flushIntervalCommitLog
-# is half a second, and a disk may be slow.
-_UNFLUSHED_SECONDS = 10.0
+# What a broker stores without a promise to flush it may be lost for so long: flushIntervalCommitLog
+# is half a second. The second is for one that has or had other faults: a slow disk, or it was
+# stopped, or killed before the power of its machine went.
+_UNFLUSHED_SECONDS, _WITH_TROUBLE = 1.5, 15.0
+_WELL_AGAIN = 12.0
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ class LogToTrace(logging.Handler):
 def run(seed: int, variant: Variant = WHOLE) -> Result:
     """Run the scenario of a seed, or a variant of it."""
     sys.unraisablehook = lambda _: None  # of coroutines that were in the middle of something
+    is_collected = gc.isenabled()  # not in a process that ends soon (children.py)
     gc.disable()  # what is collected and when is not up to the seed
     identity.begin()
     world = World(seed, variant.noise)
@@ -104,8 +112,24 @@ def run(seed: int, variant: Variant = WHOLE) -> Result:
     finally:
         root.removeHandler(handler)
         seams.use(None)
-        gc.collect()
-        gc.enable()
+        if is_collected:
+            gc.collect()
+            gc.enable()
+
+
+def drawn(seed: int) -> tuple[str, list[Fault]]:
+    """The flush mode and the faults of a seed, which is not run."""
+    world = World(seed)
+    seams.use(world)
+    try:
+        one = _Scenario(world, seed, WHOLE)
+        return one.flush, one.draw()[1]
+    finally:
+        seams.use(None)
+
+
+def _is_up(target: Target) -> bool:
+    return target.process is not None and target.process.is_alive
 
 
 class _Scenario:
@@ -124,14 +148,22 @@ class _Scenario:
         self.work_ends = START + variant.work_seconds
         self.context = workloads.Context(self.cluster, self.model, self.random, self.work_ends)
 
+    def draw(self) -> tuple[dict[str, workloads.Workload], list[Fault]]:
+        """The clients by their names, and the faults."""
+        chosen = workloads.choose(self.random, self.cluster, self.model)
+        # On calm days more is promised: everything once and in time.
+        share = self.random.random()
+        count = 0 if share < CALM else self.random.randint(*FAULTS)
+        kinds = ORDERLY if share < CALM + STOPS else ROTS if share < CALM + STOPS + ROT else ()
+        names = list(chosen)
+        plan = faults.plan(self.world, self.cluster, FAULTS_BEGIN, FAULTS_END, count, names, kinds)
+        return chosen, plan
+
     def run(self) -> Result:
         world, cluster = self.world, self.cluster
-        injector = Injector(cluster, self._loses)
+        injector = self._injector = Injector(cluster, self._loses, self._rots)
         watch = RouteWatch(cluster, injector.overlays)
-        chosen = workloads.choose(self.random, cluster, self.model)
-        # On calm days more is promised: everything once and in time.
-        count = 0 if self.random.random() < CALM else self.random.randint(*FAULTS)
-        plan = faults.plan(world, cluster, FAULTS_BEGIN, FAULTS_END, count, list(chosen))
+        chosen, plan = self.draw()
         if self.variant.faults is not None:
             plan = [fault for fault in plan if fault.number in self.variant.faults]
         plan = [fault for fault in plan if fault.at < self.work_ends]
@@ -161,6 +193,7 @@ class _Scenario:
             if wanted is None or name in wanted:
                 cluster.add_client(name, self._main(workload)).start()
         workloads.watch_offsets(self.context)
+        workloads.watch_stops(self.context)
         injector.schedule(plan)
         world.run(min(FAULTS_END, self.work_ends) + 0.001)
         injector.end_all()
@@ -176,15 +209,19 @@ class _Scenario:
 
         return main
 
-    def _loses(self, target: Target, since: float | None) -> None:
-        """Tell the model what a broker may have lost."""
-        now = self.world.now
-        if target not in self.cluster.brokers:
-            return
-        if since is None and self.flush == "ASYNC_FLUSH":
-            since = now - _UNFLUSHED_SECONDS
-        if since is not None:
-            self.model.may_be_lost(target.name, since, now)
+    def _loses(self, target: Target, number: int) -> None:
+        """Tell the model what a broker may have lost, by the fault of this number."""
+        if target in self.cluster.brokers and self.flush == "ASYNC_FLUSH":
+            now, is_well = self.world.now, self._injector.is_well(target, number, _WELL_AGAIN)
+            unflushed = _UNFLUSHED_SECONDS if is_well and _is_up(target) else _WITH_TROUBLE
+            self.model.may_be_lost(target.name, now - unflushed, now)
+
+    def _rots(self, target: Target, bodies: list[bytes]) -> None:
+        """Tell the model that the next start behind a crash may put a log aside from here on."""
+        numbers = [number_in(body) for body in bodies]
+        sent = [self.model.sent[number] for number in numbers if number in self.model.sent]
+        since = min([self.world.now, *(one.at for one in sent)])
+        self.model.rots(target.name, since)
 
     def _settle(self) -> None:
         """Everything that is due happens within a bound: look until it has, or that is over."""

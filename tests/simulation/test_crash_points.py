@@ -41,9 +41,7 @@ def points(*arguments: str) -> tuple[int, int, str]:
 @pytest.mark.timeout(3000 if IS_LONG else 300)
 def test_every_start_behind_a_crash_finds_what_was_promised() -> None:
     limits = (
-        ("--whole", "4", "--most", "24", "--again", "1")
-        if IS_LONG
-        else ("--most", "3", "--every", "4")
+        ("--all", "--seconds", "40", "--most", "24") if IS_LONG else ("--most", "3", "--every", "4")
     )
     status, starts, output = points(*limits)
     assert status == 0, output

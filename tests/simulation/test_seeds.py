@@ -2,7 +2,7 @@
 
 from tests.simulation.running import simulate
 
-SEEDS = 30  # 15 s of one core that does nothing else
+SEEDS = 30  # 10 s of one core that does nothing else
 
 
 def test_a_fixed_set_of_seeds_holds_and_the_command_says_what_was_injected() -> None:

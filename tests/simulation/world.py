@@ -18,9 +18,9 @@ import heapq
 import random
 import zlib
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from enum import Enum
 from itertools import count
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent, greenlet
@@ -34,8 +34,14 @@ EPOCH = 1_767_225_600.0
 START = 1000.0
 # Between two steps of one process pass so many seconds, more or less.
 STEP = (0.000_005, 0.000_060)
+_LEAST_STEP, _STEP_SPAN = STEP[0], STEP[1] - STEP[0]
 
 Work = Callable[[], object]
+#: When, which of those asked for, and what is to be done: None once it was cancelled. A list, as
+#: there are tens of thousands of them for each seed, and a heap compares lists fast.
+Event = list[Any]
+
+_ENTRY = Struct("<qd")
 
 
 class Stuck(Exception):
@@ -48,13 +54,6 @@ class State(Enum):
     running = "running"
     stopped = "stopped"  # by SIGSTOP
     ended = "ended"
-
-
-@dataclass(slots=True, eq=False)
-class _Event:
-    when: float
-    work: Work
-    cancelled: bool = False
 
 
 class Trace:
@@ -182,7 +181,7 @@ class Process:
             return
         self.state = State.ended
         # Coroutines that go would run their `finally`, which the dead do not.
-        self.world.graveyard.append((self.loop, asyncio.all_tasks(self.loop)))
+        self.world.graveyard.append(self.loop)
         self.machine.processes.remove(self)
         self.machine.disk.close_all_of(self)
         self.world.network.end_all_of(self, tells_peers=tells_peers)
@@ -260,8 +259,9 @@ class World:
         #: Greenlets that may never run again; collected amid a run they would run their `finally`.
         self.keep: list[greenlet] = []
         self.graveyard: list[object] = []
-        self._events: list[tuple[float, int, _Event]] = []  # a heap: by time, then in order
+        self._events: list[Event] = []  # a heap: by time, then in the order of asking
         self._order = count()
+        self._until = START  # `run` lets time pass up to then
         self._hub: greenlet | None = None
 
     def stream(self, name: str, *, is_noisy: bool = True) -> random.Random:
@@ -283,55 +283,84 @@ class World:
         """Count a fault for the report."""
         self.faults[fault] = self.faults.get(fault, 0) + 1
 
-    def at(self, when: float, work: Work) -> _Event:
+    def at(self, when: float, work: Work) -> Event:
         """Do something at a time. What is due at one time is done in the order of asking."""
-        event = _Event(max(when, self.now), work)
-        heapq.heappush(self._events, (event.when, next(self._order), event))
+        event = [when if when > self.now else self.now, next(self._order), work]
+        heapq.heappush(self._events, event)
         return event
+
+    @staticmethod
+    def cancel(event: Event) -> None:
+        event[2] = None
 
     def soon(self, work: Work, chance: random.Random) -> None:
         """Do something at once, but not within the step that asks for it."""
-        self.at(self.now + chance.uniform(*STEP), work)
+        self.at(self.now + step(chance), work)
 
-    def run(self, until: float, is_done: Callable[[], bool] = lambda: False) -> None:
+    def run(self, until: float, is_done: Callable[[], bool] | None = None) -> None:
         """Let time pass up to a moment, or until something is so.
 
         Raises Stuck when nothing is left that could happen.
         """
         self._hub = getcurrent()
-        events = self._events
-        while not is_done():
+        self._until = until
+        events, pop = self._events, heapq.heappop
+        while is_done is None or not is_done():
             if not events:
                 raise Stuck("nothing is left that could happen")
             if events[0][0] > until:
                 self.now = max(self.now, until)
                 return
-            _, _, event = heapq.heappop(events)
-            if event.cancelled:
-                continue
-            self.now = event.when
-            self.steps += 1
-            event.work()
+            when, _, work = pop(events)
+            if work is not None:
+                self.now = when
+                self.steps += 1
+                work()
+
+    def goes_on(self, process: Process, when: float) -> bool:
+        """Whether a running process may go on by itself, as it is the next that is due.
+
+        Then it is ``when``, as if the process had been left and entered.
+        """
+        events = self._events
+        while events and events[0][2] is None:
+            heapq.heappop(events)
+        if (events and events[0][0] <= when) or when > self._until:
+            return False
+        self.now = when
+        self.steps += 1
+        self._note_entry(process)
+        return True
+
+    def _note_entry(self, process: Process) -> None:
+        trace = self.trace
+        trace.checksum = zlib.crc32(_ENTRY.pack(process.number, self.now), trace.checksum)
 
     def enter(self, process: Process, thread: greenlet) -> None:
-        """Switch to a greenlet of a process. It comes back by `leave`."""
+        """Switch to a greenlet of a process. It comes back by `leave` or `give_way`."""
         before, self.current = self.current, process
-        self.trace.checksum = zlib.crc32(
-            b"%d@%.9f" % (process.number, self.now), self.trace.checksum
-        )
+        self._note_entry(process)
         thread.switch()
         asyncio.events._set_running_loop(None)
         self.current = before
 
+    def give_way(self) -> None:
+        """Switch to the world, from within a greenlet that has no loop that runs."""
+        assert self._hub is not None
+        self._hub.switch()
+
     def leave(self) -> None:
         """Switch to the world, from within a greenlet of a process."""
-        assert self._hub is not None
         process, loop = self.current, asyncio.events._get_running_loop()
-        self._hub.switch()
+        self.give_way()
         assert self.current is process, "another process was entered"
         asyncio.events._set_running_loop(loop)
 
     def leave_for_good(self) -> None:
-        assert self._hub is not None
-        self._hub.switch()
+        self.give_way()
         raise AssertionError("a thread that had ended went on")
+
+
+def step(chance: random.Random) -> float:
+    """Seconds that pass between two steps of a process."""
+    return _LEAST_STEP + _STEP_SPAN * chance.random()

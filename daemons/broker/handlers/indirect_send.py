@@ -27,6 +27,7 @@ from mq.protocol import names
 from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, SysFlag, TopicSysFlag
 from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader, Letter
 from mq.protocol.message import StoredMessage, decode_record
@@ -213,7 +214,12 @@ class IndirectSends:
         if popped != topic and topic.removeprefix(names.RETRY_PREFIX) not in self._groups.table:
             topic = popped
         self._check_read(command, channel, topic)
-        return decode_record(record, decompress=False)
+        try:
+            return decode_record(record, decompress=False, check_crc=True)
+        except RemoteProtocolError as error:  # stored again it would have a checksum that is right
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"message at {header.offset}: {error}"
+            ) from None
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
         group = self._groups.find(name)

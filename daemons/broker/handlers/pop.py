@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.pop_peek import NOTHING
 from mq.daemons.broker.handlers.pop_requests import PopRequests
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
@@ -42,19 +44,22 @@ class PopHandlers:
         records: PoppedRecords,
         pops: Pops,
         waiters: Waiters,
+        groups: Groups,
     ) -> None:
         self._settings = settings
         self._requests = requests
         self._records = records
         self._pops = pops
         self._waiters = waiters
+        self._groups = groups
         self._running: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
         """Let go of those that wait, and finish what was taken."""
         self._waiters.drop_all()
-        if self._running:
+        while self._running:  # those that waited for a group's file begin something
             await asyncio.gather(*self._running, return_exceptions=True)
+        self._waiters.drop_all()
 
     @serves(RequestCode.POP_MESSAGE)
     def pop(self, command: Command, channel: Channel) -> None:
@@ -67,7 +72,32 @@ class PopHandlers:
                 f"the broker[{self._settings.broker.broker_ip1}] pop message is timeout too much",
             )
         request = self._requests.of_pop(header, channel)
-        if self._serve(command, channel, request) or command.is_one_way:
+        if not self._groups.file.is_settled:
+            self._run(self._pop_when_saved(command, channel, request, until, header.poll_time))
+        elif not self._serve(command, channel, request):
+            self._hold(command, channel, request, until, header.poll_time)
+
+    async def _pop_when_saved(
+        self, command: Command, channel: Channel, request: PopRequest, until: int, poll_time: int
+    ) -> None:
+        """Pop when a group that was just made is in its file.
+
+        A start lets check points go whose group it does not find, and does not move that on: what
+        was acknowledged would come again, and what was not, never.
+        """
+        await self._groups.file.settle()
+        if not channel.closed and not self._serve_held(command, channel, request):
+            self._hold(command, channel, request, until, poll_time)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _hold(
+        self, command: Command, channel: Channel, request: PopRequest, until: int, poll_time: int
+    ) -> None:
+        if command.is_one_way:
             return
         held = Held(
             command,
@@ -76,9 +106,6 @@ class PopHandlers:
             lambda: self._serve_held(command, channel, request),
             lambda: self._answer_nothing(command, channel, request, ResponseCode.POLLING_TIMEOUT),
         )
-        self._hold(held, until, header.poll_time)
-
-    def _hold(self, held: Held, until: int, poll_time: int) -> None:
         if poll_time <= 0 or until <= _now():
             held.end()
         elif not self._waiters.add(held, (until - _now()) / 1000):
@@ -109,10 +136,7 @@ class PopHandlers:
             raise Refused(refusal.code, refusal.remark) from None
         if not batches:
             return False
-        work = self._finish(command, channel, request, batches, pop_time, revive_queue, results)
-        task = asyncio.ensure_future(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._run(self._finish(command, channel, request, batches, pop_time, revive_queue, results))
         return True
 
     async def _finish(

@@ -6,7 +6,7 @@ from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import PopBatch
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.protocol.errors import LocalProtocolError
-from mq.protocol.message import decode_records, encode_record
+from mq.protocol.message import decode_undamaged, encode_record
 from mq.protocol.properties import PropertyKey
 
 
@@ -31,7 +31,8 @@ class PoppedRecords:
         if batch.queue.topic == request.topic:
             return body
         records = []
-        for message in decode_records(body, decompress=False):
+        messages, _ = decode_undamaged(body, decompress=False)
+        for message in messages:
             receipt = Receipt(
                 batch.offsets[0],
                 pop_time,

@@ -16,6 +16,7 @@ from mq.daemons.serving import serves
 from mq.protocol import names
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.transaction import (
     EndTransactionRequestHeader,
@@ -142,7 +143,10 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"msgId {message_id!r}: {error}") from None
         if found is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message {message_id} here")
-        message = decode_record(found[0], decompress=False)
+        try:
+            message = decode_record(found[0], decompress=False, check_crc=True)
+        except RemoteProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"message {message_id}: {error}") from None
         wanted = (PropertyKey.REAL_TOPIC, PropertyKey.REAL_QUEUE_ID, PropertyKey.PRODUCER_GROUP)
         if message.topic not in (
             names.TRANSACTION_CHECK_MAX_TIME_TOPIC,

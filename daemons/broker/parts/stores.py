@@ -96,10 +96,13 @@ async def open_stores(settings: BrokerSettings, host: bytes, parts: AsyncExitSta
     parts.push_async_callback(topics.file.close)
     groups = Groups(folder / "subscriptionGroup.json", settings)
     parts.push_async_callback(groups.file.close)
-    offsets = ConsumerOffsets(folder / "consumerOffset.json")
-    if store.report.machine_crashed:
-        offsets.go_back_to_ends(store.max_offset)
+    offsets = ConsumerOffsets(folder / "consumerOffset.json", store.flusher.drain)
     parts.push_async_callback(offsets.save)
+    if store.report.crashed:
+        # Also behind a kill: the start behind the power cut may have got no further, and damage
+        # takes the end of a log, too. And before what comes next has these offsets again.
+        offsets.go_back_to_ends(store.max_offset)
+        await offsets.save()
     filters.load()
     parts.push_async_callback(filters.save)
     aside = SetAside(store)

@@ -53,6 +53,7 @@ class Revival:
         self._topics = topics
         self._groups = groups
         self._attempts: Counter[PopCheckPoint] = Counter()  # that the disk has failed
+        self._pauses_until = 0.0  # of the monotonic clock: what was put has been refused since
         self.revived = 0
 
     async def run(self) -> None:
@@ -74,6 +75,9 @@ class Revival:
 
     def _revive_due(self) -> float:
         """Revive some of what is due; returns the seconds until there is more to do."""
+        pause = self._pauses_until - clock.monotonic()
+        if pause > 0:
+            return pause
         now = clock.milliseconds()
         busy: list[PopCheckPoint] = []
         for _ in range(_AT_ONCE):
@@ -127,6 +131,8 @@ class Revival:
         def stored(refusal: StoreRefused | None) -> None:
             if not is_stored(refusal):
                 point.is_reviving = False
+                # Pushed, it may wake `run` at once, and be refused at once, again and again.
+                self._pauses_until = clock.monotonic() + RETRY_SECONDS
                 self._points.push(point)
 
         self._writer.put(self._points.end_of(point), stored)

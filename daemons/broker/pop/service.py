@@ -50,7 +50,7 @@ class PopService:
         waiters = Waiters(pops, topics, settings)
         requests = PopRequests(settings, topics, groups, subscriptions)
         records = PoppedRecords(settings, reader)
-        self._pop = PopHandlers(settings, requests, records, pops, waiters)
+        self._pop = PopHandlers(settings, requests, records, pops, waiters, groups)
         self._peek = PeekHandlers(requests, records, pops, waiters)
         self._ack = AckHandlers(topics, store, offsets, self.points, self.order, waiters)
         modes = RequestModes(folder / "messageRequestMode.json")

@@ -50,6 +50,7 @@ _HEAD_SIZE = RECORD_HEAD.size
 _ROOM = layout.END_OF_FILE_ROOM
 _MAGIC = MAGIC_V1
 
+_SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
@@ -168,10 +169,13 @@ class Appender:
         ``properties_field`` is the properties' text with its i16 length before it. Nothing is on
         disk when this returns: use `reply_when_stored` or `call_when_stored` in the same turn.
 
-        Raises StoreRefused when no message is taken, or this one does not fit in a log file.
+        Raises StoreRefused when no message is taken, or this one does not fit in a log file, or a
+        recovery would take it for torn.
         """
         if self.refusal is not None:
             raise self.refusal
+        if len(properties_field) > _SECTOR and _UNWRITTEN in properties_field:
+            raise _looks_torn()
         topic_field = queue.topic_field
         size = _HEAD_SIZE + len(body) + len(topic_field) + len(properties_field)
         if len(born_host) != IPV4_HOST or self._sys_flag:
@@ -254,6 +258,8 @@ class Appender:
         for offset, position, size, (body, field, flag, code, keys) in zip(
             count(first), physicals, sizes, messages, strict=False
         ):
+            if len(field) > _SECTOR and _UNWRITTEN in field:
+                raise _looks_torn()
             crc = crc32(body) & CRC_MASK
             head = pack_head(size, _MAGIC, crc, queue_id, flag, offset, position, shared, len(body))
             parts += (head, body, topic_field, field)
@@ -318,6 +324,8 @@ class Appender:
         if self._batch.end + size + _ROOM <= self._file_end:
             return
         self.commit()
+        if self.refusal is not None:  # since that write: what it left in the log is cleared later
+            raise self.refusal
         if self._batch.end + size + _ROOM > self._file_end:
             self._next_file()
 
@@ -490,6 +498,14 @@ class Appender:
         sys_flag = self._with_hosts(int(head[7]), born_host)
         whole = part("size", "body_length", len(born_host), len(store_host))
         return whole.pack(*head[:7], sys_flag, *head[8:])
+
+
+def _looks_torn() -> StoreRefused:
+    return StoreRefused(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"properties with {layout.SECTOR} zeros in a row: a start behind a power cut would take "
+        f"the message for torn, and cut the log there; put such data into the body",
+    )
 
 
 def _send(replies: list[tuple[ReplySink, bytes]]) -> None:

@@ -12,6 +12,7 @@ Only `append.py` moves position and written, only `flush.py` moves flushed.
 """
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from mq.daemons.broker.store.errors import StoreLoadError
 from mq.daemons.broker.store.mapped_file import MappedFile, data_end
 from mq.protocol.record import (
     AT,
+    BLANK,
+    MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     RECORD_START,
@@ -50,7 +53,9 @@ class CommitLog:
         """Open the files there are; ``crashed``: their last user did not close them.
 
         Raises StoreLoadError if one has another size than configured, or if one is missing. Behind
-        a crash the last may be shorter: the process may have ended in the middle of `cut`.
+        a crash the last may be shorter: the process may have ended in the middle of `cut`, as that
+        was once. It then ends in a record; one that was made with another size ends in zeros or in
+        a blank.
         """
         found: list[tuple[int, Path]] = []
         for folder in self.paths:
@@ -66,7 +71,7 @@ class CommitLog:
         for number, (start, path) in enumerate(found):
             size = files.size(path)
             is_cut = crashed and number == len(found) - 1 and size < self.file_size
-            if size != self.file_size and not is_cut:
+            if size != self.file_size and not (is_cut and _ends_in_record(path, size)):
                 raise StoreLoadError(
                     f"{path} has {size} bytes, mappedFileSizeCommitLog is {self.file_size}: "
                     f"start with the size that the store was made with"
@@ -183,6 +188,12 @@ class CommitLog:
         for file in self.files:
             file.close()
         self.files.clear()
+
+
+def _ends_in_record(path: Path, size: int) -> bool:
+    with files.opened(path, os.O_RDONLY) as descriptor:
+        end = files.pread(descriptor, BLANK.size, max(0, size - BLANK.size))
+    return any(end) and end != BLANK.pack(BLANK.size, MAGIC_BLANK)
 
 
 def record_store_timestamp(record: bytes | memoryview) -> int:

@@ -57,6 +57,11 @@ INT = struct.Struct(">i")
 LONG = struct.Struct(">q")
 SHORT = struct.Struct(">h")
 
+SECTOR = 512  # bytes that a disk writes all or none
+# What of a record's properties may not be zeros: a sector of them that a power cut has kept from
+# the disk would look the same (mq.daemons.broker.store.records.is_torn).
+UNWRITTEN = bytes(SECTOR)
+
 # The records themselves are in mq.protocol.record. One is only put where this much is left behind
 # it, so that a blank always fits.
 END_OF_FILE_ROOM = BLANK.size

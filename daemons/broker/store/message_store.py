@@ -83,7 +83,7 @@ class MessageStore:
                 layout.index_path(self.root), settings.max_hash_slot_num, settings.max_index_num
             )
         self.report = Report()
-        # Where queues ended when the store was opened after a power cut.
+        # Where queues ended when the store was opened after a crash.
         self._found_ends: dict[ConsumeQueue, int] | None = None
         self.put_times = PutTimes()
         self.boot_timestamp = clock.milliseconds()
@@ -134,7 +134,12 @@ class MessageStore:
         files.pwrite(self._lock, b"lock", 0)
 
     def _recover(self) -> None:
-        self.log.load(crashed=files.exists(self.root / layout.ABORT_FILE))
+        crashed = files.exists(self.root / layout.ABORT_FILE)
+        if crashed:
+            # Its name may not be on the disk yet. What is taken away now would look, behind a power
+            # cut that takes it, like a clean stop.
+            files.sync_folder(self.root)
+        self.log.load(crashed=crashed)
         self.queues.load()
         self._checkpoint.load()
         if self.key_index is not None:
@@ -153,7 +158,7 @@ class MessageStore:
         self.report = recovery.run()
         self._lowered_checkpoint = recovery.checkpoint
         self._deletions.cut(self.log.position)
-        if self.report.machine_crashed:
+        if self.report.crashed:
             self._found_ends = {queue: queue.appended for queue in self.queues}
         log.info("%s", self.report.summary())
 
@@ -207,6 +212,7 @@ class MessageStore:
     def stop_taking(self) -> None:
         """Write what was appended, and refuse messages from now on: the store is being stopped."""
         self.appender.commit()
+        self.appender.clear_again()  # the next start would find what was refused
         self.appender.refuse(
             "stopped",
             StoreRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "store refused: it is being stopped"),
@@ -308,9 +314,9 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.readable
 
-    def end_after_power_cut(self, queue: ConsumeQueue) -> int:
-        """Where a queue ended when the store was opened, if that was after a power cut; else where
-        it ends now."""
+    def end_after_crash(self, queue: ConsumeQueue) -> int:
+        """Where a queue ended when the store was opened, if that was after a crash; else where it
+        ends now."""
         if self._found_ends is None:
             return queue.readable
         return self._found_ends.get(queue, 0)

@@ -40,6 +40,7 @@ from mq.daemons.broker.store.queues import Queues, check_folder_name
 from mq.daemons.broker.store.records import (
     BadRecord,
     Record,
+    is_torn,
     keys_of,
     queue_tags_code,
     read_log,
@@ -103,6 +104,7 @@ class Recovery:
         self.checkpoint = checkpoint
         self._delays = delays
         self._deletions = deletions
+        self._vouched = checkpoint.safe_offset  # by the last broker; not lowered
         self._suspect: dict[ConsumeQueue, None] = {}
         self._seen: set[ConsumeQueue] = set()
         self._suspect_index_files = 0
@@ -256,6 +258,8 @@ class Recovery:
         why = ""
         try:
             for record in read_log(self._log, start):
+                if self._may_be_torn(record) and is_torn(self._log, record):
+                    raise BadRecord("a sector of it was not written")
                 self.report.records += 1
                 end = record.physical + record.size
                 self._dispatch(record)
@@ -276,6 +280,10 @@ class Recovery:
         for file in self._log.files:
             if file.end > start:
                 file.sync()
+
+    def _may_be_torn(self, record: Record) -> bool:
+        """Not what was on the disk before the power cut, nor behind a kill or a stop."""
+        return self.report.machine_crashed and record.physical >= self._vouched
 
     def _dispatch(self, record: Record) -> None:
         why = _implausible(record)

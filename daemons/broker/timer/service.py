@@ -15,7 +15,7 @@ import heapq
 import logging
 from collections.abc import Iterator
 
-from mq.client.machine import clock, files
+from mq.client.machine import clock, files, threads
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store import layout
@@ -77,10 +77,14 @@ class Timer:
         self._put_from_slot: set[int] = set()
         self.delivered = 0
         self._saved_delivered = 0
-        self._has_failed = False  # for good: an fsync
+        self._failure: OSError | None = None  # set for good by the first fsync that fails
+        self._disk = threads.Lock()  # a save that is cancelled goes on in its thread
         if is_new:
             self._checkpoint.save(self._step(_now()), 0, 0)
         self._offset, self._read_time = self._recover()
+        mark = self._checkpoint
+        if self._offset < mark.queue_offset:  # now: a kill would leave it behind what comes next
+            mark.save(mark.read_time, mark.log_position, self._offset)
 
     @staticmethod
     def is_used(store: MessageStore) -> bool:
@@ -103,7 +107,7 @@ class Timer:
         dropped the pages, as in `store/flush.py`. The checkpoint stays, and a restart puts into the
         wheel what is behind it.
         """
-        if self._has_failed:
+        if self._failure is not None:
             return
         read_time, position, offset = self._read_time, self._log.end, self._offset
         mark = self._checkpoint
@@ -118,31 +122,39 @@ class Timer:
             return  # an fsync has failed, which was told: after a restart they come once more
 
         def sync() -> None:
-            self._sync()
-            mark.save(read_time, position, offset)
+            with self._disk:
+                self._sync()
+                mark.save(read_time, position, offset)
 
         await asyncio.to_thread(sync)
         self._saved_delivered = delivered
         self._log.remove_older(2 * self._roll_window() / 1000)
 
     def _sync(self) -> None:
-        """For a thread. Raises OSError."""
+        """For a thread that has the lock. Raises OSError."""
+        if self._failure is not None:  # of a save that was cancelled, and had nobody to tell
+            raise self._failure
         try:
             self._log.sync()
             self._wheel.sync()
         except OSError as error:
-            self._has_failed = True
-            raise OSError(
+            self._failure = OSError(
                 error.errno,
                 f"fsync of the timer's files failed: {error.strerror}; they are not saved until "
                 f"the broker is restarted",
-            ) from error
+            )
+            raise self._failure from error
 
     async def close(self) -> None:
         """Save and close. Raises OSError."""
         try:
             await self.save()
         finally:
+            await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        """For a thread."""
+        with self._disk:
             self._wheel.close()
             self._log.close()
 
@@ -178,6 +190,8 @@ class Timer:
                 slots[unit.due] = Slot(first, position, slot.units + 1)
         for time, slot in slots.items():
             self._wheel.put(time, slot)
+        # Before the log grows: behind another power cut the old ones would point to new units.
+        self._wheel.sync()
 
     # from the queue into the wheel --------------------------------------------------------------
 

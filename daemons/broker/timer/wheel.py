@@ -61,18 +61,23 @@ class TimerWheel:
             raise CannotStart(
                 f"timerPrecisionMs={self.precision}: the timer's files were written with another "
                 "value; set it to what it was until no timed message is left, or remove "
-                "timerwheel, timerlog and config/timercheck, and with them those messages"
+                "timerwheel, timerlog and config/timercheck: all timed messages that the log still "
+                "has come then, also those that have come before"
             )
 
     def _newest_step(self) -> int:
         return max((step for step, *_ in self._slots()), default=0)
 
     def times_behind(self, end: int) -> list[int]:
-        """The times, in ms, whose slots point into the log at or behind a position."""
+        """The times, in ms, whose slots point into the log at or behind a position.
+
+        The counts say nothing: Java has 0 and less in slots with units (TimerMessageStore.doEnqueue
+        for those that take others back, TimerWheel.reviseSlot).
+        """
         return [
             step * self.precision
-            for step, first, last, units, _ in self._slots()
-            if units and max(first, last) >= end
+            for step, first, last, _, _ in self._slots()
+            if step and max(first, last) >= end  # without a time it was never written
         ]
 
     def _slots(self) -> Iterator[tuple[int, ...]]:

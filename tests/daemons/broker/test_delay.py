@@ -134,6 +134,9 @@ def test_an_offset_outside_its_queue_is_corrected(tmp_path: Path) -> None:
     async def script() -> None:
         async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
             assert broker.delivery.delayed.offsets == {1: 0, 3: 0}
+            # Before a message comes: behind a kill they would be passed over.
+            saved = fastjson.loads((tmp_path / "config" / "delayOffset.json").read_bytes())
+            assert saved == {"offsetTable": {"1": 0, "3": 0}}
             reply = await session.invoke(broker.address, Command(RequestCode.GET_ALL_DELAY_OFFSET))
             assert fastjson.loads(reply.body) == {"offsetTable": {"1": 0, "3": 0}}
             reply = await session.invoke(

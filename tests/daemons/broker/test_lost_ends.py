@@ -1,10 +1,12 @@
-"""Groups that are ahead of a queue whose end a power cut has taken (ASYNC_FLUSH)."""
+"""Groups that are ahead of a queue whose end a power cut (ASYNC_FLUSH), or damage, has taken."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.store.recovery import boot_id
 from mq.protocol.codes import ResponseCode
 from tests.daemons.broker.pulls import TOPIC, PullBroker, outcome, pull, request
 from tests.daemons.peer import Peer
@@ -34,6 +36,45 @@ def test_a_group_that_is_ahead_of_its_queue_gets_what_comes_next(tmp_path: Path)
     asyncio.run(main())
 
 
+def test_a_group_that_is_ahead_goes_back_though_the_start_behind_the_power_cut_is_killed(
+    tmp_path: Path,
+) -> None:
+    """Before it saves offsets the next time; and messages have come meanwhile."""
+
+    async def main() -> None:
+        await _fill(tmp_path, loses_power=True)
+        async with PullBroker(tmp_path, {}) as broker:
+            await broker.put(*[b"new"] * 9)
+            shutil.copytree(tmp_path, tmp_path / "killed")
+        async with PullBroker(tmp_path / "killed", {}) as broker:
+            assert not broker.stores.messages.report.machine_crashed
+            assert broker.stores.offsets.query("g", TOPIC, 0) == 5
+
+    asyncio.run(main())
+
+
+def test_a_group_that_is_ahead_of_a_damaged_log_gets_what_comes_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        root = tmp_path / "killed"
+        async with PullBroker(tmp_path, {}) as broker:
+            await broker.put(*[b"old"] * 9)
+            broker.stores.offsets.commit("g", TOPIC, 0, 9)
+            await broker.stores.offsets.save()
+            entry = broker.stores.messages.consume_queue_entry(TOPIC, 0, 5)
+            assert entry is not None
+            shutil.copytree(tmp_path, root)
+        with open(root / "store" / "commitlog" / f"{0:020}", "r+b") as file:
+            file.seek(entry[0] + 88)  # its body
+            file.write(b"bad")
+        async with PullBroker(root, {}) as broker, Peer(broker.listener.port) as peer:
+            assert not broker.stores.messages.report.machine_crashed
+            assert broker.stores.offsets.query("g", TOPIC, 0) == 5
+            await broker.put(*[b"new"] * 2)
+            assert outcome(await pull(peer, request(9))) == (MOVED, 5)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(("loses_power", "next_offset"), [(True, 5), (False, 8)])
 def test_a_consumer_that_goes_on_misses_nothing_that_came_after_a_power_cut(
     tmp_path: Path, loses_power: bool, next_offset: int
@@ -43,5 +84,22 @@ def test_a_consumer_that_goes_on_misses_nothing_that_came_after_a_power_cut(
         async with PullBroker(tmp_path, {}) as broker, Peer(broker.listener.port) as peer:
             await broker.put(*[b"new"] * 3)
             assert outcome(await pull(peer, request(9))) == (MOVED, next_offset)
+
+    asyncio.run(main())
+
+
+def test_a_group_that_is_ahead_of_what_a_start_cut_off_behind_a_kill_gets_what_comes_next(
+    tmp_path: Path,
+) -> None:
+    """A record that the disk has damaged is where such a start ends the log."""
+
+    async def main() -> None:
+        await _fill(tmp_path, loses_power=False)
+        (tmp_path / "store" / "abort").write_bytes(boot_id())
+        async with PullBroker(tmp_path, {}) as broker, Peer(broker.listener.port) as peer:
+            assert not broker.stores.messages.report.machine_crashed
+            assert broker.stores.offsets.query("g", TOPIC, 0) == 5
+            await broker.put(*[b"new"] * 3)
+            assert outcome(await pull(peer, request(9))) == (MOVED, 5)
 
     asyncio.run(main())

@@ -15,6 +15,7 @@ from mq.daemons.broker.waiting import StoreResults
 from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from tests.daemons.broker.pop.consumers import PopConsumer, bodies, fill
+from tests.daemons.broker.store.stores import fill_disk
 from tests.daemons.broker.test_delay import broker_on, pull, send
 from tests.daemons.broker.test_timer import now
 from tests.daemons.broker.transactions.producers import HALF, TransactionPeer
@@ -57,6 +58,37 @@ def test_popped_messages_come_again_after_the_store_refused(tmp_path: Path) -> N
             assert len(await consumer.pop(invisibleTime="200")) == 3
             async with refusing(broker):
                 await asyncio.sleep(0.5)
+            assert bodies(await consumer.pop(pollTime="10000", bornTime=str(now()))) == [
+                b"0",
+                b"1",
+                b"2",
+            ]
+
+    asyncio.run(script())
+
+
+def test_popped_messages_are_not_put_all_the_time_while_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 3)
+            assert len(await consumer.pop(invisibleTime="200")) == 3
+            puts = 0
+            put = broker.stores.messages.appender.call_when_stored
+
+            def counted(callback: OnStored) -> None:
+                nonlocal puts
+                puts += 1
+                put(callback)
+
+            monkeypatch.setattr(broker.stores.messages.appender, "call_when_stored", counted)
+            with monkeypatch.context() as full:
+                fill_disk(full)
+                await asyncio.sleep(1.0)
+            # Each time three messages and the end of their check point, ten times a second.
+            assert 4 <= puts <= 60
             assert bodies(await consumer.pop(pollTime="10000", bornTime=str(now()))) == [
                 b"0",
                 b"1",

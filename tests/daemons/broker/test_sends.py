@@ -31,6 +31,7 @@ FIRST_FORM = {
 }
 SECOND_FORM = {"a": "P", "b": "Sent", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "7"}
 SECOND_FORM |= {"h": "3", "i": "", "j": "0", "k": "false"}
+TOO_MUCH = ResponseCode.MESSAGE_ILLEGAL
 
 
 def run(root: Path, script: Callable[[Broker, Peer], Awaitable[None]]) -> None:
@@ -134,5 +135,23 @@ def test_a_reply_in_either_form_of_the_header_is_pushed_and_stored(
         )
         assert lost.code == ResponseCode.SYSTEM_ERROR
         assert "channel of <nobody> not found" in (lost.remark or "")
+
+    run(tmp_path, script)
+
+
+def test_properties_that_a_recovery_would_take_for_torn_are_refused(tmp_path: Path) -> None:
+    """Of a batch, all of it is."""
+
+    async def script(broker: Broker, peer: Peer) -> None:
+        for zeros, code in (("\0" * 511, ResponseCode.SUCCESS), ("\0" * 512, TOO_MUCH)):
+            fields = {**SECOND_FORM, "i": f"a\x01b{zeros}c"}
+            reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+            assert reply.code == code, reply
+            batch = [Message("Sent", b"1"), Message("Sent", b"2", properties={"a": f"b{zeros}c"})]
+            fields = {**SECOND_FORM, "m": "true"}
+            reply = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(batch))
+            assert reply.code == code, reply
+        assert "512 zeros in a row" in (reply.remark or "")
+        assert [message.body for message in stored(broker, "Sent", 1)] == [b"x", b"1", b"2"]
 
     run(tmp_path, script)

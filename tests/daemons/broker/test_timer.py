@@ -5,7 +5,9 @@ import errno
 import os
 import shutil
 import struct
+import threading
 import time
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,12 @@ import pytest
 from mq.client.machine import files
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.timer.wheel import Slot, TimerWheel
+from mq.daemons.broker.timer.log import TimerLog
+from mq.daemons.broker.timer.wheel import EMPTY, Slot, TimerWheel
 from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
 from mq.protocol.properties import PropertyKey
+from tests.daemons.broker.store.stores import note_fsyncs
 from tests.daemons.broker.test_delay import broker_on, pull, send
 
 WHEEL = "rmq_sys_wheel_timer"
@@ -152,10 +156,14 @@ def test_what_was_acknowledged_comes_though_a_power_cut_took_all_files_of_the_ti
             assert message.body == b"body"
 
     asyncio.run(before())
-    (tmp_path / "timerwheel").unlink()
-    (tmp_path / "config" / "timercheck").unlink()
-    shutil.rmtree(tmp_path / "timerlog")
+    remove_the_files_of_the_timer(tmp_path)
     asyncio.run(after())
+
+
+def remove_the_files_of_the_timer(root: Path) -> None:
+    (root / "timerwheel").unlink()
+    (root / "config" / "timercheck").unlink()
+    shutil.rmtree(root / "timerlog")
 
 
 def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
@@ -194,6 +202,129 @@ def test_an_fsync_that_has_failed_is_not_believed_the_second_time(
     asyncio.run(after())
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stop_amid_a_save_vouches_for_nothing_that_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """The save is cancelled, and its fsync goes on in a thread."""
+    began, go_on = threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def hold(descriptor: int) -> None:
+        if "timerlog" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            began.set()
+            assert go_on.wait(10)
+            if fails:
+                raise OSError(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    async def script() -> None:
+        broker = broker_on(tmp_path, timerFlushIntervalMs="3600000")
+        async with AsyncExitStack() as stack, Session("127.0.0.1:1") as session:
+            await stack.enter_async_context(broker)
+            due = str(now() + 60_000)
+            await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": due})
+            timer = broker.delivery.timer.timer
+            assert timer is not None
+            async with asyncio.timeout(10):
+                while timer._log.end == 0:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            monkeypatch.setattr(files, "fdatasync", hold)
+            saving = asyncio.create_task(timer.save())
+            assert await asyncio.to_thread(began.wait, 10)
+            saving.cancel()
+            stopping = asyncio.create_task(stack.aclose())
+            await asyncio.wait({stopping}, timeout=0.5)
+            assert timer._checkpoint.log_position == 0
+            go_on.set()
+            with pytest.raises(OSError, match="are not saved") if fails else nullcontext():
+                await stopping
+            assert timer._checkpoint.log_position == (0 if fails else 52)
+
+    asyncio.run(script())
+
+
+def test_slots_that_were_cut_are_on_the_disk_before_the_log_grows_beyond_where_they_pointed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a second power cut the old ones would point to units of other slots."""
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            for number in range(2):
+                properties = {"TIMER_DELIVER_MS": str(now() + 60_000)}
+                await send(session, broker.address, b"%d" % number, properties)
+
+    async def after() -> None:
+        async with broker_on(tmp_path, timerFlushIntervalMs="3600000") as broker:
+            timer = broker.delivery.timer.timer
+            assert timer is not None
+            async with asyncio.timeout(10):
+                while not wheel_synced:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        assert wheel_synced[0]
+
+    asyncio.run(before())
+    lose_the_end_of_the_timer_log(tmp_path)
+    synced = note_fsyncs(monkeypatch)
+    wheel_synced: list[bool] = []
+    real = TimerLog.append
+
+    def append(log: TimerLog, *unit: int) -> int:
+        wheel_synced.append(str(tmp_path / "timerwheel") in synced)
+        return real(log, *unit)
+
+    monkeypatch.setattr(TimerLog, "append", append)
+    asyncio.run(after())
+
+
+def test_an_offset_beyond_the_queue_is_saved_as_corrected_before_a_message_comes(
+    tmp_path: Path,
+) -> None:
+    """Java does not wait for the log before it saves one, and a power cut takes the log's end."""
+    check = tmp_path / "config" / "timercheck"
+
+    def queue_offset() -> int:
+        return int(struct.unpack(">7q", check.read_bytes()[:56])[2])
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            properties = {"TIMER_DELIVER_MS": str(now() + 60_000)}
+            await send(session, broker.address, b"body", properties)
+
+    async def after() -> None:
+        async with broker_on(tmp_path, timerFlushIntervalMs="3600000"):
+            assert queue_offset() == 1
+
+    asyncio.run(before())
+    values = struct.unpack(">7q", check.read_bytes()[:56])
+    check.write_bytes(struct.pack(">7q", *values[:2], 9, 9, *values[4:]))
+    asyncio.run(after())
+
+
+def test_a_slot_that_java_has_put_is_cut_whatever_its_count(tmp_path: Path) -> None:
+    """It counts messages that take others back as less than none, and none at a recovery
+    (TimerMessageStore.doEnqueue, TimerWheel.reviseSlot)."""
+    wheel = TimerWheel(tmp_path / "timerwheel", 1000)
+    for number, units in enumerate((-1, 0, 1)):
+        wheel.put(1_790_000_000_000 + number * 1000, Slot(52, 104, units))
+    times = [1_790_000_000_000 + number * 1000 for number in range(3)]
+    assert sorted(wheel.times_behind(104)) == times
+    assert not wheel.times_behind(156)
+    wheel.put(times[0], EMPTY)
+    assert sorted(wheel.times_behind(0)) == times[1:]
+    wheel.close()
+
+
+def lose_the_end_of_the_timer_log(root: Path) -> None:
+    """All but the first unit; the wheel points to it still."""
+    check = root / "config" / "timercheck"
+    values = struct.unpack(">7q", check.read_bytes()[:56])
+    check.write_bytes(struct.pack(">7q", values[0], 52, 1, *values[3:]))
+    (path,) = (root / "timerlog").iterdir()
+    path.write_bytes(path.read_bytes()[:52].ljust(path.stat().st_size, b"\0"))
+
+
 @pytest.mark.parametrize("lose", ["nothing", "checkpoint", "wheel", "end of the log"])
 def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
     tmp_path: Path, lose: str
@@ -221,11 +352,8 @@ def test_what_is_due_while_the_broker_is_down_comes_after_its_start(
         values = struct.unpack(">7q", check.read_bytes()[:56])
         check.write_bytes(struct.pack(">7q", values[0], 0, *values[2:]))
         (tmp_path / "timerwheel").write_bytes(bytes((tmp_path / "timerwheel").stat().st_size))
-    elif lose == "end of the log":  # the wheel points to it still
-        values = struct.unpack(">7q", check.read_bytes()[:56])
-        check.write_bytes(struct.pack(">7q", values[0], 52, 1, *values[3:]))
-        (path,) = (tmp_path / "timerlog").iterdir()
-        path.write_bytes(path.read_bytes()[:52].ljust(path.stat().st_size, b"\0"))
+    elif lose == "end of the log":
+        lose_the_end_of_the_timer_log(tmp_path)
     asyncio.run(after())
 
 
@@ -269,6 +397,25 @@ def test_a_slot_is_written_whole_by_a_disk_that_takes_a_part(
     wheel.close()
 
 
+def test_without_the_files_of_the_timer_all_its_messages_come_again(tmp_path: Path) -> None:
+    """As the refusal of another precision says: nothing else tells which have come."""
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Session("127.0.0.1:1") as session:
+            await send(session, broker.address, b"body", {"TIMER_DELIVER_MS": str(now() + 500)})
+            assert len(await pull(session, broker.address, "Later", 1)) == 1
+
+    async def after() -> None:
+        broker = broker_on(tmp_path, timerPrecisionMs="500")
+        async with broker, Session("127.0.0.1:1") as session:
+            found = await pull(session, broker.address, "Later", 2)
+            assert [message.body for message in found] == [b"body", b"body"]
+
+    asyncio.run(before())
+    remove_the_files_of_the_timer(tmp_path)
+    asyncio.run(after())
+
+
 @pytest.mark.parametrize("other", [100, 500, 2000])
 def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
     tmp_path: Path, other: int
@@ -280,6 +427,6 @@ def test_a_wheel_of_another_precision_is_refused_with_what_to_do(
     wheel.check_precision(now)
     wheel.close()
     wheel = TimerWheel(tmp_path / "timerwheel", other)
-    with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}"):
+    with pytest.raises(CannotStart, match=f"timerPrecisionMs={other}.*have come before"):
         wheel.check_precision(now)
     wheel.close()

@@ -7,7 +7,8 @@ has points, too, from which it is started once more.
 
     machine.py    runs something on a machine with a given disk, and keeps its points
     model.py      what was done, and what has to be there behind a crash
-    workloads.py  what is done
+    workloads.py  what is done with a store; failing.py on a disk that fails, java.py with Java's
+    broker.py     a whole broker; what is done with it: delivery.py, offsets.py, popping.py
     explore.py    goes through points and subsets, and tells what failed
     command.py    python -m tests.simulation points
 """

@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.simulation.crash_points import broker, java
+from tests.simulation.crash_points import java
 from tests.simulation.crash_points.machine import Point, Run, behind_power_cut, digest, run
 from tests.simulation.crash_points.model import Expectation
 from tests.simulation.crash_points.store import Ledger, recover
-from tests.simulation.crash_points.workloads import Workload
+from tests.simulation.crash_points.workloads import Crash, Workload
 from tests.simulation.disk import Descriptors, Disk, Renaming
 from tests.simulation.image import Image
 from tests.simulation.inode import Change, Inode
 from tests.simulation.world import World
 
 Unit = tuple[int, int]  # a change's number, and where its sector begins
+Found = tuple[Unit, Change | Renaming, Inode]
 
 _AS_LONG = 6  # a start of a whole broker takes as long as so many of a store
+# All subsets of so many units of one file, the others all kept or all lost.
+_OF_A_FILE = 5
 KILL = 0  # the number of what a kill leaves; power cuts come behind it
 
 
@@ -34,6 +37,7 @@ class Limits:
     most: int = 1 << 30  # subsets of a point
     every: int = 1  # of so many points one, and fewer where a start takes long
     most_failures: int = 1 << 30
+    seconds: float = 0.0  # 0: as long as it takes; if not, points come in any order
 
 
 @dataclass
@@ -55,6 +59,8 @@ class Summary:
     starts: int = 0
     again_points: int = 0
     again_starts: int = 0
+    images: int = 0  # disks that were started from, each of them another
+    is_whole: bool = True  # and not over before its end
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)
 
@@ -67,7 +73,7 @@ def crashes(
     The numbers of a point are always the same, with the same limits.
     """
     yield KILL, None
-    units = [unit for unit, _, _ in units_of(image)]
+    units = units_of(image)
     chance = random.Random(seed)
     seen: set[frozenset[Unit]] = set()
     if limits.most < 1 << 30:
@@ -80,24 +86,39 @@ def crashes(
             yield number, kept
 
 
-def _subsets(units: list[Unit], limits: Limits, chance: random.Random) -> Iterator[frozenset[Unit]]:
+def _subsets(
+    found: list[Found], limits: Limits, chance: random.Random
+) -> Iterator[frozenset[Unit]]:
+    units = [unit for unit, _, _ in found]
     everything = frozenset(units)
     yield frozenset()
     yield everything
     if len(units) <= limits.whole:
-        for mask in range(1 << len(units)):
-            yield frozenset(unit for bit, unit in enumerate(units) if mask >> bit & 1)
+        yield from _all_of(units)
         return
     for number, unit in enumerate(units):
         yield frozenset((unit,))
         yield everything - {unit}
         yield frozenset(units[:number])
+    files: dict[int, list[Unit]] = {}
+    for unit, item, inode in found:
+        files.setdefault(0 if isinstance(item, Renaming) else inode.number, []).append(unit)
+    for inside in files.values():
+        if 2 <= len(inside) <= _OF_A_FILE:
+            for kept in _all_of(inside):
+                yield everything.difference(inside) | kept
+                yield kept
     for _ in range(limits.by_chance):
         share = chance.choice((0.1, 0.5, 0.9))
         yield frozenset(unit for unit in units if chance.random() < share)
 
 
-def units_of(image: Image) -> list[tuple[Unit, Change | Renaming, Inode]]:
+def _all_of(units: list[Unit]) -> Iterator[frozenset[Unit]]:
+    for mask in range(1 << len(units)):
+        yield frozenset(unit for bit, unit in enumerate(units) if mask >> bit & 1)
+
+
+def units_of(image: Image) -> list[Found]:
     disk = image.disk(World("units"), Descriptors())
     return [((item.number, at), item, inode) for item, at, inode in disk.unsynced()]
 
@@ -111,6 +132,8 @@ class Explorer:
         self.limits = limits
         self.summary = Summary()
         self._seen: set[tuple[object, ...]] = set()
+        self._images: set[bytes] = set()
+        self._began = 0.0
         self._kinds: Counter[frozenset[tuple[str, str]]] = Counter()
         self._ledger = Ledger()
 
@@ -133,17 +156,30 @@ class Explorer:
 
     def explore(self, only: tuple[int, ...] = ()) -> Summary:
         """Try everything, or what ``only`` names: point, subset, and both again of that start."""
-        began = time.monotonic()
-        every = self.limits.every * (_AS_LONG if self.workload.is_broker else 1)
-        for position, point in enumerate(self.record().points):
+        self._began = began = time.monotonic()
+        points = list(enumerate(self.record().points))
+        if self.limits.seconds:
+            random.Random(self.workload.name).shuffle(points)
+        every = self.limits.every * (_AS_LONG if self.workload.judge else 1)
+        for position, point in points:
+            if self._is_over():
+                break
             if self.limits.every > 1 and not only and position % every:
                 continue
             if len(self.summary.failures) >= self.limits.most_failures:
                 break
             if not only or only[0] == point.number:
                 self._from_point(point, only[1:])
+        self.summary.images = len(self._images)
         self.summary.seconds = time.monotonic() - began
         return self.summary
+
+    def _is_over(self) -> bool:
+        """Whether the time is over."""
+        if self.limits.seconds and time.monotonic() - self._began > self.limits.seconds:
+            self.summary.is_whole = False
+            return True
+        return False
 
     def _from_point(self, point: Point, only: tuple[int, ...]) -> None:
         self.summary.points += 1
@@ -151,6 +187,8 @@ class Explorer:
         for number, kept in crashes(point.image, self.limits, seed):
             if only and only[0] != number:
                 continue
+            if self._is_over():
+                return
             self.summary.subsets += 1
             ledger = Ledger(self._ledger.events[: point.events])
             ledger.next_number = self._ledger.next_number
@@ -180,6 +218,8 @@ class Explorer:
         for point in started.points:
             if only and only[0] != point.number:
                 continue
+            if self._is_over():
+                return
             self.summary.again_points += 1
             seed = f"{self.workload.name}/{first.number}/{subset}/{point.number}"
             for number, kept_again in crashes(point.image, limits, seed):
@@ -207,11 +247,13 @@ class Explorer:
             image = behind_power_cut(image, lambda item, at: (item.number, at) in kept)  # type: ignore[attr-defined]
         boots = 1 + sum(kept is not None for _, _, kept in trail)
         problems: list[str] = []
-        key, main = self._check(ledger, problems, has_lost_power)
-        known = (digest(image), boots, key)
+        key, main = self._check(ledger, problems, Crash(has_lost_power, point.now))
+        disk = digest(image)
+        known = (disk, boots, key)
         if known in self._seen and not is_for_points:
             return None
         self._seen.add(known)
+        self._images.add(disk)
         now = point.now + 5.0
         started = run(image, main, ledger.count, boot=boots, now=now, keeps_points=is_for_points)
         if started.failure is not None:
@@ -221,14 +263,13 @@ class Explorer:
         return started
 
     def _check(
-        self, ledger: Ledger, problems: list[str], has_lost_power: bool
+        self, ledger: Ledger, problems: list[str], crash: Crash
     ) -> tuple[object, Callable[[], Awaitable[None]]]:
         """What is expected, to be compared, and the start that looks for it."""
-        if self.workload.is_broker:
-            coming = broker.Expectation.of(ledger.events)
-            return coming.key, lambda: broker.recover(ledger, coming, problems)
+        if self.workload.judge is not None:
+            return self.workload.judge(ledger, problems, crash)
         expected = Expectation.of(
-            ledger.events, is_synced=self.workload.is_synced, has_lost_power=has_lost_power
+            ledger.events, is_synced=self.workload.is_synced, has_lost_power=crash.has_lost_power
         )
         key = (
             frozenset(expected.promised),
@@ -237,7 +278,7 @@ class Explorer:
             expected.expired_before,
         )
         return key, lambda: recover(
-            ledger, self.config, expected, problems, may_be_damaged=has_lost_power
+            ledger, self.config, expected, problems, may_be_damaged=crash.has_lost_power
         )
 
     def _failure(

@@ -94,7 +94,77 @@ class Undone:
     body: str
 
 
-Event = Appended | Stored | Flushed | Found | Expiring | Deleting | Deleted | Begun | Due | Undone
+@dataclass(frozen=True)
+class Ending:
+    """The end of a transaction is being asked for, with these fields."""
+
+    body: str
+    fields: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A popped message is being acknowledged: it need not come again."""
+
+    body: str
+
+
+@dataclass(frozen=True)
+class Staying:
+    """That was refused: it comes again."""
+
+    body: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """That was answered: it must not come again."""
+
+    body: str
+
+
+@dataclass(frozen=True)
+class Moving:
+    """The offset of a group in a queue is being committed."""
+
+    queue_id: int
+    offset: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """That was answered."""
+
+    queue_id: int
+    offset: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A broker has stopped calmly, and saved everything."""
+
+
+Event = (
+    Appended
+    | Stored
+    | Flushed
+    | Found
+    | Expiring
+    | Deleting
+    | Deleted
+    | Begun
+    | Due
+    | Undone
+    | Ending
+    | Leaving
+    | Staying
+    | Left
+    | Moving
+    | Moved
+    | Stopped
+)
 
 
 @dataclass

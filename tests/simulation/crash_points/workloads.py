@@ -13,6 +13,19 @@ Main = Callable[[Ledger, MessageStoreConfig], Awaitable[None]]
 
 
 @dataclass(frozen=True)
+class Crash:
+    """Behind what a start is made."""
+
+    has_lost_power: bool
+    now: float  # when it came
+
+
+#: What is expected behind a crash, to be compared with others, and the start that looks for it and
+#: tells what is wrong.
+Judge = Callable[[Ledger, list[str], Crash], tuple[object, Callable[[], Awaitable[None]]]]
+
+
+@dataclass(frozen=True)
 class Workload:
     """Something that is done with a store: one that is not there yet, or that of an archive."""
 
@@ -20,7 +33,7 @@ class Workload:
     main: Main
     changes: dict[str, Any] = field(default_factory=dict)
     archive: Path | None = None
-    is_broker: bool = False  # and no store alone
+    judge: Judge | None = None  # of a whole broker, and no store alone
 
     @property
     def config(self) -> MessageStoreConfig:

@@ -34,15 +34,21 @@ def tag_of(number: int) -> str:
 
 def number_of(message: Any) -> int:
     """The number of a message; -1 for one that nobody here can have sent."""
-    head = bytes(message.body).split(b" ", 1)[0]
+    return number_in(bytes(message.body))
+
+
+def number_in(body: bytes) -> int:
+    head = body.split(b" ", 1)[0]
     return int(head) if head.isdigit() else -1
 
 
-def damage(message: Any) -> str:
+def damage(message: Any, *, only_body: bool = False) -> str:
     """What of a message is not as it was sent; nothing, mostly."""
     number = number_of(message)
     if number < 0 or bytes(message.body) != body_of(number):
         return f"the body of message {number}"
+    if only_body:
+        return ""
     properties = message.properties
     if properties.get("number") != str(number) or properties.get("word") != _WORDS[number % 4]:
         return f"the properties of message {number}"

@@ -7,6 +7,9 @@ from tests.simulation.model.messages import Found, Model, Place, Sent
 # ms after it is due, by the clock of its broker, that a message is put into its queue.
 LATE = 5000.0
 LATE_WHEN_CALM = 2000.0
+# Seconds until offsets are committed, and until clients reach a broker that has started again.
+COMMITS = 3.0
+COMES_BACK = 8.0
 
 
 def check_due(
@@ -29,7 +32,7 @@ def check_due(
         elif sent.kind == "transaction":
             _check_transaction(model, sent, here, sent.number in given_up)
     for name, group in model.groups.items():
-        _check_group(model, group, found, dead.get(name, set()), is_calm)
+        _check_group(model, group, found, dead.get(name, set()))
     for pops in model.pops.values():
         stored = found.of_topic(pops.topic)
 
@@ -71,7 +74,9 @@ def _check_transaction(model: Model, sent: Sent, here: list[Place], is_given_up:
     model.wrong(f"transaction {sent.number} was decided to be committed, and is not visible")
 
 
-def _check_group(model: Model, group: Group, found: Found, dead: set[int], is_calm: bool) -> None:
+def _check_group(model: Model, group: Group, found: Found, dead: set[int]) -> None:
+    # What was not committed before a broker went, or while it was not there, comes again.
+    spans = [(since - COMMITS, until + COMES_BACK) for since, until in model.stops]
     for number, places in sorted(found.of_topic(group.topic).items()):
         if not group.wants(tag_of(number)):
             continue
@@ -79,12 +84,14 @@ def _check_group(model: Model, group: Group, found: Found, dead: set[int], is_ca
             if not _is_excused(model, group, number, places, found):
                 had = f"had it {group.delivered[number]} times, failed {group.failed[number]}"
                 model.wrong(f"message {number} at {places} was not finished by {group.name}: {had}")
-        most = len(places) + group.failed[number]
-        if is_calm and group.is_alone and not group.resets and group.delivered[number] > most:
-            model.wrong(
-                f"message {number} was delivered {group.delivered[number]} times to {group.name}, "
-                f"{most} are due"
-            )
+        if model.is_orderly and group.is_alone and not group.resets:
+            extra = group.repeated(number, len(places), spans)
+            if extra > 0:
+                times = [round(at, 3) for at in group.times[number]]
+                model.wrong(
+                    f"message {number} at {places} was delivered to {group.name} at {times}: "
+                    f"{extra} times too often"
+                )
     for number in sorted(group.delivered):
         if group.delivered[number] and not group.wants(tag_of(number)):
             model.wrong(f"{group.name} was given message {number}, whose tag it does not want")
@@ -94,18 +101,30 @@ def _is_excused(model: Model, group: Group, number: int, places: list[Place], fo
     """Whether a group may have passed a message without having had it.
 
     When a broker loses the end of a queue that a group has had already, what comes next has the
-    offsets that the group is behind.
+    offsets that the group is behind. Who comes back before those are given again is told where the
+    queue ended; later nobody can tell.
     """
     if group.failed[number]:  # it was sent back, and that may have been lost
         at = group.times[number][-1]
         return not model.keeps or any(model.lost_any(broker, at) for broker in model.losses)
-    for place in places:
-        if not model.losses[place.broker]:
-            return False
-        progress = group.queues[place[:3]]
-        if not any(
-            offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != other
-            for offset, other in progress.numbers
-        ):
-            return False
-    return True
+    return all(_was_given_again(model, group, place, found) for place in places)
+
+
+def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> bool:
+    """Whether the offsets that a group had behind a place were given again before it came back."""
+    had = group.queues[place[:3]].numbers
+    lost = [
+        offset for offset, number in had
+        if offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != number
+    ]  # fmt: skip
+    if not lost or not model.losses[place.broker]:
+        return False
+    again = found.numbers.get(Place(*place[:3], max(lost)))
+    if again is None:
+        return False
+    at = model.sent[again].at
+    since = max((one for one in model.losses[place.broker] if one <= at), default=0.0)
+    # What was sent before may have been in a member's hands all the time.
+    new = [number for _, number in had if number in model.sent and model.sent[number].at > since]
+    came_back = [time for number in new for time in group.times[number]]
+    return not came_back or at <= min(came_back)

@@ -5,10 +5,26 @@ letter. Offsets that are committed never pass a message that nobody of the group
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 Queue = tuple[str, str, int]  # topic, broker, queue id
+
+# How long a member may go on with locks that a broker has forgotten, from its start: until it
+# notices that its connection is gone, or, where it may not be told, trusts the locks no more
+# (client/queue_locks.py).
+_NOTICES_SECONDS = 1.0
+_TRUSTS_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Hand:
+    """A message that a member has now."""
+
+    offset: int
+    since: float
+    is_alive: Callable[[], bool]  # its process
 
 
 @dataclass
@@ -19,7 +35,7 @@ class Progress:
     finished: set[int] = field(default_factory=set)  # offsets it finished without an error
     below: int = 0  # everything below was had; checked so far
     next: int = 0  # of a group in order: the first offset that is not finished
-    running: str = ""  # of a group in order: the member that has a message now
+    hands: dict[str, Hand] = field(default_factory=dict)  # in order: what each member has now
     numbers: set[tuple[int, int]] = field(default_factory=set)  # what was had, by offset
 
 
@@ -50,35 +66,59 @@ class Group:
         self.failed: dict[int, int] = defaultdict(int)
         self.times: dict[int, list[float]] = defaultdict(list)
         self.queues: dict[Queue, Progress] = defaultdict(Progress)
+        self.abandoned: dict[int, int] = defaultdict(int)
         self.resets: list[float] = []
+        #: When members left, and had left.
+        self.leaves: list[tuple[float, float]] = []
         self.gave_up_order: set[str] = set()  # brokers whose losses changed what an offset means
-        #: Whether nothing has gone wrong so far: then locks of queues keep their promise.
-        self.is_calm: Callable[[], bool] = lambda: False
+        #: Whether nothing was worse so far than that processes were asked to stop.
+        self.is_orderly: Callable[[], bool] = lambda: False
+        #: Since when a broker knows who has locked a queue: its last start but the first.
+        self.locks_since: Callable[[str], float] = lambda _: -inf
         self._wrong = wrong
 
-    def begins(self, member: str, number: int, queue: Queue, offset: int, now: float) -> None:
-        """A listener is given a message."""
+    def begins(
+        self,
+        member: str,
+        number: int,
+        queue: Queue,
+        offset: int,
+        now: float,
+        is_alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """A listener is given a message. ``is_alive``: whether the member's process is."""
         self.delivered[number] += 1
         self.times[number].append(now)
         progress = self.queues[queue]
         progress.numbers.add((offset, number))
         if self.mode == "ordered":
-            if progress.running.partition("#")[0] == member:
-                self._wrong(f"{self.name}: {member} has two messages of {queue} at once")
-            elif progress.running and self.is_calm():
-                self._wrong(f"{self.name}: {progress.running} and {member} have {queue} at once")
+            self._check_alone(member, progress, queue)
             if offset > progress.next and not self.is_excused(queue[1]):
                 self._wrong(
                     f"{self.name}: {queue} goes on at {offset}, but {progress.next} is not finished"
                 )
-            progress.running = f"{member}#{offset}"
+            progress.hands[member] = Hand(offset, now, is_alive)
+
+    def _check_alone(self, member: str, progress: Progress, queue: Queue) -> None:
+        """A member has a queue for itself while the broker keeps its lock."""
+        for other, hand in progress.hands.items():
+            if not hand.is_alive():
+                continue
+            if other == member:
+                self._wrong(f"{self.name}: {member} has two messages of {queue} at once")
+                continue
+            overlap = _NOTICES_SECONDS if self.is_orderly() else _TRUSTS_SECONDS
+            if hand.since >= self.locks_since(queue[1]) + overlap:
+                self._wrong(
+                    f"{self.name}: {other} has {hand.offset} of {queue} since {hand.since:.6f}, "
+                    f"and {member} is given another at the same time"
+                )
 
     def ends(self, member: str, number: int, queue: Queue, offset: int, *, well: bool) -> None:
         """The listener has returned, or raised."""
         progress = self.queues[queue]
         progress.had.add(offset)
-        if progress.running == f"{member}#{offset}":
-            progress.running = ""
+        self._lets_go(member, progress, offset)
         if not well:
             self.failed[number] += 1
             return
@@ -87,11 +127,30 @@ class Group:
         while progress.next in progress.finished:
             progress.next += 1
 
+    def abandons(self, member: str, number: int, queue: Queue, offset: int) -> None:
+        """The listener was cancelled."""
+        self.abandoned[number] += 1
+        self._lets_go(member, self.queues[queue], offset)
+
+    def _lets_go(self, member: str, progress: Progress, offset: int) -> None:
+        hand = progress.hands.get(member)
+        if hand is not None and hand.offset == offset:
+            del progress.hands[member]
+
+    def repeated(self, number: int, copies: int, spans: Iterable[tuple[float, float]]) -> int:
+        """How often a message came too often. In ``spans`` what was finished may be forgotten."""
+        due = copies + self.failed[number] + self.abandoned[number]
+        extra = self.delivered[number] - due
+        if extra > 0:
+            all_spans = [*spans, *self.leaves]
+            earlier = self.times[number][:-1]  # the last one needs no excuse
+            extra -= sum(any(since <= at <= until for since, until in all_spans) for at in earlier)
+        return extra
+
     def member_died(self, member: str) -> None:
         """What it had in hand it has no more."""
         for progress in self.queues.values():
-            if progress.running.partition("#")[0] == member:
-                progress.running = ""
+            progress.hands.pop(member, None)
 
     def is_excused(self, broker: str) -> bool:
         """Whether offsets of a broker tell nothing any more: it lost the end of its log."""

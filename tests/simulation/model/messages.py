@@ -7,6 +7,7 @@ What comes after such a loss gets the queue offsets of what was lost.
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from tests.simulation.model.groups import Group
@@ -75,6 +76,12 @@ class Model:
         #: When each broker lost what it had not flushed.
         self.losses: dict[str, list[float]] = defaultdict(list)
         self.starts: dict[str, int] = {}  # of each broker
+        #: Whether nothing was worse than that processes were asked to stop, and did.
+        self.is_orderly = False
+        #: Whether logs have changed where they lie: checksums cover the bodies alone.
+        self.is_rotten = False
+        #: When brokers were asked to stop, and served again.
+        self.stops: list[tuple[float, float]] = []
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._taken: dict[Place, tuple[int, float]] = {}
 
@@ -89,6 +96,12 @@ class Model:
         self.losses[broker].append(until)
         for group in self.groups.values():
             group.gave_up_order.add(broker)
+
+    def rots(self, broker: str, since: float) -> None:
+        """A record of its log has changed where it lies. What it got since then it may put aside
+        at any start behind a crash; what it got before stays."""
+        self.may_be_lost(broker, since, inf)
+        self.is_rotten = True
 
     def may_have_lost(self, broker: str, asked: float, answered: float) -> bool:
         """Whether a broker may have lost what it was asked for and acknowledged.
@@ -151,8 +164,15 @@ class Model:
         )
 
     def _check_copies(self, sent: Sent, here: list[Place]) -> None:
-        most = sent.tries
-        if sent.kind != "single" and here:  # what a broker had put before it crashed it puts again
+        if sent.kind == "transaction":  # its half may have been sent to another broker, too
+            brokers = [place.broker for place in here]
+            if len(brokers) != len(set(brokers)):
+                self.wrong(f"transaction {sent.number} was committed more than once: {here}")
+            return
+        most = 1 if self.is_orderly else sent.tries  # who stops answers what it has taken
+        # What was put before a crash is put again; so is a slot of the timer by a stop amid it.
+        comes_again = sent.kind == "timer" if self.is_orderly else sent.kind != "single"
+        if comes_again and here:
             most += self.starts[here[0].broker] - 1
         if len(here) > most:
             self.wrong(f"message {sent.number} ({sent.kind}), sent {most} times, is at {here}")

@@ -17,6 +17,8 @@ from tests.simulation.workloads.context import Context, Workload
 # How often a message is tried again before it is a dead letter.
 RECONSUME_TIMES = 3
 _LONG = 1000.0
+# The longest that a listener takes.
+LISTENS_SECONDS = 0.3
 
 
 def fails(number: int, failed: int, mode: str) -> bool:
@@ -42,14 +44,20 @@ def consume(group: Group, member: str, stays: float = _LONG, is_failing: bool = 
         listen = _listener(context, group, member, is_failing)
         tags = " || ".join(group.tags) or "*"
         while True:
+            leaves = context.now
             try:
                 async with Consumer(
                     context.name_servers, group.name, {group.topic: tags}, options,
                     client=context.client(member), listener=listen,
                 ):  # fmt: skip
-                    await asyncio.sleep(stays)
+                    try:
+                        await asyncio.sleep(stays)
+                    finally:
+                        leaves = context.now
             except MQError as error:  # no name server there: it is tried again
                 context.tell(f"{member}: {error!r}")
+            finally:
+                group.leaves.append((leaves - LISTENS_SECONDS, context.now))
             group.member_died(member)
             await asyncio.sleep(context.random.uniform(0.1, 5.0))
 
@@ -64,16 +72,23 @@ def _listener(
     async def listen(message: StoredMessage) -> None:
         number = number_of(message)
         model.requests += 1
-        text = damage(message)
+        text = damage(message, only_body=model.is_rotten)
         if text or number not in model.sent:
             model.wrong(f"{group.name} was given what nobody sent: {text or number}")
         again = group.mode == "concurrent" and message.reconsume_times > 0
         topic = retries if again else group.topic
         queue, offset = (topic, message.broker_name, message.queue_id), message.queue_offset
         context.tell(f"is given message {number} of {queue} {offset}")
-        group.begins(member, number, queue, offset, context.now)
+        process = context.cluster.world.current
+        assert process is not None
+        is_alive = lambda: process.is_alive  # noqa: E731
+        group.begins(member, number, queue, offset, context.now, is_alive)
         if context.random.random() < 0.2:
-            await asyncio.sleep(context.random.uniform(0.0, 0.3))
+            try:
+                await asyncio.sleep(context.random.uniform(0.0, LISTENS_SECONDS))
+            except asyncio.CancelledError:
+                group.abandons(member, number, queue, offset)
+                raise
         well = not is_failing or not fails(number, group.failed[number], group.mode)
         group.ends(member, number, queue, offset, well=well)
         if not well:

@@ -4,15 +4,17 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from mq.client import ClientOptions, Intervals
+from mq.protocol import fastjson
 from mq.protocol.names import retry_topic
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import Cluster, Daemon
 from tests.simulation.model import Model
 from tests.simulation.world import EPOCH, START
 
 # Clients that look often: what an hour would show happens in a minute.
-CLIENT = ClientOptions(timeout=3.0, intervals=Intervals(routes=7.0, heartbeats=7.0, offsets=2.0))
+CLIENT = ClientOptions(timeout=3.0, intervals=Intervals(routes=9.0, heartbeats=9.0, offsets=4.0))
 
 
 # How often offsets that are committed are looked at.
@@ -74,3 +76,22 @@ def watch_offsets(context: Context) -> None:
                         minimum = stores.messages.min_offset(topic, queue_id)
                         group.committed((topic, broker.name, queue_id), offset, minimum)
     context.cluster.world.at(context.now + _LOOK, lambda: watch_offsets(context))
+
+
+def watch_stops(context: Context) -> None:
+    """Hold what brokers that stop leave on their disks against the offsets that they had."""
+    for broker in context.cluster.brokers:
+        broker.on_stopped = lambda app, broker=broker: _check_offsets(  # type: ignore[misc]
+            context, broker, app
+        )
+
+
+def _check_offsets(context: Context, broker: Daemon, app: Any) -> None:
+    if not context.cluster.is_orderly:
+        return  # a disk may have failed it
+    had = app.stores.offsets.table
+    file = dict(broker.machine.disk.files()).get("store/config/consumerOffset.json")
+    saved = {} if file is None else fastjson.loads(bytes(file.content()))["offsetTable"]
+    saved = {key: {int(queue): at for queue, at in saved[key].items()} for key in saved}
+    if lost := [key for key in had if saved.get(key) != had[key]]:
+        context.model.wrong(f"{broker.name} has stopped without its offsets of {lost}")

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from math import inf
 
 from tests.simulation.cluster import Cluster
 from tests.simulation.model import Group, Model, Pops
@@ -16,6 +16,8 @@ from tests.simulation.workloads import (
 )
 from tests.simulation.workloads.context import Context, Workload
 
+# How long members of a group that are not its first stay, each time that they come.
+_STAYS = {"concurrent": (5.0, 1000.0, 1000.0), "ordered": (1.5, 5.0, 1000.0)}
 _WAYS = ("single", "single", "batch", "at once", "oneway")
 # So short that what is tried again comes to its end.
 _SETTINGS = {
@@ -35,7 +37,7 @@ def choose(given: random.Random, cluster: Cluster, model: Model) -> dict[str, Wo
     Adds to the settings of its brokers.
     """
     cluster.settings.update(_SETTINGS)
-    mix = _Mix(given, model, lambda: not cluster.world.faults)
+    mix = _Mix(given, model, cluster)
     mix.orders()
     extras = [mix.steps, mix.waits, mix.payments, mix.pops, mix.news, mix.more_orders]
     if given.random() < 0.15:
@@ -51,48 +53,48 @@ def choose(given: random.Random, cluster: Cluster, model: Model) -> dict[str, Wo
 
 
 class _Mix:
-    def __init__(self, given: random.Random, model: Model, is_calm: Callable[[], bool]) -> None:
+    def __init__(self, given: random.Random, model: Model, cluster: Cluster) -> None:
         self._random = given
-        self._is_calm = is_calm
+        self._cluster = cluster
         self._model = model
         self.parts: dict[str, Workload] = {}
 
     def orders(self) -> None:
         """Several members share a topic; they come and go."""
-        self._produce("Orders", 0.7, _WAYS)
+        self._produce("Orders", 1.4, _WAYS)
         self._group("billing", "Orders", self._random.choice((1, 1, 2, 3)))
         if self._random.random() < 0.2:
             group = self._model.groups["billing"]
             self.parts["resetter"] = administering.reset(group, 12.0)
 
     def more_orders(self) -> None:
-        self._produce("Orders", 0.9, ("single", "at once"), "producer-2")
+        self._produce("Orders", 2.0, ("single", "at once"), "producer-2")
         self._group("stock", "Orders", 1, tags=("paid", "sent"))
 
     def steps(self) -> None:
         """A group in order."""
-        self._produce("Steps", 0.9, ("single", "batch"))
-        self._group("walkers", "Steps", self._random.choice((1, 2, 2)), mode="ordered")
+        self._produce("Steps", 1.6, ("single", "batch"))
+        self._group("walkers", "Steps", self._random.choice((1, 2, 3)), mode="ordered")
 
     def waits(self) -> None:
-        self._produce("Later", 0.8, ("level", "timer"))
+        self._produce("Later", 1.4, ("level", "timer"))
         self._group("late", "Later", 1)
 
     def payments(self) -> None:
-        self.parts["payer"] = transacting.transact("Paid", 0.9)
+        self.parts["payer"] = transacting.transact("Paid", 1.5)
         if self._random.random() < 0.3:
-            self.parts["payer-2"] = transacting.transact("Paid", 1.5)
+            self.parts["payer-2"] = transacting.transact("Paid", 2.5)
         self._group("books", "Paid", 1)
 
     def pops(self) -> None:
-        self._produce("Popped", 0.8, ("single",), retries=0)
+        self._produce("Popped", 1.4, ("single",), retries=0)
         pops = self._model.pops["poppers"] = Pops("poppers", "Popped", self._model.wrong)
         for number in range(self._random.randint(1, 2)):
             self.parts[f"popper-{number}"] = self._late(popping.pop(pops))
 
     def news(self) -> None:
         """Each member gets all."""
-        self._produce("News", 1.0, ("single",))
+        self._produce("News", 1.8, ("single",))
         for number in range(2):
             name = f"listener-{number}"
             group = Group("readers", "News", self._model.wrong, mode="broadcasting")
@@ -100,13 +102,13 @@ class _Mix:
             self.parts[name] = self._late(consuming.consume(group, name, is_failing=False))
 
     def changes(self) -> None:
-        self.parts["changer"] = administering.change(1.5)
+        self.parts["changer"] = administering.change(2.0)
 
     def passes(self) -> None:
         self.parts["passer"] = passing.come_and_go()
 
     def looks(self) -> None:
-        self.parts["watcher"] = administering.watch(2.0)
+        self.parts["watcher"] = administering.watch(3.0)
 
     def _produce(
         self,
@@ -131,12 +133,20 @@ class _Mix:
         group = self._model.groups[name] = Group(
             name, topic, self._model.wrong, tags=tags, mode=mode, is_alone=members == 1
         )
-        group.is_calm = self._is_calm
+        group.is_orderly = lambda: self._cluster.is_orderly
+        group.locks_since = self._locks_since
         for number in range(members):
             member = f"{name}-{number}"
-            stays = self._random.choice((5.0, 1000.0, 1000.0)) if number else 1000.0
+            stays = self._random.choice(_STAYS[mode]) if number else 1000.0
             workload = consuming.consume(group, member, stays)
             self.parts[member] = workload if members == 1 else self._late(workload)
+
+    def _locks_since(self, name: str) -> float:
+        """When a broker has last forgotten who has locked a queue."""
+        broker = next(one for one in self._cluster.brokers if one.name == name)
+        if broker.starts == 1 or broker.process is None:
+            return -inf
+        return broker.process.started
 
     def _late(self, workload: Workload) -> Workload:
         """It may come some time after the others."""

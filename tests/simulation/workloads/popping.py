@@ -15,13 +15,13 @@ from mq.protocol.headers.pop import (
     PopMessageResponseHeader,
 )
 from mq.protocol.headers.schema import Header
-from mq.protocol.message import StoredMessage, decode_records
+from mq.protocol.message import StoredMessage, decode_undamaged
 from tests.simulation.cluster import BROKER_PORT
 from tests.simulation.model import Pop, Pops
 from tests.simulation.model.content import damage, number_of
 from tests.simulation.workloads.context import Context, Workload
 
-_POLL = 2000  # ms
+_POLL = 4000  # ms
 _INVISIBLE = (1500, 4000, 10_000)  # ms
 
 
@@ -74,16 +74,17 @@ class _Popper:
         asked = context.now
         reply = await self._session.request(self._address, _command(header), 6.0)
         if reply.code != ResponseCode.SUCCESS:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
             return
         fields = PopMessageResponseHeader.decode(reply.fields)
         starts = _starts(fields.start_offset_info or "")
-        for message in decode_records(reply.body):
+        messages, _ = decode_undamaged(reply.body)
+        for message in messages:
             await self._handle(message, _receipt(message, fields, starts, self._broker), asked)
 
     async def _handle(self, message: StoredMessage, receipt: list[str], asked: float) -> None:
         context, number = self._context, number_of(message)
-        text = damage(message)
+        text = damage(message, only_body=context.model.is_rotten)
         if text or number not in context.model.sent:
             context.model.wrong(f"{self._pops.group} was given what nobody sent: {text or number}")
             return

@@ -18,6 +18,8 @@ async def look(context: Context) -> None:
     """Hold what the cluster holds against the model. Raises what reading raises."""
     model, found = context.model, Found()
     model.starts = {broker.name: broker.starts for broker in context.cluster.brokers}
+    model.is_orderly = context.cluster.is_orderly
+    model.stops = [stop for broker in context.cluster.brokers for stop in broker.stops]
     await _look_at_registers(context)
     dead: dict[str, set[int]] = {}
     async with PullConsumer(
@@ -47,7 +49,7 @@ async def _read(context: Context, reader: PullConsumer, topic: str, found: Found
                 place = Place(*key, message.queue_offset)
                 if place in found.numbers:
                     context.model.wrong(f"{place} was read twice")
-                if text := damage(message):
+                if text := damage(message, only_body=context.model.is_rotten):
                     context.model.wrong(f"{place}: {text} is not as it was sent")
                 found.numbers[place] = number_of(message)
                 found.stored_at[place] = message.store_timestamp

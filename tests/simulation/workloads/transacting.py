@@ -21,12 +21,16 @@ def transact(topic: str, pause: float) -> Workload:
     """Transactions, one after the other. What was decided is kept as in a database."""
 
     async def run(context: Context) -> None:
+        rows: dict[int, asyncio.Event] = {}  # of its database that are locked
+
         async def check(question: TransactionCheck) -> TransactionState:
             context.model.requests += 1
             sent = context.model.sent.get(number_of(question.message))
             if sent is None:
                 context.model.wrong(f"asked for {question.message!r}, which nobody sent")
                 return TransactionState.ROLLBACK
+            if sent.number in rows and context.random.random() < 0.7:
+                await rows[sent.number].wait()  # and ends it at the same moment as its producer
             if not sent.decided:  # its producer never learnt that it is stored
                 sent.decided = "rollback"
             if context.random.random() < 0.2:
@@ -41,7 +45,7 @@ def transact(topic: str, pause: float) -> Workload:
                 number = next(context.numbers)
                 sent = context.model.begin(Sent(number, topic, context.now, 2, "transaction"))
                 try:
-                    await _one(context, producer, sent)
+                    await _one(context, producer, sent, rows)
                 except (MQError, _Failed) as error:
                     context.tell(f"{number}: {error!r}")
                 await asyncio.sleep(context.random.uniform(0.2, 1.8) * pause)
@@ -54,12 +58,19 @@ class _Failed(Exception):
     """The producer's own work has failed after it was done."""
 
 
-async def _one(context: Context, producer: TransactionProducer, sent: Sent) -> None:
+async def _one(
+    context: Context, producer: TransactionProducer, sent: Sent, rows: dict[int, asyncio.Event]
+) -> None:
     random = context.random
 
     async def execute(_: Message) -> TransactionState:
         if random.random() < 0.2:
-            await asyncio.sleep(random.uniform(0.0, 3.0))
+            row = rows[sent.number] = asyncio.Event()
+            try:
+                await asyncio.sleep(random.uniform(0.0, 5.0))
+            finally:
+                del rows[sent.number]
+                row.set()
         if not sent.decided:  # a check may have been earlier
             sent.decided = "commit" if random.random() < 0.7 else "rollback"
         sent.acknowledged_at = context.now

@@ -1,11 +1,13 @@
 """The revive topic: how far it has to be read at a start, and records that are none."""
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
 import pytest
 
+from mq.daemons import state_file
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.pop import check_points, revival
 from mq.daemons.broker.pop.records import REVIVE_GROUP
@@ -78,6 +80,42 @@ def test_groups_are_where_they_popped_to_although_the_offsets_file_is_older(
     asyncio.run(before())
     offsets.write_bytes(old[0])
     asyncio.run(after())
+
+
+def test_check_points_are_on_the_disk_before_it_is_saved_where_their_group_is(
+    tmp_path: Path,
+) -> None:
+    """A power cut took the check points alone, and what was popped never came again."""
+
+    async def script() -> None:
+        seldom = {"flushIntervalCommitLog": "3600000"}
+        async with broker_on(tmp_path, **seldom) as broker, Peer(broker.port) as peer:
+            await fill(peer, 4)
+            await PopConsumer(peer, broker).pop(maxMsgNums="3")
+            log = broker.stores.messages.log
+            assert log.flushed < log.written
+            popped = log.written
+            await broker.stores.offsets.save()
+            assert log.flushed >= popped
+
+    asyncio.run(script())
+
+
+def test_a_group_that_pops_is_in_its_file_before_it_is_given_anything(tmp_path: Path) -> None:
+    """A start behind a kill let its check points go: what was acknowledged came again."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            await fill(peer, 1)
+            with state_file._writing:  # nothing is written meanwhile
+                pop = asyncio.create_task(PopConsumer(peer, broker).pop())
+                await asyncio.wait([pop], timeout=0.2)
+                assert not pop.done()
+            assert bodies(await pop) == [b"0"]
+            file = tmp_path / "config" / "subscriptionGroup.json"
+            assert GROUP in json.loads(file.read_bytes())["subscriptionGroupTable"]
+
+    asyncio.run(script())
 
 
 def test_a_group_that_was_set_back_pops_again_what_was_acknowledged(tmp_path: Path) -> None:

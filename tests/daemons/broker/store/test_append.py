@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,63 @@ def test_a_disk_that_can_be_written_again_takes_messages_again(
         assert bodies(store, "orders", 0) == [b"first", b"second"]
 
     with_store(tmp_path, work)
+
+
+def test_a_message_whose_room_is_made_as_the_disk_fails_is_refused_with_those_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where those before it cannot be taken out of the log at once, it would go with them later."""
+    real = os.pwrite
+    calls = 0
+
+    def fail_for_a_moment(descriptor: int, data: bytes | memoryview, position: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:  # a part is written; the rest, and taking it back, fails
+            return real(descriptor, data[:50], position)
+        if calls <= 3:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(descriptor, data, position)
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        monkeypatch.setattr(files, "pwrite", fail_for_a_moment)
+        refused = asyncio.gather(
+            put(store, "orders", 0, b"a" * 2000),
+            put(store, "orders", 1, b"b" * 2500),  # there is no room for it behind that one
+            return_exceptions=True,
+        )
+        assert [type(outcome) for outcome in await refused] == [StoreRefused, StoreRefused]
+        store.appender.clear_again()
+        await put(store, "orders", 1, b"last")
+        assert bodies(store, "orders", 0) == [b"first"]
+        assert bodies(store, "orders", 1) == [b"last"]
+
+    with_store(tmp_path, work)
+
+
+def test_what_was_refused_and_could_not_be_taken_back_is_so_at_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is well again, and the store is stopped before it has looked."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        with monkeypatch.context() as patch:
+            fill_disk(patch, 150)  # the first of both, and some of the second
+            patch.setattr(files, "ftruncate", fail)
+            with pytest.raises(StoreRefused, match="cannot write the commit log"):
+                await put(store, "orders", 0, b"refused", b"refused")
+
+    async def check(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"first"]
+        assert not store.report.damages
+
+    with_store(tmp_path, work)
+    with_store(tmp_path, check)
 
 
 def test_every_sender_of_a_batch_taken_back_is_told_under_its_own_number(

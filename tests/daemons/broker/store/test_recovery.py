@@ -1,6 +1,7 @@
 """Stores that were killed or damaged, and what a start makes of them."""
 
 import asyncio
+import errno
 import os
 import sys
 import tempfile
@@ -8,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import layout, recovery
-from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store import append, layout, recovery
+from mq.daemons.broker.store.errors import StoreLoadError, StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.record import SMALLEST_RECORD
@@ -269,6 +270,7 @@ def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
         return start, end
 
     start, end = with_store(tmp_path / "a", work)
+    (tmp_path / "b" / "abort").write_text("of another boot\n")
     path = tmp_path / "b" / "commitlog" / "00000000000000000000"
     content = bytearray(path.read_bytes())
     torn = content.index(b"k" * 100 if part == "properties" else topic.encode(), start) + 99
@@ -281,6 +283,59 @@ def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
         assert store.log.position == start
         assert bodies(store, topic, 0) == [b"whole"]
 
+    with_store(tmp_path / "b", check)
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_messages_with_zeros_in_their_properties_are_no_torn_ones(
+    tmp_path: Path, loses_power: bool
+) -> None:
+    """Nor is what follows them cut off the log. Each has some on both sides of a sector's end."""
+    texts = [b"a\x01" + bytes(n) + b"\x02b\x01c" for n in (1, 2, 400, 511)]
+    texts.append(bytes(300) + b"\x01d\x02b\x01c")  # in a name
+
+    async def work(store: MessageStore) -> list[bytes]:
+        for text in texts:
+            behind_body = SMALLEST_RECORD - 2 + len("orders") + 2
+            zeros = text.index(0)
+            body = b"b" * ((-store.log.position - behind_body - zeros - 1) % 512)
+            await put(store, "orders", 0, body, properties=text)
+        await put(store, "orders", 0, b"last")
+        crashed_copy(store, tmp_path / "b")
+        return bodies(store, "orders", 0)
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed is loses_power
+        assert bodies(store, "orders", 0) == sent
+        assert not store.report.damages
+
+    sent = with_store(tmp_path / "a", work, flush=FlushDiskType.SYNC_FLUSH, log_file=16384)
+    if loses_power:
+        (tmp_path / "b" / "abort").write_text("of another boot\n")
+    with_store(tmp_path / "b", check, log_file=16384)
+
+
+@pytest.mark.parametrize("is_vouched_for", [False, True])
+def test_what_looks_torn_of_another_broker_is_taken_where_no_power_cut_can_have_torn_it(
+    tmp_path: Path, is_vouched_for: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java takes all properties. Behind a kill, or before the last checkpoint, they are as sent."""
+    monkeypatch.setattr(append, "_UNWRITTEN", b"none has this")
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"zeros", properties=b"a\x01" + bytes(1023) + b"\x02b\x01c")
+        await put(store, "orders", 0, b"last")
+        if is_vouched_for:
+            await store.checkpointer.checkpoint()
+        crashed_copy(store, tmp_path / "b")
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.machine_crashed is is_vouched_for
+        assert bodies(store, "orders", 0) == [b"zeros", b"last"]
+
+    with_store(tmp_path / "a", work)
+    if is_vouched_for:
+        (tmp_path / "b" / "abort").write_text("of another boot\n")
     with_store(tmp_path / "b", check)
 
 
@@ -302,6 +357,35 @@ def test_a_start_takes_a_log_that_an_older_broker_was_killed_amid_cutting(tmp_pa
         assert len(bodies(store, "orders", 0)) == len(bodies(store, "orders", 1)) == 3
 
     with_store(tmp_path / "b", check)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_start_behind_a_kill_takes_no_log_that_was_made_with_smaller_files(
+    tmp_path: Path, is_full: bool
+) -> None:
+    """It would make the file longer, and the size that is right would be refused from then on."""
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        if is_full:  # nothing but the head of a blank has room behind the second
+            left = store.log.file_size - store.log.position - 8
+            await put(store, "orders", 0, b"b" * (left - SMALLEST_RECORD - len("orders")))
+            with pytest.raises(StoreRefused), pytest.MonkeyPatch.context() as patch:
+                patch.setattr(store.log, "add_file", _no_room)
+                await put(store, "orders", 0, b"third")
+        crashed_copy(store, tmp_path / "b")
+
+    async def check(store: MessageStore) -> None:
+        assert len(bodies(store, "orders", 0)) == 1 + is_full
+
+    with_store(tmp_path / "a", work)
+    with pytest.raises(StoreLoadError, match="has 4096 bytes, mappedFileSizeCommitLog is 8192"):
+        with_store(tmp_path / "b", check, log_file=8192)
+    with_store(tmp_path / "b", check)
+
+
+def _no_room() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_log_file_of_another_size_is_refused_with_its_name(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""Records that are damaged where they are stored: nobody is given them, and nobody is held up."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mq.client.errors import BrokerError
+from mq.client.pull_consumer import PullConsumer
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
+from tests.client.clusters import GROUP, TOPIC, cluster
+
+_BODIES = [b"message %d" % number for number in range(5)]
+_SIZE, _MAGIC, _BODY = 0, 4, 88  # where these begin in a record
+
+
+def _damage(folder: Path, body: bytes, at: int) -> None:
+    """Change a byte of the record that has this body."""
+    (path,) = (path for path in folder.rglob("commitlog/0*") if body in path.read_bytes())
+    with path.open("r+b") as file:
+        position = path.read_bytes().index(body) - _BODY + at
+        file.seek(position)
+        old = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([old ^ 0x40]))
+
+
+@pytest.mark.parametrize("at", [_BODY + 2, _SIZE + 3, _SIZE, _MAGIC])
+def test_a_damaged_record_is_passed_over_and_those_around_it_are_read(
+    at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*_BODIES)
+            _damage(there.pair.broker.stores.messages.root, _BODIES[2], at)
+            async with PullConsumer(there.address, GROUP) as puller:
+                (queue,) = await puller.queues(TOPIC)
+                found = [message.body async for message in puller.read(queue)]
+            assert found == [body for body in _BODIES if body != _BODIES[2]]
+            assert "passed over what is damaged" in caplog.text
+
+    asyncio.run(scenario())
+
+
+def test_a_damaged_message_that_is_sent_back_is_not_stored_anew_as_a_good_one() -> None:
+    async def scenario() -> None:
+        async with cluster(queues=1) as there:
+            await there.send(*_BODIES)
+            async with PullConsumer(there.address, GROUP) as puller:
+                (queue,) = await puller.queues(TOPIC)
+                (message, *_) = (await puller.pull(queue, 2)).messages
+            _damage(there.pair.broker.stores.messages.root, _BODIES[2], _BODY + 2)
+            header = ConsumerSendMsgBackRequestHeader(
+                offset=message.physical_offset, group=GROUP, delay_level=1
+            )
+            command = Command(RequestCode.CONSUMER_SEND_MSG_BACK, header.encode())
+            with pytest.raises(BrokerError, match="CRC of its body is wrong"):
+                await there.session.call(there.pair.broker.address, command)
+
+    asyncio.run(scenario())

@@ -1,0 +1,115 @@
+"""The model notices what must not be: each check fails on a history that is wrong."""
+
+from collections.abc import Callable
+
+from tests.simulation.model import Found, Group, Model, Place, Sent
+from tests.simulation.model.due import check_due
+
+_QUEUE = ("Steps", "broker-a", 0)
+
+
+def _group(problems: list[str], *, is_orderly: bool, broker_since: float) -> Group:
+    group = Group("walkers", "Steps", problems.append, mode="ordered")
+    group.is_orderly = lambda: is_orderly
+    group.locks_since = lambda _: broker_since
+    return group
+
+
+def test_two_members_have_a_queue_at_once_only_while_its_broker_may_have_forgotten_the_lock() -> (
+    None
+):
+    # When the first began, behind the start of the broker; whether all was orderly; is it wrong?
+    for since, is_orderly, is_wrong in (
+        (0.5, True, False), (1.5, True, True), (1.5, False, False), (31.0, False, True)
+    ):  # fmt: skip
+        problems: list[str] = []
+        group = _group(problems, is_orderly=is_orderly, broker_since=100.0)
+        group.begins("walkers-0", 1, _QUEUE, 0, 100.0 + since)
+        group.begins("walkers-1", 1, _QUEUE, 0, 100.2 + since)
+        assert bool(problems) is is_wrong, (since, is_orderly)
+
+
+def test_a_member_that_died_or_was_interrupted_has_no_queue_any_more() -> None:
+    problems: list[str] = []
+    group = _group(problems, is_orderly=True, broker_since=0.0)
+    group.begins("walkers-0", 1, _QUEUE, 0, 100.0, is_alive=lambda: False)
+    group.begins("walkers-1", 1, _QUEUE, 0, 100.1)
+    group.abandons("walkers-1", 1, _QUEUE, 0)
+    group.begins("walkers-2", 1, _QUEUE, 0, 100.2)
+    assert not problems
+
+
+def _stored(
+    kind: str, places: list[Place], tries: int, *, is_orderly: bool, starts: int = 1
+) -> list[str]:
+    model = Model()
+    model.is_orderly, model.starts = is_orderly, {"broker-a": starts}
+    model.begin(Sent(1, "Steps", 5.0, tries, kind, decided="commit"))
+    model.check_stored(Found(dict.fromkeys(places, 1)))
+    return model.problems
+
+
+def test_who_stops_in_order_leaves_one_copy_of_what_was_tried_again() -> None:
+    twice = [Place(*_QUEUE, 0), Place(*_QUEUE, 1)]
+    assert not _stored("single", twice, 2, is_orderly=False)
+    assert _stored("single", twice, 2, is_orderly=True)
+    assert _stored("level", twice, 2, is_orderly=True, starts=3)
+
+
+def test_a_transaction_is_visible_once_at_each_broker_that_has_its_half() -> None:
+    first = Place(*_QUEUE, 0)
+    assert not _stored(
+        "transaction", [first, Place("Steps", "broker-b", 0, 0)], 2, is_orderly=False
+    )
+    assert _stored("transaction", [first, Place(*_QUEUE, 1)], 2, is_orderly=False, starts=9)
+
+
+def _due(change: Callable[[Model, Group], None]) -> list[str]:
+    """A message that was stored at 5.0, and what of it is wrong at the end."""
+    model, place = Model(), Place(*_QUEUE, 0)
+    group = Group("lone", "Steps", model.wrong, is_alone=True)
+    model.groups["lone"] = group
+    model.begin(Sent(1, "Steps", 5.0, places=[place]))
+    model.is_orderly = True
+    change(model, group)
+    found = Found({place: 1})
+    found.numbers.update(
+        {Place(*_QUEUE, n - 1): n for n in model.sent if n > 1}  # further ones, in order
+    )
+    check_due(model, found, {}, set(), {}, is_calm=False)
+    return model.problems
+
+
+def _have(group: Group, number: int, offset: int, *times: float) -> None:
+    for at in times:
+        group.begins("lone-0", number, _QUEUE, offset, at)
+        group.ends("lone-0", number, _QUEUE, offset, well=True)
+
+
+def test_a_stop_brings_again_only_what_was_not_committed_yet() -> None:
+    def long_before(model: Model, group: Group) -> None:
+        model.stops = [(20.0, 21.0)]
+        _have(group, 1, 0, 6.0, 22.0)
+
+    def just_before(model: Model, group: Group) -> None:
+        model.stops = [(7.0, 8.0)]
+        _have(group, 1, 0, 6.0, 9.0)
+
+    assert any("too often" in problem for problem in _due(long_before))
+    assert not _due(just_before)
+
+
+def test_a_lost_end_excuses_only_what_came_before_the_group_was_back() -> None:
+    # At offset 1 the group had message 9, which was lost; message 2 has that offset now.
+    def history(came_back: float) -> Callable[[Model, Group], None]:
+        def change(model: Model, group: Group) -> None:
+            model.is_orderly = False
+            model.losses["broker-a"].append(4.0)
+            model.begin(Sent(2, "Steps", 8.0))
+            _have(group, 9, 1, 3.0)
+            _have(group, 2, 1, came_back)
+
+        return change
+
+    assert not _due(history(came_back=9.0))
+    assert any("was not finished" in problem for problem in _due(history(came_back=7.0)))
