@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +43,22 @@ SYNC = [
 ]
 FILTER = Load("pull 32, SQL92, 4 of 10 match", "pull", 4, options=("sql=1",))
 FILTERED_MESSAGES = 1_000_000
-PARTS = ("start", "send", "pull", "idle", "sync", "filter", "restart", "scale", "commands")
+CLIENT = {
+    "Java client, 64 threads": ("threads=64",),
+    "Java client, 64 threads, until a group has it": ("threads=64", "push=1"),
+}
+PARTS = (
+    "start",
+    "send",
+    "pull",
+    "idle",
+    "sync",
+    "client",
+    "filter",
+    "restart",
+    "scale",
+    "commands",
+)
 IDLE_CONNECTIONS = 1000
 RESTART_GIGABYTES = 3
 SETTLE_SECONDS = 5.0
@@ -159,6 +174,32 @@ def idle_row(pair: tuple[Daemon, Daemon]) -> list[str]:
     return _row(name, megabytes, "{:.0f}")
 
 
+def client_rows(options: Options) -> Iterator[list[str]]:
+    """What the Java client makes of each broker; it finds them by name servers, both ours."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
+    try:
+        with ExitStack() as daemons:
+            pairs = []
+            for make in (brokers.java_broker, brokers.our_broker):
+                server = brokers.our_name_server(folder / make.__name__)
+                daemons.enter_context(server)
+                broker = make(folder, {"namesrvAddr": server.address})
+                daemons.enter_context(broker)
+                pairs.append((broker, server))
+            for name, given in CLIENT.items():
+                found = []
+                for broker, server in pairs:
+                    one = driver.run_client(broker, server, given, options.seconds, WARM_UP_SECONDS)
+                    say(
+                        f"{name}: {broker.name} {one.per_second:,.0f}/s, CPU s per million: broker "
+                        f"{one.cpu_per_million:.1f}, client {one.client_cpu_per_million:.1f}"
+                    )
+                    found.append(one)
+                yield load_row(name, *found)
+    finally:
+        shutil.rmtree(folder)
+
+
 def filter_rows(options: Options) -> list[list[str]]:
     """Pulls whose filter the broker evaluates on the properties of a million messages."""
     fill = Load("fill", "send", 8, 128, ("properties=1", "size=100"))
@@ -215,6 +256,8 @@ def main() -> None:
         with both_brokers(flushDiskType="SYNC_FLUSH") as (_, java, ours):
             warm_up((java, ours), SYNC[0])
             loads += load_rows(SYNC, (java, ours), options)
+    if measured("client"):
+        loads += client_rows(options)
     if measured("filter"):
         loads += filter_rows(options)
     if measured("restart"):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.frame import PREFIX, encode
 
-_NUMBER = re.compile(rb"(?<!%)(?:%%)*?%(?:016X|d)")
+_GAPS = re.compile(rb"(%%|%016X|%d|%s)")
 # Stands for the opaque until the text is cut: no other number of a header has so many digits.
 _OPAQUE = -2_147_483_647
 
@@ -40,8 +40,16 @@ class ReplyTemplate:
         return PREFIX.pack(4 + size + body_size, size) + header
 
     def pieces(self) -> list[bytes]:
-        """What stands around the gaps of a reply whose values are numbers alone."""
-        return [piece.replace(b"%%", b"%") for piece in _NUMBER.split(self._header)]
+        """What stands around the gaps."""
+        found = [b""]
+        for token in _GAPS.split(self._header):
+            if token == b"%%":
+                found[-1] += b"%"
+            elif _GAPS.fullmatch(token):
+                found.append(b"")
+            else:
+                found[-1] += token
+        return found
 
     def around_opaque(self) -> tuple[bytes, bytes]:
         """The header before and behind the opaque, of a reply without fields."""

@@ -41,7 +41,6 @@ from mq.protocol.native import native
 from mq.protocol.properties import (
     BROKERS_OWN,
     MAX_LENGTH,
-    PROPERTY_SEPARATOR,
     PropertyKey,
     decode,
     drop_brokers_own,
@@ -114,11 +113,9 @@ class SendHandlers:
         host = self._appender.store_host
         if native is None or len(host) != IPV4_HOST:
             return None
-        added = f"{PROPERTY_SEPARATOR}{self._cluster}".encode()
         unusual = [*BROKERS_OWN, _DELAY, _PREPARED]
-        return native.SendPath(
-            self._max_body, MAX_FRAME, added, unusual, host, self._stored.pieces()
-        )
+        replies = (self._stored.pieces(), self._stored_batch.pieces())
+        return native.SendPath(self._max_body, MAX_FRAME, self._cluster, unusual, host, *replies)
 
     @property
     def is_native(self) -> bool:

@@ -1,5 +1,6 @@
 //! What mq's interpreter would do for each message, done for each buffer (see README.md beside it).
 
+mod batch;
 mod hash;
 mod header;
 mod index;

@@ -15,7 +15,6 @@ pub struct Place<'a> {
 
 /// What a record says of its message.
 pub struct Message<'a> {
-    pub size: usize,
     pub queue_id: i32,
     pub flag: i32,
     pub queue_offset: i64,
@@ -26,10 +25,10 @@ pub struct Message<'a> {
     pub body: &'a [u8],
 }
 
-/// Appends the head and the body of a record.
+/// Appends the head and the body of a record, its size to be filled in.
 pub fn pack(message: &Message, place: &Place, to: &mut Vec<u8>) {
     let crc = crc32fast::hash(message.body) & CRC_MASK;
-    to.extend_from_slice(&(message.size as i32).to_be_bytes());
+    to.extend_from_slice(&[0; 4]);
     to.extend_from_slice(&MAGIC.to_be_bytes());
     to.extend_from_slice(&crc.to_be_bytes());
     to.extend_from_slice(&message.queue_id.to_be_bytes());
