@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,6 +14,20 @@ from hypothesis import HealthCheck
 from hypothesis import settings as property_settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+
+from mq.client.options import ClientOptions
+from mq.client.producer_options import ProducerOptions
+
+# Modules are compiled once, as wherever mq is installed, and not by each of a thousand commands.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# A machine that is busy with other tests takes longer to answer than a user wants to wait. Tests of
+# what happens without an answer say how long they wait for one.
+for _options in (ClientOptions, ProducerOptions):
+    _defaults = _options.__init__.__kwdefaults__
+    assert _defaults is not None
+    _defaults["timeout"] = 30.0
 
 # A shell that starts the suite in the background has processes ignore Ctrl-C; tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

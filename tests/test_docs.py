@@ -13,7 +13,12 @@ from docs.runner.page import read
 from docs.runner.play import Play
 from tests.pipeline.conftest import require_spark
 
-PAGES = [str(path.relative_to(ROOT)) for path in pages()]
+# Drivers of Spark die and start again on it for half a minute of a core.
+LONG = "docs/jobs/exactly-once-checkpoints.md"
+PAGES = [
+    pytest.param(page, marks=pytest.mark.long) if page == LONG else page
+    for page in (str(path.relative_to(ROOT)) for path in pages())
+]
 
 
 @pytest.fixture(scope="module")

@@ -91,7 +91,8 @@ def test_the_keywords_of_before_still_work() -> None:
     assert (session.route_interval, session.dead_after) == (3.0, 4.0)
     assert BlockingSession(NOWHERE, timeout=1.0, credentials=KEY).credentials is KEY
     sender = Producer(NOWHERE, "g", timeout=9.0, intervals=Intervals(routes=5), credentials=KEY)
-    assert (sender.timeout, sender.session.timeout) == (9.0, 3.0)  # of a send, of a request
+    # Of a send, of a request.
+    assert (sender.timeout, sender.session.timeout) == (9.0, ClientOptions().timeout)
     assert (sender.session.route_interval, sender.session.credentials) == (5, KEY)
     consumer = Consumer(NOWHERE, "g", {"t": "*"}, timeout=9.0, ordered=True, listener=print)
     assert (consumer.session.timeout, consumer.ordered) == (9.0, True)
