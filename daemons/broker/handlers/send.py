@@ -31,9 +31,9 @@ from mq.daemons.dispatch import DirectHandler, Refused
 from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
-from mq.protocol.command_reader import MAX_FRAME
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
+from mq.protocol.frame import MAX_FRAME
 from mq.protocol.headers.send import Letter, SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
