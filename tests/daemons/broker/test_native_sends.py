@@ -208,8 +208,9 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def _compare(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
     if not pairs:
         pairs.append(Pair(root / str(len(list(root.iterdir())))))
+    drawn = data.draw(st.lists(buffers(), min_size=1, max_size=4))
     try:
-        pairs[0].compare(data.draw(st.lists(buffers(), min_size=1, max_size=4)))
+        pairs[0].compare(drawn)
     except BaseException:
         pairs.pop().close()  # they differ from now on
         raise

@@ -18,7 +18,7 @@ TAKEN_OVER = (
 
 @pytest.mark.skipif(native is None, reason="the native path is not built: the others ran so")
 def test_sends_and_the_store_are_the_same_without_it() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += [str(HERE / name) for name in TAKEN_OVER]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
