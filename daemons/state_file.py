@@ -249,16 +249,21 @@ def _open_as(new: Path, model: Path) -> Iterator[int]:
 def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
     """What `decode` makes of the file or else of its `.bak`; None if there is neither.
 
-    `decode` raises ValueError for content that it cannot use.
+    `decode` raises ValueError for content that it cannot use. Raises OSError for a file that is there
+    and cannot be read now: it may be sound, and what is in the other one is older. A daemon that began
+    with that would undo what it has acknowledged.
     """
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
             data = files.read_bytes(candidate)
         except FileNotFoundError:
             continue
-        except OSError as error:
+        except IsADirectoryError as error:
             log.error("%s cannot be read: %s", candidate, error.strerror)
             continue
+        except OSError as error:
+            text = f"{error.strerror}: it cannot be read now, and what is beside it is older"
+            raise OSError(error.errno, text, str(candidate)) from None
         if not data.strip():
             log.warning("%s is empty", candidate)
             continue

@@ -72,6 +72,24 @@ def test_a_missing_file_is_read_from_its_bak(tmp_path: Path) -> None:
     assert read_with_backup(tmp_path / "topics.json", orjson.loads) == [7]
 
 
+def test_a_disk_that_fails_for_a_moment_does_not_bring_back_what_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "topics.json"
+    write_atomically(path, b"1")
+    write_atomically(path, b"2")
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(files, "read_bytes", fail)
+        with pytest.raises(OSError, match="cannot be read now") as raised:
+            read_with_backup(path, orjson.loads)
+    assert raised.value.filename == str(path)
+    assert read_with_backup(path, orjson.loads) == 2
+
+
 def test_nothing_readable_starts_empty(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     assert read_with_backup(path, orjson.loads) is None

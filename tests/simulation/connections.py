@@ -55,7 +55,7 @@ class End(asyncio.Transport):
         self.process = process
         self.own, self.peer_address = own, peer
         self.peer: End
-        self.protocol: Any = None
+        self.protocol: Any = asyncio.Protocol()  # until somebody has one for it
         self._unsent: deque[bytes] = deque()
         self._unsent_bytes = 0
         self._under_way = 0  # bytes sent of which is not known that the peer has read them

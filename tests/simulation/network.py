@@ -203,6 +203,8 @@ class Network:
         near = await answer
         protocol = near.protocol = factory()
         protocol.connection_made(near)
+        if not near.is_open:  # reset since the peer's system has taken it
+            loop.call_soon(protocol.connection_lost, error(errno.ECONNRESET))
         return near, protocol
 
     def _accept(self, server: Server, far: End) -> None:

@@ -92,8 +92,9 @@ class RouteWatch:
             return False
         if now - network.disturbed.get((one, other), 0.0) <= LOOK:
             return False
+        # Either end: where one has died the other one has not been told.
         return not any(
-            end.own[0] == one and end.peer_address[0] == other for end in network.forgotten
+            {end.own[0], end.peer_address[0]} == {one, other} for end in network.forgotten
         )
 
     def _look_at(self, pair: _Pair) -> None:
