@@ -249,9 +249,9 @@ def _open_as(new: Path, model: Path) -> Iterator[int]:
 def read_with_backup(path: Path, decode: Callable[[bytes], T]) -> T | None:
     """What `decode` makes of the file or else of its `.bak`; None if there is neither.
 
-    `decode` raises ValueError for content that it cannot use. Raises OSError for a file that is there
-    and cannot be read now: it may be sound, and what is in the other one is older. A daemon that began
-    with that would undo what it has acknowledged.
+    `decode` raises ValueError for content that it cannot use. Raises OSError for a file that is
+    there and cannot be read now: it may be sound, and what is in the other one is older. A daemon
+    that began with that would undo what it has acknowledged.
     """
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
