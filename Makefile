@@ -11,9 +11,10 @@ SEED ?=
 PROCESSES ?= 6
 SPARKS ?= 4.0 4.1
 
+NATIVE := protocol/native/_native.abi3.so
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: install tools run test test-long durations test-spark simulate check fuzz bench bench-spark build docs manual clean
+.PHONY: install native tools run test test-long durations test-spark simulate check fuzz bench bench-spark build docs manual clean
 
 install: $(VENV)/.installed ## a virtual environment with mq: nothing that only its tests need
 
@@ -22,7 +23,15 @@ $(VENV)/.installed: pyproject.toml
 	$(PIP) --editable .
 	touch $@
 
-tools: $(VENV)/.tools ## what its developers need besides: test tools, Spark
+native: $(NATIVE) ## the native path, where a Rust compiler is
+
+$(NATIVE): protocol/native/Cargo.toml protocol/native/Cargo.lock $(wildcard protocol/native/src/*.rs)
+	if command -v cargo >/dev/null; then \
+	  cargo build --quiet --release --locked --manifest-path $< && \
+	  cp protocol/native/target/release/lib_native.so $@; \
+	else echo "no Rust compiler (cargo): sends stay in Python" >&2; fi
+
+tools: $(VENV)/.tools native ## what its developers need besides: test tools, Spark
 
 $(VENV)/.tools: $(VENV)/.installed
 	$(PIP) --editable '.[dev]'

@@ -17,13 +17,18 @@ import java.util.TreeMap;
  * gets measured. Java because whoever compares with the Java broker has a JDK already.
  *
  * <pre>
- *   java Driver.java send 127.0.0.1:10911 connections=8 window=128 size=1024 seconds=5
+ *   java Driver.java send 127.0.0.1:10911 connections=8 window=128 size=1024 seconds=5 properties=2
+ *   java Driver.java send 127.0.0.1:10911 connections=8 window=4 size=1024 seconds=5 properties=2 messages=32
  *   java Driver.java pull 127.0.0.1:10911 connections=4 batch=32 seconds=5
  *   java Driver.java idle 127.0.0.1:10911 connections=1000      (until standard input closes)
  * </pre>
  *
  * A latency runs from the moment a frame is handed to the kernel until its reply has been read; a reply lets
  * the next frame go (closed loop). The result is one JSON object; `total` counts the warm-up too.
+ *
+ * properties=2 are those that a Java producer gives a message with a key and a tag, with ids and keys that
+ * differ from message to message; 1 are what the filter of `sql=1` looks at; 0 are none, which no client sends.
+ * messages=32 sends so many in one batch.
  */
 public final class Driver {
     private static final String TOPIC = "bench";
@@ -35,7 +40,7 @@ public final class Driver {
 
     private final Map<String, Integer> options = new HashMap<>(Map.of(
         "connections", 8, "window", 128, "size", 1024, "batch", 32, "seconds", 5, "warm", 2,
-        "properties", 0, "sql", 0));
+        "properties", 0, "sql", 0, "messages", 1));
     private final Map<Integer, Integer> errors = new TreeMap<>();
     private long[] latencies = new long[1 << 20];
     private int measured;
@@ -229,32 +234,95 @@ public final class Driver {
         }
     }
 
+    /** A frame, and where in it the numbers are that differ from message to message. */
+    private static final class Template {
+        private static final byte[] DIGITS = "0123456789ABCDEF".getBytes(StandardCharsets.US_ASCII);
+        private static final byte[] ID = "@@@@@@@@@@@@".getBytes(StandardCharsets.US_ASCII);
+
+        final ByteBuffer frame;
+        private final int[] numbers;
+
+        Template(ByteBuffer frame) {
+            this.frame = frame;
+            byte[] data = frame.array();
+            int[] found = new int[frame.limit()];
+            int count = 0;
+            for (int at = 0; at <= frame.limit() - ID.length; at++) {
+                if (data[at] == '@' && Arrays.equals(data, at, at + ID.length, ID, 0, ID.length)) {
+                    found[count++] = at;
+                    at += ID.length - 1;
+                }
+            }
+            numbers = Arrays.copyOf(found, count);
+        }
+
+        /** Write numbers from `next` on into it, two equal ones for each message. Returns the next one. */
+        long fill(long next) {
+            byte[] data = frame.array();
+            for (int index = 0; index < numbers.length; index++) {
+                long value = next + index / 2;
+                for (int at = numbers[index] + ID.length - 1; at >= numbers[index]; at--) {
+                    data[at] = DIGITS[(int) (value & 15)];
+                    value >>>= 4;
+                }
+            }
+            return next + numbers.length / 2;
+        }
+    }
+
     /** So many sends in flight. */
     private final class Sender extends Worker {
-        private final ByteBuffer[] frames;
+        private final Template[] frames;
         private final long[] sent;
         private final int[] free;
         private int freed;
+        private long next;
 
         Sender(InetSocketAddress address, int number) throws IOException {
             super(address);
             int window = options.get("window");
+            next = ((System.nanoTime() & 0xFFFF) << 32) + ((long) number << 28);
+            frames = new Template[window];
+            sent = new long[window];
+            free = new int[window];
+            for (int slot = 0; slot < window; slot++) {
+                frames[slot] = new Template(request(number, slot));
+                free[freed++] = slot;
+            }
+        }
+
+        private ByteBuffer request(int number, int slot) {
+            int messages = options.get("messages");
             byte[] body = new byte[options.get("size")];
             for (int at = 0; at < body.length; at++) {
                 body[at] = (byte) ('a' + at % 26);
             }
             String start = "\"a\":\"" + GROUP + "\",\"b\":\"" + TOPIC + "\",\"c\":\"TBW102\",\"d\":\"" + QUEUES
                 + "\",\"e\":\"" + number % QUEUES + "\",\"f\":\"0\",\"g\":\"" + System.currentTimeMillis()
-                + "\",\"h\":\"0\",\"j\":\"0\",\"k\":\"false\",\"l\":\"16\",\"m\":\"false\",\"i\":\"";
-            frames = new ByteBuffer[window];
-            sent = new long[window];
-            free = new int[window];
-            for (int slot = 0; slot < window; slot++) {
-                String text = options.get("properties") == 0 ? ""
-                    : "number\\u0001" + slot % 10 + "\\u0002word\\u0001x\\u0002UNIQ_KEY\\u0001"
-                    + String.format("%032X", ((long) number << 32) + slot) + "\\u0002WAIT\\u0001true";
-                frames[slot] = frame(310, slot, start + text + "\"", body);
-                free[freed++] = slot;
+                + "\",\"h\":\"0\",\"j\":\"0\",\"k\":\"false\",\"l\":\"16\",\"m\":\"" + (messages > 1) + "\",\"i\":\"";
+            String text = properties(number, slot);
+            if (messages == 1) {
+                return frame(310, slot, start + text.replace("\u0001", "\\u0001").replace("\u0002", "\\u0002") + "\"", body);
+            }
+            byte[] own = text.getBytes(StandardCharsets.US_ASCII);
+            ByteBuffer batch = ByteBuffer.allocate(messages * (22 + body.length + own.length));
+            for (int message = 0; message < messages; message++) {
+                batch.putInt(22 + body.length + own.length).putLong(0).putInt(0);
+                batch.putInt(body.length).put(body).putShort((short) own.length).put(own);
+            }
+            return frame(320, slot, start + "WAIT\\u0001true\"", batch.array());
+        }
+
+        private String properties(int number, int slot) {
+            switch (options.get("properties")) {
+                case 0:
+                    return "";
+                case 1:
+                    return "number\u0001" + slot % 10 + "\u0002word\u0001x\u0002UNIQ_KEY\u0001"
+                        + String.format("%032X", ((long) number << 32) + slot) + "\u0002WAIT\u0001true";
+                default:
+                    return "KEYS\u0001order-@@@@@@@@@@@@\u0002UNIQ_KEY\u00017F0000010A8C18B4AAC2@@@@@@@@@@@@"
+                        + "\u0002WAIT\u0001true\u0002TAGS\u0001Tag" + (char) ('A' + slot % 5);
             }
         }
 
@@ -268,7 +336,7 @@ public final class Driver {
             int slot = (int) number(data, from, headerEnd, OPAQUE);
             int code = (int) number(data, from, headerEnd, CODE);
             if (code == 0) {
-                count(now, sent[slot], 1);
+                count(now, sent[slot], options.get("messages"));
             } else if (now >= start) {
                 errors.merge(code, 1, Integer::sum);
             }
@@ -281,13 +349,14 @@ public final class Driver {
             if (freed == 0 || now >= stop) {
                 return;
             }
-            ByteBuffer[] next = new ByteBuffer[freed];
+            ByteBuffer[] out = new ByteBuffer[freed];
             for (int index = 0; index < freed; index++) {
                 sent[free[index]] = now;
-                next[index] = frames[free[index]].duplicate();
+                next = frames[free[index]].fill(next);
+                out[index] = frames[free[index]].frame.duplicate();
             }
             freed = 0;
-            write(next);
+            write(out);
         }
     }
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,25 +25,45 @@ from bench import brokers, commands, driver, scale
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
+REAL = ("properties=2",)  # as a Java producer's messages have
 SEND = [
-    Load("send 8 x 128", "send", 8, 128),
-    Load("send 64 x 1", "send", 64),
-    Load("send 16 x 1", "send", 16),
-    Load("send 1 x 1", "send", 1),
+    Load("send 8 x 128", "send", 8, 128, REAL),
+    Load("send 64 x 1", "send", 64, 1, REAL),
+    Load("send 16 x 1", "send", 16, 1, REAL),
+    Load("send 1 x 1", "send", 1, 1, REAL),
+    Load("send 100 B, 8 x 128", "send", 8, 128, (*REAL, "size=100")),
+    Load("send 4 KB, 8 x 128", "send", 8, 128, (*REAL, "size=4096")),
+    Load("send batches of 32, 8 x 4", "send", 8, 4, (*REAL, "messages=32")),
 ]
 PULL = [Load("pull 32, 4 x 1", "pull", 4)]
 SYNC = [
-    Load("sync flush 8 x 128", "send", 8, 128),
-    Load("sync flush 64 x 1", "send", 64),
-    Load("sync flush 1 x 1", "send", 1),
+    Load("sync flush 8 x 128", "send", 8, 128, REAL),
+    Load("sync flush 64 x 1", "send", 64, 1, REAL),
+    Load("sync flush 1 x 1", "send", 1, 1, REAL),
 ]
 FILTER = Load("pull 32, SQL92, 4 of 10 match", "pull", 4, options=("sql=1",))
 FILTERED_MESSAGES = 1_000_000
-PARTS = ("start", "send", "pull", "idle", "sync", "filter", "restart", "scale", "commands")
+CLIENT = {
+    "Java client, 64 threads": ("threads=64",),
+    "Java client, 64 threads, until a group has it": ("threads=64", "push=1"),
+}
+PARTS = (
+    "start",
+    "send",
+    "pull",
+    "idle",
+    "sync",
+    "client",
+    "filter",
+    "restart",
+    "scale",
+    "commands",
+)
 IDLE_CONNECTIONS = 1000
 RESTART_GIGABYTES = 3
 SETTLE_SECONDS = 5.0
-FIRST_WARM, FIRST_SECONDS = 2, 10
+# Java's compilers have seen a path often enough after about so long.
+WARM_UP_SECONDS = 15
 
 
 @dataclass(frozen=True)
@@ -109,11 +129,11 @@ def load_rows(
         yield load_row(load.name, theirs, ours)
 
 
-def first_load_row(load: Load, pair: tuple[Daemon, Daemon]) -> list[str]:
-    """What brokers do that have just been started: Java's compilers have not seen the code yet."""
-    theirs, ours = (driver.run(broker, load, FIRST_SECONDS, FIRST_WARM) for broker in pair)
-    say(f"{load.name}, just started: {theirs.per_second:,.0f}/s and {ours.per_second:,.0f}/s")
-    return load_row(f"{load.name}, just started", theirs, ours)
+def warm_up(pair: tuple[Daemon, Daemon], load: Load) -> None:
+    """Have Java's compilers see the code: brokers that have just been started are another thing."""
+    for broker in pair:
+        figures = driver.run(broker, load, WARM_UP_SECONDS, 0)
+        say(f"{load.name}, not warm yet: {broker.name} {figures.per_second:,.0f}/s")
 
 
 def start_rows(options: Options) -> list[list[str]]:
@@ -152,6 +172,32 @@ def idle_row(pair: tuple[Daemon, Daemon]) -> list[str]:
     say(f"{IDLE_CONNECTIONS} idle connections: {megabytes[0]:.0f} and {megabytes[1]:.0f} MB")
     name = f"private memory with {IDLE_CONNECTIONS:,} idle connections after the loads, MB"
     return _row(name, megabytes, "{:.0f}")
+
+
+def client_rows(options: Options) -> Iterator[list[str]]:
+    """What the Java client makes of each broker; it finds them by name servers, both ours."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=Path.cwd() / ".cache"))
+    try:
+        with ExitStack() as daemons:
+            pairs = []
+            for make in (brokers.java_broker, brokers.our_broker):
+                server = brokers.our_name_server(folder / make.__name__)
+                daemons.enter_context(server)
+                broker = make(folder, {"namesrvAddr": server.address})
+                daemons.enter_context(broker)
+                pairs.append((broker, server))
+            for name, given in CLIENT.items():
+                found = []
+                for broker, server in pairs:
+                    one = driver.run_client(broker, server, given, options.seconds, WARM_UP_SECONDS)
+                    say(
+                        f"{name}: {broker.name} {one.per_second:,.0f}/s, CPU s per million: broker "
+                        f"{one.cpu_per_million:.1f}, client {one.client_cpu_per_million:.1f}"
+                    )
+                    found.append(one)
+                yield load_row(name, *found)
+    finally:
+        shutil.rmtree(folder)
 
 
 def filter_rows(options: Options) -> list[list[str]]:
@@ -201,15 +247,17 @@ def main() -> None:
     if measured("send") or measured("pull") or measured("idle"):
         with both_brokers() as (_, *pair):
             java, ours = pair
-            loads.append(first_load_row(SEND[0], (java, ours)))
+            warm_up((java, ours), SEND[0])
             chosen = (SEND if measured("send") else []) + (PULL if measured("pull") else [])
             loads += load_rows(chosen, (java, ours), options)
             if measured("idle"):
                 single.append(idle_row((java, ours)))
     if measured("sync"):
         with both_brokers(flushDiskType="SYNC_FLUSH") as (_, java, ours):
-            loads.append(first_load_row(SYNC[0], (java, ours)))
+            warm_up((java, ours), SYNC[0])
             loads += load_rows(SYNC, (java, ours), options)
+    if measured("client"):
+        loads += client_rows(options)
     if measured("filter"):
         loads += filter_rows(options)
     if measured("restart"):

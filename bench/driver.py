@@ -1,16 +1,20 @@
-"""Runs Driver.java, the load that every broker gets."""
+"""Runs the loads that every broker gets: Driver.java, and RealClient.java with the Java client."""
 
 import hashlib
 import json
+import os
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.brokers import Daemon
-from tests.interop.jvm import CACHE
+from tests.interop.jvm import CACHE, JDK_FLAGS, compiled, jars
 
 SOURCE = Path(__file__).with_name("Driver.java")
+CLIENT = Path(__file__).with_name("RealClient.java")
+CLIENT_RELEASE = "4.9.8"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class Figures:
     p999: float
     cpu_per_million: float
     errors: dict[str, int]
+    client_cpu_per_million: float = 0.0  # 0 where the driver is not watched
 
 
 def run(broker: Daemon, load: Load, seconds: int, warm: int) -> Figures:
@@ -52,16 +57,33 @@ def run(broker: Daemon, load: Load, seconds: int, warm: int) -> Figures:
     before = broker.cpu_seconds()
     command = [*_command(), load.mode, broker.address, *load.arguments(seconds, warm)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    result: dict[str, Any] = json.loads(output)
-    cpu = broker.cpu_seconds() - before
+    return _figures(json.loads(output), broker.cpu_seconds() - before)
+
+
+def run_client(
+    broker: Daemon, name_server: Daemon, options: tuple[str, ...], seconds: int, warm: int
+) -> Figures:
+    """Drive a broker by the Java client, which finds it by its name server."""
+    before = broker.cpu_seconds()
+    folder = jars(f"client-{CLIENT_RELEASE}")
+    path = os.pathsep.join((str(compiled(CLIENT_RELEASE, folder, CLIENT)), f"{folder}/*"))
+    with tempfile.TemporaryDirectory() as home:
+        command = ["java", *JDK_FLAGS, "-Xmx1g", f"-Duser.home={home}", "-cp", path, "RealClient"]
+        command += [name_server.address, *options, f"seconds={seconds}", f"warm={warm}"]
+        result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return _figures(result, broker.cpu_seconds() - before)
+
+
+def _figures(result: dict[str, Any], cpu_seconds: float) -> Figures:
     return Figures(
         result["total"],
         result["per_second"],
         result["p50_ms"],
         result["p99_ms"],
         result["p999_ms"],
-        1e6 * cpu / max(1, result["total"]),
+        1e6 * cpu_seconds / max(1, result["total"]),
         result["errors"],
+        1e6 * result.get("client_cpu_seconds", 0.0) / max(1, result["total"]),
     )
 
 

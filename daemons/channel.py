@@ -65,6 +65,8 @@ class Requests(Protocol):
     """What a channel needs of the dispatcher that answers its requests."""
 
     direct: dict[object, Callable[[dict[str, object], bytes, "Channel"], None]]
+    #: Serves what it can of the frames from a position on, and returns where the next one begins.
+    bulk: Callable[[bytes, int, "Channel"], int] | None
 
     def handle(self, command: Command, channel: "Channel") -> None:
         """Answer a request."""
@@ -391,9 +393,14 @@ class Channel(asyncio.Protocol):
             self._budget.took(size + PIECE_COST)
             return
         direct_handlers = self._direct
+        bulk = self._requests.bulk
         position = 0
         end = len(data)
         while end - position >= 8 and not self.stalled:
+            if bulk is not None:
+                position = bulk(data, position, self)
+                if end - position < 8:
+                    break
             length, word = PREFIX.unpack_from(data, position)
             check_length(length)
             stop = position + 4 + length

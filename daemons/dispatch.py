@@ -38,6 +38,10 @@ Handler = Callable[[Command, Channel], Reply | Awaitable[Reply]]
 DirectHandler = Callable[[dict[str, object], bytes, Channel], None]
 
 
+# Serves the frames that it can of some bytes, from a position on; returns where the next begins.
+Bulk = Callable[[bytes, int, Channel], int]
+
+
 class Guard(Protocol):
     """Is asked before any handler. Both raise Refused for what is not allowed.
 
@@ -146,6 +150,7 @@ class Dispatcher:
         self.handlers: dict[int, Handler] = {}
         # Any object may be asked for: a header's code is checked by looking it up.
         self.direct: dict[object, DirectHandler] = {}
+        self.bulk: Bulk | None = None
         self.serve(handlers, direct)
         self.bad_requests = 0
         self.refusals: Counter[tuple[int, str]] = Counter()  # by request code and cause
@@ -167,6 +172,10 @@ class Dispatcher:
             self.direct[code] = (
                 direct_handler if guard is None else guarded_direct(code, direct_handler, guard)
             )
+
+    def serve_bulk(self, bulk: "Bulk | None") -> None:
+        """Offer what comes to this first, unless there is a guard: that is to see each request."""
+        self.bulk = bulk if self._guard is None else None
 
     def handle(self, command: Command, channel: Channel) -> None:
         """Give a request to its handler and send what comes of it."""

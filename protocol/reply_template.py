@@ -4,11 +4,13 @@ A template writes what `frame.encode` writes of the same reply, of which it is m
 the time: the header as JSON is put together once, and a reply fills the gaps.
 """
 
+import re
 from collections.abc import Mapping
 
 from mq.protocol.command import RESPONSE, Command
 from mq.protocol.frame import PREFIX, encode
 
+_GAPS = re.compile(rb"(%%|%016X|%d|%s)")
 # Stands for the opaque until the text is cut: no other number of a header has so many digits.
 _OPAQUE = -2_147_483_647
 
@@ -36,6 +38,18 @@ class ReplyTemplate:
         header = self._header % values
         size = len(header)
         return PREFIX.pack(4 + size + body_size, size) + header
+
+    def pieces(self) -> list[bytes]:
+        """What stands around the gaps."""
+        found = [b""]
+        for token in _GAPS.split(self._header):
+            if token == b"%%":
+                found[-1] += b"%"
+            elif _GAPS.fullmatch(token):
+                found.append(b"")
+            else:
+                found[-1] += token
+        return found
 
     def around_opaque(self) -> tuple[bytes, bytes]:
         """The header before and behind the opaque, of a reply without fields."""

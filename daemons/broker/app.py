@@ -146,6 +146,8 @@ class Broker:
         )
         main, fast = (listener.dispatcher for listener in listeners)
         serve(settings, self._groups(), self.services, main, fast)
+        if self.services.sends.is_native:
+            log.info("plain sends take the native path")
         parts.push_async_callback(self.services.end_reads)  # once more when no connection is left
         self._spawn()
         for listener in listeners:

@@ -29,12 +29,14 @@ def serve(
     def serve_sends() -> None:
         """Take sends on both ports, behind a limit of their rate if there is one."""
         handlers, direct = handlers_of(services.sends), services.sends.direct()
+        bulk = services.sends.bulk if services.sends.is_native else None
         rate = settings.operation.client_send_rate
         if rate:
             limit = SendRates(rate, lambda code, cause: main.refusals.update([(code, cause)]))
-            handlers, direct = limit.handlers(handlers), limit.direct(direct)
+            handlers, direct, bulk = limit.handlers(handlers), limit.direct(direct), None
         for dispatcher in (main, fast):
             dispatcher.serve(handlers, direct)
+            dispatcher.serve_bulk(bulk)
 
     serve_sends()
     settings.on_change.append(lambda names: serve_sends() if RATE_SETTING in names else None)

@@ -13,6 +13,7 @@ from typing import Self
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import read_filter
 from mq.daemons.broker.handlers.batches import messages_of
+from mq.daemons.broker.handlers.usual_properties import UsualProperties
 from mq.daemons.dispatch import Refused
 from mq.protocol import bodies, fastjson, frame, properties
 from mq.protocol.batch import decode_batch
@@ -31,6 +32,7 @@ BODIES = [
     for body in (getattr(bodies, name) for name in names)
 ]
 MOST_INFLATED = 1 << 20
+_USUAL = UsualProperties("CLUSTER\x01c")  # kept: names that have come often are read otherwise
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def batches(data: bytes) -> None:
     except RemoteProtocolError:
         pass
     try:
-        messages_of(data, "Topic", {"CLUSTER": "c"})
+        messages_of(data, "Topic", {"CLUSTER": "c"}, _USUAL)
     except (RemoteProtocolError, Refused):
         pass
 

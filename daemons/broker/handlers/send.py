@@ -11,16 +11,19 @@ waits, logs or builds an object per message. The letters are those of SendMessag
 
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
+from mq.daemons.broker.handlers.usual_properties import UsualProperties
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.index import key_hash
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.channel import Channel
@@ -30,9 +33,11 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
+from mq.protocol.frame import MAX_FRAME
 from mq.protocol.headers.send import Letter, SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
+from mq.protocol.native import native
 from mq.protocol.properties import (
     BROKERS_OWN,
     MAX_LENGTH,
@@ -42,6 +47,7 @@ from mq.protocol.properties import (
     encode,
 )
 from mq.protocol.recall import RecallHandle
+from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
 from mq.protocol.tags import tags_code
 
@@ -89,6 +95,7 @@ class SendHandlers:
         self._max_body = self._settings.store.max_message_size
         self._cluster = f"{PropertyKey.CLUSTER}\x01{config.broker_cluster_name}"
         self._no_properties = _field(self._cluster)
+        self._usual = UsualProperties(self._cluster)
         trace = "true" if config.trace_on else "false"
         region = config.region_id.replace("%", "%%")
         switches = {PropertyKey.MSG_REGION: region, PropertyKey.TRACE_SWITCH: trace}
@@ -98,7 +105,41 @@ class SendHandlers:
         self._stored_timed = ReplyTemplate(ResponseCode.SUCCESS, one | {"recallHandle": "%s"})
         self._stored_batch = ReplyTemplate(ResponseCode.SUCCESS, switches | {"msgId": "%s"} | place)
         self._accept_from = config.start_accept_send_request_time_stamp
+        self._path = self._native_path()
         self._targets.forget()
+
+    def _native_path(self) -> Any:
+        """What takes plain sends, None without it."""
+        host = self._appender.store_host
+        if native is None or len(host) != IPV4_HOST:
+            return None
+        unusual = [*BROKERS_OWN, _DELAY, _PREPARED]
+        replies = (self._stored.pieces(), self._stored_batch.pieces())
+        return native.SendPath(self._max_body, MAX_FRAME, self._cluster, unusual, host, *replies)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether there is anything that `bulk` can take."""
+        return self._path is not None
+
+    def bulk(self, data: bytes, position: int, channel: Channel) -> int:
+        """Take plain sends from frames that have come, from a position on, as `send` does; returns
+        where another frame begins."""
+        appender = self._appender
+        place = appender.place()
+        if place is None or self._path is None:
+            return position
+        taken = self._path.take(data, position, self._remembered, channel.born_host, *place)
+        if taken is None:
+            return position
+        behind, packed, replies, prompt_replies = taken
+        appender.append_packed(packed, place[-1])
+        if replies:
+            appender.reply_when_stored(channel, replies)
+        if prompt_replies:
+            appender.reply_when_stored(channel, prompt_replies, True)
+        assert isinstance(behind, int)
+        return behind
 
     def direct(self) -> dict[int, DirectHandler]:
         # Whether it is a batch says the header, under either code (SendMessageProcessor).
@@ -129,30 +170,28 @@ class SendHandlers:
         sys_flag = int(fields[_SYS_FLAG])
         if sys_flag:
             sys_flag = _checked(sys_flag, text)
-        keys: tuple[str, ...] = ()
+        hashes: Sequence[int] = ()
         code = 0
         promptly = False
-        if text:
+        if queue.topic[0] == "%":
+            properties = decode(text or "")
+            drop_brokers_own(properties)
+            return self._send_indirectly(header, fields, queue, properties, body, sys_flag, channel)
+        if not text:
+            properties_field = self._no_properties
+        elif (usual := self._usual.read(text, queue.topic)) is not None:
+            properties_field, code, hashes, promptly = usual
+        else:
             properties = decode(text)
-            if not BROKERS_OWN.isdisjoint(properties):
-                drop_brokers_own(properties)
-            if (
-                _DELAY in properties
-                or _PREPARED in properties
-                or "TIMER_D" in text
-                or queue.topic[0] == "%"
-            ):
+            drop_brokers_own(properties)
+            if _DELAY in properties or _PREPARED in properties or "TIMER_D" in text:
                 return self._send_indirectly(
                     header, fields, queue, properties, body, sys_flag, channel
                 )
             code = tags_code(properties.get(PropertyKey.TAGS))
-            keys = keys_of(properties)
+            hashes = [key_hash(queue.topic, key) for key in keys_of(properties)]
             promptly = properties.pop(PropertyKey.WAIT_STORE, "") == "false"
             properties_field = _field(f"{encode(properties)}\x02{self._cluster}")
-        elif queue.topic[0] == "%":
-            return self._send_indirectly(header, fields, queue, {}, body, sys_flag, channel)
-        else:
-            properties_field = self._no_properties
         appender = self._appender
         try:
             physical = appender.append(
@@ -169,8 +208,8 @@ class SendHandlers:
         except StoreRefused as refusal:
             self.refused += 1
             raise Refused(refusal.code, refusal.remark) from None
-        if keys:
-            appender.index(queue.topic, keys, physical)
+        if hashes:
+            appender.index_hashes(hashes, physical)
         flag = header["flag"]
         assert isinstance(flag, int)
         if not flag & ONE_WAY:
@@ -253,7 +292,7 @@ class SendHandlers:
         # messages it would hide their own.
         common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
-        messages = messages_of(body, queue.topic, common)
+        messages = messages_of(body, queue.topic, common, self._usual)
         if not messages:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
         try:

@@ -15,7 +15,7 @@ back as if it had never come: offsets, entries and the bytes that did get writte
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, count
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store.index import Item, key_hash
+from mq.daemons.broker.store.index import PUT, key_hash
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import SysFlag
@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 # Bound to module names, because a lookup costs as much as the arithmetic around it.
 _pack_head = RECORD_HEAD.pack
 _pack_entry = layout.ENTRY.pack
+_pack_put = PUT.pack
 _HEAD_SIZE = RECORD_HEAD.size
 _ROOM = layout.END_OF_FILE_ROOM
 _MAGIC = MAGIC_V1
@@ -53,7 +54,11 @@ _SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
-BatchedMessage = tuple[bytes, bytes, int, int, tuple[int, ...]]
+BatchedMessage = tuple[bytes, bytes, int, int, Sequence[int]]
+
+#: Records that have been packed elsewhere; of each queue their entries, how many, and the bytes of
+#: its records; items for the index; how many messages.
+Packed = tuple[bytes, list[tuple[ConsumeQueue, int, bytes, int]], bytes, int]
 
 OnStored = Callable[[StoreRefused | None], None]
 
@@ -74,6 +79,7 @@ class Batch:
         "end",
         "keyed",
         "messages",
+        "packed",
         "parts",
         "prompt_replies",
         "replies",
@@ -85,12 +91,13 @@ class Batch:
     def __init__(self, start: int) -> None:
         self.start = start  # physical offsets of its first byte and behind its last
         self.end = start
-        self.messages = 0  # counted when they are written
+        self.messages = 0  # those of `parts` are counted when they are written
+        self.packed = 0  # how many of the parts are records of several messages
         self.timestamp = 0  # the store timestamp of all its records, ms
         self.parts: list[bytes] = []
         # Each queue that got messages, with the queue offset behind the last of them.
         self.touched: dict[ConsumeQueue, int] = {}
-        self.keyed: list[Item] = []  # for the index
+        self.keyed = bytearray()  # for the index
         self.replies: list[tuple[ReplySink, bytes]] = []
         self.prompt_replies: list[tuple[ReplySink, bytes]] = []  # do not wait for an fsync
         self.callbacks: list[OnStored] = []
@@ -243,7 +250,7 @@ class Appender:
         pack_head = around_common(len(shared)).pack
         # Kept apart until nothing can raise any more: all are there, or none is.
         parts: list[bytes] = []
-        keyed: list[Item] = []
+        keyed = bytearray()
         entries, extend = [], self.extend
         queue_id, first = queue.queue_id, queue.appended
         physicals = list(accumulate(sizes, initial=batch.end))
@@ -260,7 +267,7 @@ class Appender:
                 code = extend(queue, code, batch.timestamp, field)
             entries.append(_pack_entry(position, size, code))
             for key in keys:
-                keyed.append((key, position))
+                keyed += _pack_put(key, position)
         batch.parts += parts
         batch.keyed += keyed
         batch.end = end
@@ -268,6 +275,33 @@ class Appender:
         queue.put_bytes += total
         batch.touched[queue] = queue.appended
         return physicals, first
+
+    def place(self) -> tuple[int, int, int] | None:
+        """Where records go that are packed elsewhere: physical offset, bytes that there is room
+        for, and their store timestamp. None if none can be taken so."""
+        if self.refusal is not None or self.extend is not None or self._sys_flag:
+            return None
+        batch = self._batch
+        timestamp = batch.timestamp if batch.parts else clock.milliseconds()
+        room = max(0, self._file_end - batch.end - _ROOM)
+        return batch.end, room, timestamp
+
+    def append_packed(self, packed: Packed, timestamp: int) -> None:
+        """Put messages at the end of their queues; records, entries and items are for `place`."""
+        batch = self._batch
+        if not batch.parts:
+            self._open(batch)
+            batch.timestamp = timestamp
+        records, touched, items, messages = packed
+        batch.parts.append(records)
+        batch.packed += 1
+        batch.messages += messages
+        batch.end += len(records)
+        batch.keyed += items
+        for queue, number, entries, size in touched:
+            queue.append_packed(entries, number)
+            queue.put_bytes += size
+            batch.touched[queue] = queue.appended
 
     def batch_timestamp(self) -> int:
         """The store timestamp, in ms, that a message appended in this turn gets."""
@@ -297,10 +331,17 @@ class Appender:
 
     def index(self, topic: str, keys: tuple[str, ...], position: int) -> None:
         """Let the message just appended be found by these keys."""
-        self._batch.keyed += [(key_hash(topic, key), position) for key in keys]
+        self.index_hashes([key_hash(topic, key) for key in keys], position)
+
+    def index_hashes(self, hashes: Sequence[int], position: int) -> None:
+        """Let the message just appended be found by the keys with these hashes."""
+        keyed = self._batch.keyed
+        for hashed in hashes:
+            keyed += _pack_put(hashed, position)
 
     def reply_when_stored(self, sink: ReplySink, frame: bytes, promptly: bool = False) -> None:
-        """Send a reply frame once what was just appended is stored as the flush mode promises.
+        """Send a reply frame, or several, once what was just appended is stored as the flush mode
+        promises.
 
         ``promptly`` is for a sender that said WAIT=false: written is enough for it.
         """
@@ -324,7 +365,7 @@ class Appender:
         except OSError as error:
             self._take_back(batch, error)
             return
-        batch.messages = len(batch.parts) // _PARTS
+        batch.messages += (len(batch.parts) - batch.packed) // _PARTS
         batch.parts.clear()
         self._log.position = self._log.written = batch.end
         if batch.end > self.pages_needed_from:
@@ -371,12 +412,13 @@ class Appender:
         """Tell the senders of a batch that it is not stored."""
         from mq.protocol.frame import decode, encode  # only ever needed here, where all is lost
 
-        for sink, frame in batch.replies + batch.prompt_replies:
-            reply = decode(frame[4:])
-            # A message that is stored all the same keeps its id and offset: clients read both.
-            stored = refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
-            fields = reply.fields if stored else None
-            _send([(sink, encode(reply.reply(refusal.code, fields, remark=refusal.remark)))])
+        for sink, frames in batch.replies + batch.prompt_replies:
+            for frame in _each_frame(frames):
+                reply = decode(frame)
+                # A message that is stored all the same keeps its id and offset: clients read both.
+                stored = refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
+                fields = reply.fields if stored else None
+                _send([(sink, encode(reply.reply(refusal.code, fields, remark=refusal.remark)))])
         for callback in batch.callbacks:
             try:
                 callback(refusal)
@@ -477,6 +519,15 @@ def _send(replies: list[tuple[ReplySink, bytes]]) -> None:
             sink.flush()
         except Exception:
             _not_told("a reply to %r failed", sink)
+
+
+def _each_frame(frames: bytes) -> Iterator[bytes]:
+    """Frames without their lengths."""
+    position = 0
+    while position < len(frames):
+        (length,) = layout.INT.unpack_from(frames, position)
+        position += 4 + length
+        yield frames[position - length : position]
 
 
 def _not_told(text: str, *arguments: object) -> None:

@@ -316,6 +316,11 @@ class ConsumeQueue:
         self._tail += b"".join(entries)
         self.appended += len(entries)
 
+    def append_packed(self, entries: bytes, count: int) -> None:
+        """Add so many entries as `append` does."""
+        self._tail += entries
+        self.appended += count
+
     def restore(self, index: int, entry: bytes) -> bool:
         """Add an entry again while the log is replayed; say whether it was new.
 

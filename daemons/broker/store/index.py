@@ -11,12 +11,15 @@ not a SIGBUS.
 
 import logging
 import os
+import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from mmap import mmap
 from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
+from mq.protocol.native import native
 from mq.protocol.tags import java_hash
 
 log = logging.getLogger(__name__)
@@ -34,8 +37,9 @@ _STARTS = 256  # what is remembered: the hashes of so many texts without their l
 _starts: dict[bytes, int] = {}
 
 
-#: The hash of a key, and the physical offset of a message that has it.
-Item = tuple[int, int]
+# What is to be put: the hash of a key, and the physical offset of a message that has it. The items
+# of a batch are bytes, as the native path makes and reads them.
+PUT = struct.Struct(">iq")
 
 
 def key_hash(topic: str, key: str) -> int:
@@ -62,6 +66,30 @@ def raw_hash(raw: bytes) -> int:
 def _without_sign(hashed: int) -> int:
     value = abs(hashed)
     return value if value <= 0x7FFFFFFF else 0
+
+
+def _put_each(
+    data: mmap, slots: int, count: int, used: int, items: bytes, seconds: int
+) -> tuple[int, int]:
+    """Write items into a file: `count` is the number of the next one, `used` the slots in use.
+
+    Returns both as they are then. The native path has the same (native/src/index.rs).
+    """
+    position, item_size = _SLOTS_AT + 4 * slots + _ITEM.size * count, _ITEM.size
+    for hashed, physical in PUT.iter_unpack(items):
+        slot = _SLOTS_AT + 4 * (hashed % slots)
+        (previous,) = _unpack_slot(data, slot)
+        if not 0 < previous <= count:
+            previous = 0
+            used += 1
+        _pack_item(data, position, hashed, physical, seconds, previous)
+        _pack_slot(data, slot, count)
+        count += 1
+        position += item_size
+    return count, used
+
+
+_put_items = _put_each if native is None else native.put_items
 
 
 class IndexFile:
@@ -114,16 +142,17 @@ class IndexFile:
         """How many more items there can be."""
         return self._capacity - self.count
 
-    def put(self, items: Sequence[Item], timestamp: int) -> None:
-        """Add items of one time, at most as many as there is room for.
+    def put(self, items: bytes, timestamp: int) -> None:
+        """Add items of one time, each as PUT, at most as many as there is room for.
 
         Raises OSError if there is no space.
         """
-        if self.count <= 1 and len(items) > 1:  # the first one sets the time that others count from
-            self.put(items[:1], timestamp)
-            items = items[1:]
-        position = self._item_at(self.count)
-        missing = position + _ITEM.size * len(items) - self._allocated
+        # The first one sets the time that others count from.
+        if self.count <= 1 and len(items) > PUT.size:
+            self.put(items[: PUT.size], timestamp)
+            items = items[PUT.size :]
+        first = self.count
+        missing = self._item_at(first + len(items) // PUT.size) - self._allocated
         if missing > 0:
             size = min(max(missing, _ALLOCATE), self._size - self._allocated)
             files.posix_fallocate(self._descriptor, self._allocated, size)
@@ -131,22 +160,13 @@ class IndexFile:
         seconds = 0
         if self.begin_timestamp > 0:
             seconds = min(max((timestamp - self.begin_timestamp) // 1000, 0), _MAX_SECONDS)
-        data, slots, count, item_size = self._map, self._slots, self.count, _ITEM.size
-        for hashed, physical in items:
-            slot = _SLOTS_AT + 4 * (hashed % slots)
-            (previous,) = _unpack_slot(data, slot)
-            if not 0 < previous <= count:
-                previous = 0
-                self.used_slots += 1
-            _pack_item(data, position, hashed, physical, seconds, previous)
-            _pack_slot(data, slot, count)
-            count += 1
-            position += item_size
-        if self.count <= 1:
-            self.begin_offset = items[0][1]
+        self.count, self.used_slots = _put_items(
+            self._map, self._slots, self.count, self.used_slots, items, seconds
+        )
+        if first <= 1:
+            _, self.begin_offset = PUT.unpack_from(items)
             self.begin_timestamp = timestamp
-        self.count = count
-        self.end_offset = physical
+        _, self.end_offset = PUT.unpack_from(items, len(items) - PUT.size)
         self.end_timestamp = timestamp
 
     def continue_from(self, previous: "IndexFile") -> None:
@@ -269,15 +289,15 @@ class Index:
     def end_timestamp(self) -> int:
         return self.files[-1].end_timestamp if self.files else 0
 
-    def put(self, items: Sequence[Item], timestamp: int) -> None:
-        """Add items of messages that have one store timestamp.
+    def put(self, items: bytes, timestamp: int) -> None:
+        """Add items, each as PUT, of messages that have one store timestamp.
 
         Raises OSError if there is no space. All of them may then be put again, as what is found
         twice is answered once.
         """
         while items:
             file = self._writable()
-            room = file.room
+            room = file.room * PUT.size
             file.put(items[:room], timestamp)
             items = items[room:]
 

@@ -22,7 +22,7 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
-from mq.daemons.broker.store.index import Index, Item
+from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
@@ -90,7 +90,7 @@ class MessageStore:
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
         self._deletions = Deletions(self.root)
-        self._unindexed: list[tuple[list[Item], int]] = []  # with their store timestamps
+        self._unindexed: list[tuple[bytes, int]] = []  # with their store timestamps
         self._lock = -1
         self._parts = AsyncExitStack()
 
@@ -257,7 +257,7 @@ class MessageStore:
         self.put_times.add(clock.milliseconds() - batch.timestamp, batch.messages)
         self.checkpointer.dirty.update(batch.touched)
         if batch.keyed and self.key_index is not None:
-            self._unindexed.append((batch.keyed, batch.timestamp))
+            self._unindexed.append((bytes(batch.keyed), batch.timestamp))
             self._index_rest()
 
     def _index_rest(self) -> None:

@@ -35,7 +35,7 @@ from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import Damage, StoreLoadError
-from mq.daemons.broker.store.index import Index, IndexFile, key_hash
+from mq.daemons.broker.store.index import PUT, Index, IndexFile, key_hash
 from mq.daemons.broker.store.queues import Queues, check_folder_name
 from mq.daemons.broker.store.records import (
     BadRecord,
@@ -304,8 +304,8 @@ class Recovery:
         if self._index is not None and record.is_indexed:
             keys = keys_of(properties)
             if keys and record.physical > self._index.end_offset:
-                items = [(key_hash(record.topic, key), record.physical) for key in keys]
-                self._index.put(items, record.store_timestamp)
+                items = [PUT.pack(key_hash(record.topic, key), record.physical) for key in keys]
+                self._index.put(b"".join(items), record.store_timestamp)
 
     def _begins_here(self, queue: ConsumeQueue, record: Record) -> bool:
         """A queue whose older messages, if it had any, went with log files that are gone."""

@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from mq.daemons.broker.handlers.batches import MOST_COPIED, messages_of
+from mq.daemons.broker.handlers.usual_properties import UsualProperties
 from mq.daemons.broker.store.index import key_hash
 from mq.daemons.dispatch import Refused
 from mq.protocol.batch import encode_batch
@@ -16,6 +17,10 @@ from mq.protocol.tags import java_hash
 COMMON = {"CLUSTER": "DefaultCluster"}
 
 
+def fresh() -> UsualProperties:
+    return UsualProperties("")
+
+
 def element(body: bytes, properties: bytes, flag: int = 0) -> bytes:
     size = 22 + len(body) + len(properties)
     head = b"".join(value.to_bytes(4, "big", signed=True) for value in (size, 0, 0, flag))
@@ -24,20 +29,20 @@ def element(body: bytes, properties: bytes, flag: int = 0) -> bytes:
 
 
 def test_a_message_with_nothing_but_an_id_is_stored_with_it() -> None:
-    (message,) = messages_of(element(b"body", b"UNIQ_KEY\x01ABC", -5), "T", COMMON)
+    (message,) = messages_of(element(b"body", b"UNIQ_KEY\x01ABC", -5), "T", COMMON, fresh())
     body, field, flag, code, keys = message
-    assert (body, flag, code, keys) == (b"body", -5, 0, (key_hash("T", "ABC"),))
+    assert (body, flag, code, keys) == (b"body", -5, 0, [key_hash("T", "ABC")])
     assert field == b"\x00\x23UNIQ_KEY\x01ABC\x02CLUSTER\x01DefaultCluster"
 
 
 def test_tags_keys_and_what_a_sender_may_not_set_are_looked_at() -> None:
     text = b"UNIQ_KEY\x01ABC\x02TAGS\x01A\x02CLUSTER\x01forged\x02KEYS\x01k1 k2\x02empty\x01\x02"
     body = element(b"one", text) + element(b"two", b"") + element(b"three", b"UNIQ_KEY\x01")
-    one, two, three = messages_of(body, "T", COMMON)
+    one, two, three = messages_of(body, "T", COMMON, fresh())
     assert one[3] == java_hash("A")
-    assert one[4] == tuple(key_hash("T", key) for key in ("ABC", "k1", "k2"))
+    assert one[4] == [key_hash("T", key) for key in ("ABC", "k1", "k2")]
     assert decode(one[1][2:].decode())["CLUSTER"] == "DefaultCluster"
-    assert two == (b"two", b"\x00\x16CLUSTER\x01DefaultCluster", 0, 0, ())
+    assert two == (b"two", b"\x00\x16CLUSTER\x01DefaultCluster", 0, 0, [])
     assert three[1:] == two[1:]
 
 
@@ -46,10 +51,28 @@ def test_what_a_client_makes_of_messages_is_read() -> None:
         Message("T", b"x" * n, "A" if n % 2 else None, ["k"], {"n": f"{n}"}, flag=n)
         for n in range(1, 30)
     ]
-    found = messages_of(encode_batch(messages), "T", COMMON)
+    found = messages_of(encode_batch(messages), "T", COMMON, fresh())
     assert [each[0] for each in found] == [message.body for message in messages]
     assert [each[2] for each in found] == list(range(1, 30))
     assert [decode(each[1][2:].decode())["n"] for each in found] == [f"{n}" for n in range(1, 30)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"WAIT\x01true\x02UNIQ_KEY\x01ABC\x02KEYS\x01k1  k2\x02TAGS\x01A",
+        b"UNIQ_KEY\x01ABC\x02\xc3\xa9\x01\xc3\xa9\x02",
+        b"CLUSTER\x01forged\x02UNIQ_KEY\x01ABC",
+        b"REAL_TOPIC\x01forged\x02UNIQ_KEY\x01ABC",
+        b"UNIQ_KEY\x01ABC\x02n\x01",
+    ],
+)
+def test_messages_with_the_same_names_are_all_stored_alike(text: bytes) -> None:
+    usual = fresh()
+    body = element(b"body", text) * 300
+    first, *_, last = messages_of(body, "T", COMMON, usual)
+    assert first == last
+    assert decode(first[1][2:].decode())["CLUSTER"] == "DefaultCluster"
 
 
 @pytest.mark.parametrize("cut", [1, 10, 21, 24, 28])
@@ -61,17 +84,17 @@ def test_lengths_that_do_not_add_up_are_damage(cut: int) -> None:
         element(b"", b"")[:16] + b"\xff\xff\xff\xff\x00\x00",
     ):
         with pytest.raises(RemoteProtocolError, match="no whole message at byte"):
-            messages_of(damaged, "T", COMMON)
+            messages_of(damaged, "T", COMMON, fresh())
 
 
 def test_an_id_that_is_no_text_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="not UTF-8"):
-        messages_of(element(b"x", b"UNIQ_KEY\x01\xed\xa0\x80"), "T", COMMON)
+        messages_of(element(b"x", b"UNIQ_KEY\x01\xed\xa0\x80"), "T", COMMON, fresh())
 
 
 def test_properties_that_no_record_holds_are_refused() -> None:
     with pytest.raises(Refused, match="are over the limit of 32767"):
-        messages_of(element(b"x", b"UNIQ_KEY\x01" + b"k" * 32_750), "T", COMMON)
+        messages_of(element(b"x", b"UNIQ_KEY\x01" + b"k" * 32_750), "T", COMMON, fresh())
 
 
 def test_properties_of_a_batch_are_not_copied_beyond_a_limit() -> None:
@@ -80,7 +103,7 @@ def test_properties_of_a_batch_are_not_copied_beyond_a_limit() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(Refused, match="send smaller batches"):
-            messages_of(body, "T", common)
+            messages_of(body, "T", common, fresh())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -90,4 +113,4 @@ def test_properties_of_a_batch_are_not_copied_beyond_a_limit() -> None:
 def test_the_most_messages_of_a_request_get_what_javas_clients_give_a_batch() -> None:
     body = encode_batch([Message("T", b"x")] * 100_000)
     common = {"CLUSTER": "DefaultCluster", "TRACE_ON": "true", "UNIQ": "7F0000017A8C18B4AAC2"}
-    assert len(messages_of(body, "T", common)) == 100_000
+    assert len(messages_of(body, "T", common, fresh())) == 100_000

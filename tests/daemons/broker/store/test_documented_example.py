@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.checkpoint import Checkpoint
-from mq.daemons.broker.store.index import Index, key_hash
+from mq.daemons.broker.store.index import PUT, Index, key_hash
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.records import read_log
 from mq.protocol.message import decode_record
@@ -96,9 +96,9 @@ def test_the_index_header_counts_the_items_of_both_messages(tmp_path: Path) -> N
     index = Index(tmp_path, slots, items)
     index.load()
     for key in (UNIQUE_IDS[0], "order-1"):
-        index.put([(key_hash("Orders", key), 0)], STORED[0])
+        index.put(PUT.pack(key_hash("Orders", key), 0), STORED[0])
     for key in (UNIQUE_IDS[1], "order-2"):
-        index.put([(key_hash("Orders", key), RECORD_SIZE)], STORED[1])
+        index.put(PUT.pack(key_hash("Orders", key), RECORD_SIZE), STORED[1])
     index.close()
     (path,) = tmp_path.iterdir()
     written = path.read_bytes()

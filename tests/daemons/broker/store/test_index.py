@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mq.client.machine import files
-from mq.daemons.broker.store.index import Index, key_hash
+from mq.daemons.broker.store.index import PUT, Index, key_hash
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.protocol.tags import java_hash
 from tests.daemons.broker.store.stores import put, with_store
@@ -31,7 +31,7 @@ def index_at(folder: Path, items: int = ITEMS) -> Index:
 
 
 def put_keys(index: Index, topic: str, keys: Sequence[str], physical: int, timestamp: int) -> None:
-    index.put([(key_hash(topic, key), physical) for key in keys], timestamp)
+    index.put(b"".join(PUT.pack(key_hash(topic, key), physical) for key in keys), timestamp)
 
 
 def find(index: Index, key: str, begin: int = 0, end: int = FOREVER, most: int = 32) -> list[int]:
@@ -203,12 +203,12 @@ def test_a_full_file_is_followed_by_another_that_begins_where_it_ended(tmp_path:
 
 
 def test_many_put_at_once_lie_in_the_files_as_one_by_one(tmp_path: Path) -> None:
-    items = [(key_hash("T", ("a", "b", "k")[number % 3]), number) for number in range(24)]
+    items = [PUT.pack(key_hash("T", ("a", "b", "k")[number % 3]), number) for number in range(24)]
     stored = []
     for name, step in (("at once", 24), ("in pieces", 5), ("one by one", 1)):
         index = index_at(tmp_path / name)
         for start in range(0, len(items), step):
-            index.put(items[start : start + step], NOW)
+            index.put(b"".join(items[start : start + step]), NOW)
         paths = [file.path for file in index.files]
         index.close()
         stored.append([path.read_bytes() for path in paths])

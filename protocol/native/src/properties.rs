@@ -1,0 +1,96 @@
+//! Properties of a message that is sent: `name 0x01 value 0x02 name 0x01 value`.
+
+const MOST: usize = 32;
+
+/// What a broker looks at, empty where it is not there.
+#[derive(Default)]
+pub struct Properties<'a> {
+    pub tags: &'a str,
+    pub keys: &'a str,
+    pub unique: &'a str,
+    pub wait: &'a str,
+    /// Where WAIT is with the separator that goes with it.
+    wait_at: (usize, usize),
+    /// What is not stored.
+    cut: (usize, usize),
+    length: usize,
+    count: usize,
+}
+
+impl<'a> Properties<'a> {
+    /// Reads a text. `None` for one in which two names are equal, or a name or value is missing or
+    /// has a separator or a zero in it, or that has an unusual name: Python reads that.
+    pub fn read(text: &'a str, unusual: &[String]) -> Option<Properties<'a>> {
+        if text.is_empty() {
+            return Some(Properties::default());
+        }
+        let text = text.strip_suffix('\u{2}').unwrap_or(text);
+        let mut found = Properties { length: text.len(), ..Properties::default() };
+        let mut names = [""; MOST];
+        let mut at = 0;
+        for segment in text.split('\u{2}') {
+            let (name, value) = segment.split_once('\u{1}')?;
+            if name.is_empty()
+                || value.is_empty()
+                || value.contains(['\u{1}', '\0'])
+                || found.count == MOST
+                || names[..found.count].contains(&name)
+                || is_unusual(name, unusual)
+            {
+                return None;
+            }
+            names[found.count] = name;
+            found.count += 1;
+            let end = at + segment.len();
+            match name {
+                "TAGS" => found.tags = value,
+                "KEYS" => found.keys = value,
+                "UNIQ_KEY" => found.unique = value,
+                "WAIT" => {
+                    found.wait = value;
+                    // The separator behind the first one, or that before any other.
+                    found.wait_at =
+                        if at == 0 { (0, (end + 1).min(text.len())) } else { (at - 1, end) };
+                }
+                _ => {}
+            }
+            at = end + 1;
+        }
+        Some(found)
+    }
+
+    /// The same, to be stored without WAIT.
+    pub fn without_wait(mut self) -> Self {
+        self.cut = self.wait_at;
+        self
+    }
+
+    pub fn has_only_wait_and_id(&self) -> bool {
+        self.count == usize::from(!self.wait.is_empty()) + usize::from(!self.unique.is_empty())
+    }
+
+    /// Whether one of the names in the text that this was read from is `name`.
+    pub fn has(&self, text: &str, name: &str) -> bool {
+        self.count > 0
+            && text.split('\u{2}').any(|segment| {
+                segment.strip_prefix(name).is_some_and(|rest| rest.starts_with('\u{1}'))
+            })
+    }
+
+    /// How long what is stored is.
+    pub fn stored_length(&self) -> usize {
+        self.length - (self.cut.1 - self.cut.0)
+    }
+
+    /// Appends what is stored of the text that this was read from.
+    pub fn store(&self, text: &str, to: &mut Vec<u8>) {
+        let raw = text.as_bytes();
+        to.extend_from_slice(&raw[..self.cut.0]);
+        to.extend_from_slice(&raw[self.cut.1..self.length]);
+    }
+}
+
+/// Whether a name makes a message one for Python to look at; others are stored as they are.
+fn is_unusual(name: &str, unusual: &[String]) -> bool {
+    name.starts_with("TIMER_D") || unusual.iter().any(|one| one == name)
+}

@@ -1,0 +1,29 @@
+"""A broker without the native path: the tests of what it takes over, once more in Python."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mq.protocol.native import native
+
+HERE = Path(__file__).parent
+TAKEN_OVER = (
+    *("test_sends.py", "test_batches.py", "test_pull.py", "test_start.py"),
+    *("store/test_append.py", "store/test_flush.py", "store/test_index.py"),
+)
+
+
+@pytest.mark.skipif(native is None, reason="the native path is not built: the others ran so")
+def test_sends_and_the_store_are_the_same_without_it() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [str(HERE / name) for name in TAKEN_OVER]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
+    }
+    ended = subprocess.run(
+        command, env={**environment, "MQ_NATIVE": "0"}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout[-4000:]
