@@ -18,7 +18,7 @@ from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
-from mq.daemons.broker.handlers.usual_properties import UsualProperties
+from mq.daemons.broker.handlers.usual_properties import UNUSUAL, UsualProperties
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -39,7 +39,6 @@ from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
 from mq.protocol.native import native
 from mq.protocol.properties import (
-    BROKERS_OWN,
     MAX_LENGTH,
     PropertyKey,
     decode,
@@ -113,9 +112,9 @@ class SendHandlers:
         host = self._appender.store_host
         if native is None or len(host) != IPV4_HOST:
             return None
-        unusual = [*BROKERS_OWN, _DELAY, _PREPARED]
+        limits = (self._max_body, MAX_FRAME)
         replies = (self._stored.pieces(), self._stored_batch.pieces())
-        return native.SendPath(self._max_body, MAX_FRAME, self._cluster, unusual, host, *replies)
+        return native.SendPath(*limits, self._cluster, list(UNUSUAL), host, *replies)
 
     @property
     def is_native(self) -> bool:

@@ -23,7 +23,8 @@ from mq.protocol.tags import tags_code
 
 _SEPARATORS = NAME_VALUE_SEPARATOR + PROPERTY_SEPARATOR
 _WAIT = PropertyKey.WAIT_STORE
-_UNUSUAL = BROKERS_OWN | {PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED}
+#: Names that ask for more than storing. The native path leaves messages with them to Python, too.
+UNUSUAL = BROKERS_OWN | {PropertyKey.DELAY_LEVEL, PropertyKey.TRANSACTION_PREPARED}
 _OF_TIMER = "TIMER_D"
 _END = PROPERTY_SEPARATOR.encode()
 _pack_length = layout.SHORT.pack
@@ -76,8 +77,7 @@ class UsualProperties:
         field = _field(f"{before}{behind}".encode(), self._added)
         if field is None:
             return None
-        code = (self._codes.get(tag) or self._code(tag)) if tag else 0
-        return field, code, _hashes(topic, unique, keys), wait == "false"
+        return field, self._code(tag), _hashes(topic, unique, keys), wait == "false"
 
     def read_in_batch(
         self, raw: bytes, topic: str, common: Set[str], added: bytes
@@ -96,8 +96,7 @@ class UsualProperties:
         field = _field(raw.removesuffix(_END), added)
         if field is None:
             return None
-        code = (self._codes.get(tag) or self._code(tag)) if tag else 0
-        return field, code, _hashes(topic, unique, keys)
+        return field, self._code(tag), _hashes(topic, unique, keys)
 
     def _find(self, text: str) -> tuple[str | Any, ...] | None:
         """What the groups of its shape found; that shape is the last one from now on."""
@@ -138,11 +137,14 @@ class UsualProperties:
         return shape
 
     def _code(self, tag: str) -> int:
-        code = tags_code(tag)
-        if len(tag) <= _LONGEST:
-            if len(self._codes) >= _MOST_TAGS:
-                self._codes.clear()
-            self._codes[tag] = code
+        """The tags code of a tag, 0 where there is none."""
+        code = self._codes.get(tag)
+        if code is None:
+            code = tags_code(tag)
+            if len(tag) <= _LONGEST:
+                if len(self._codes) >= _MOST_TAGS:
+                    self._codes.clear()
+                self._codes[tag] = code
         return code
 
 
@@ -165,7 +167,7 @@ def _shape_of(names: Names) -> _Shape | None:
     if (
         len(set(names)) < len(names)
         or "" in names
-        or not _UNUSUAL.isdisjoint(names)
+        or not UNUSUAL.isdisjoint(names)
         or any(name.startswith(_OF_TIMER) for name in names)
     ):
         return None
