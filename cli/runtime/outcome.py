@@ -7,8 +7,8 @@ Commands that do several things at once say so with `concurrently` and run under
 """
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from typing import Any
 
 from mq.cli.runtime.call import Call
@@ -16,58 +16,57 @@ from mq.cli.show.output import Printer
 from mq.cli.show.result import Result
 
 Drive = Callable[[Coroutine[Any, Any, Any]], Any]
+Take = Callable[[Result], bool]  # says whether to go on
 
 
 def show_all(outcome: "Outcome", printer: Printer, shown: Callable[[], None] = lambda: None) -> int:
     """Print every result as it comes, call `shown` after each; the status is the worst of them."""
     status = 0
-    for result in outcome.results():
+
+    def show(result: Result) -> bool:
+        nonlocal status
         printer.show(result)
         shown()
         status = max(status, int(result.final_status))
+        return True
+
+    outcome.give(show)
     return status
 
 
 class Outcome:
-    """What calling a command gave: a result, or something that gives results when it is driven.
-
-    Use it in a `with` block: it ends what the command has begun, also after Ctrl-C.
-    """
+    """What calling a command gave: a result, or something that gives results when it is driven."""
 
     def __init__(self, function: Callable[..., Any], call: Call, own: dict[str, Any]) -> None:
         self._given = function(call, **own)
-        concurrent = call.concurrent and not isinstance(self._given, Result)
-        self._driver = _driver(concurrent, bulk=function.__dict__.get("bulk", False))
-        self._drive: Drive = self._driver.__enter__()
+        self._concurrent = call.concurrent
+        self._bulk: bool = function.__dict__.get("bulk", False)
 
     @property
     def ongoing(self) -> bool:
         """Whether there may be more results than one."""
         return inspect.isasyncgen(self._given)
 
-    def results(self) -> Iterator[Result]:
-        """The results, each as soon as it is there."""
+    def give(self, take: Take) -> None:
+        """Give `take` each result as soon as it is there, until it says no; then end the command.
+
+        All of them are taken in one run of the event loop. Between two runs nobody would look after
+        Ctrl-C: it would come up amid what begins or ends a run, and the command would go on.
+        """
         if isinstance(self._given, Result):
-            yield self._given
-        elif not self.ongoing:
-            yield self._drive(self._given)
-        else:
-            while True:
-                try:
-                    result: Result = self._drive(anext(self._given))
-                except StopAsyncIteration:
+            take(self._given)
+            return
+        with _driver(self._concurrent, bulk=self._bulk) as drive:
+            drive(self._give(take))
+
+    async def _give(self, take: Take) -> None:
+        if not self.ongoing:
+            take(await self._given)
+            return
+        async with aclosing(self._given) as results:
+            async for result in results:
+                if not take(result):
                     return
-                yield result
-
-    def __enter__(self) -> "Outcome":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        try:
-            if self.ongoing:
-                self._drive(self._given.aclose())
-        finally:
-            self._driver.__exit__(None, None, None)
 
 
 def _driver(concurrent: bool, *, bulk: bool) -> AbstractContextManager[Drive]:
@@ -92,11 +91,7 @@ class _EventLoop(AbstractContextManager[Drive]):
 
                 factory = uvloop.new_event_loop
         self._runner = asyncio.Runner(loop_factory=factory)
-
-        async def finish(awaitable: Any) -> Any:
-            return await awaitable
-
-        return lambda awaitable: self._runner.run(finish(awaitable))
+        return self._runner.run
 
     def __exit__(self, *exc: object) -> None:
         self._runner.close()

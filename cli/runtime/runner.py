@@ -43,11 +43,11 @@ def run_command(function: Callable[..., Any], call: Call, own: dict[str, Any]) -
 
         return watch(lambda: Outcome(function, call, own), call)
     try:
-        with Outcome(function, call, own) as outcome:
-            printer = Printer(
-                call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
-            )
-            return show_all(outcome, printer)
+        outcome = Outcome(function, call, own)
+        printer = Printer(
+            call.environment, call.name, call.output, view=call.view, ongoing=outcome.ongoing
+        )
+        return show_all(outcome, printer)
     except KeyboardInterrupt:
         # Ctrl-C is how one ends what would show things for ever.
         if not effect_of(function).endless or effect_of(function).writes:
@@ -67,19 +67,22 @@ def _run_dry(function: Callable[..., Any], call: Call, own: dict[str, Any]) -> i
     results: list[Result] = []
     failures: list[str] = []
     failed: Exception | None = None
-    with Outcome(function, call, own) as outcome:
-        ongoing = outcome.ongoing
-        try:
-            for result in outcome.results():
-                failures += result.failures
-                if not call.changes:
-                    results.append(result)
-                elif effect_of(function).endless:
-                    break  # what follows would be the same again
-        except Exception as error:
-            if not call.changes:
-                raise
-            failed = error
+
+    def take(result: Result) -> bool:
+        failures.extend(result.failures)
+        if not call.changes:
+            results.append(result)
+            return True
+        return not effect_of(function).endless  # what follows would be the same again
+
+    outcome = Outcome(function, call, own)
+    ongoing = outcome.ongoing
+    try:
+        outcome.give(take)
+    except Exception as error:
+        if not call.changes:
+            raise
+        failed = error
     if call.changes:
         results, ongoing = [changes_text.result(call.changes, list(dict.fromkeys(failures)))], False
     printer = Printer(call.environment, call.name, call.output, view=call.view, ongoing=ongoing)

@@ -56,8 +56,7 @@ def _round(
 ) -> int:
     """One round; `shown` is called after each result. An error that may pass is printed."""
     try:
-        with start() as outcome:
-            return show_all(outcome, printer, shown)
+        return show_all(start(), printer, shown)
     except BrokenPipeError:
         raise
     except Exception as error:
