@@ -80,6 +80,9 @@ class RoutingCaller(Caller):
             ClientError: the session was closed meanwhile.
         """
         known = self.current_route(topic, max_age=max_age) if max_age > 0 else None
+        if known is None and max_age > 0 and topic in self._fetching:
+            await self._fetch_ended(topic)
+            known = self.known_route(topic)
         return await self.fresh_route(topic) if known is None else known
 
     def current_route(
@@ -107,13 +110,27 @@ class RoutingCaller(Caller):
     async def fresh_route(self, topic: str) -> "TopicRouteData":
         """Ask a name server for the route of `topic`, with all others who want it now.
 
+        A request that was sent before this call does not count: its answer may be older than what
+        the caller has just changed or seen.
+
         Raises as `route`.
         """
-        fetching = self._fetch(topic)
+        if topic in self._fetching:
+            await self._fetch_ended(topic)
+        fetching = self._fetch(topic)  # begun by the first of those who waited
         await asyncio.wait([fetching])  # of many who wait, one may give up
         if fetching.cancelled():
             raise ClientError("the session was closed")
         return fetching.result()
+
+    async def _fetch_ended(self, topic: str) -> None:
+        """Wait for a request that is under way. Raises ClientError, and why nobody answered it."""
+        fetching = self._fetching[topic]
+        await asyncio.wait([fetching])
+        if fetching.cancelled():
+            raise ClientError("the session was closed")
+        if isinstance(error := fetching.exception(), ConnectError | RequestTimeout):
+            raise error
 
     def _fetch(self, topic: str) -> "asyncio.Task[TopicRouteData]":
         fetching = self._fetching.get(topic)

@@ -195,6 +195,40 @@ def test_an_outdated_route_is_fetched_again_and_one_that_is_gone_comes_back() ->
     asyncio.run(scenario())
 
 
+def test_a_route_that_was_asked_for_before_the_call_is_not_called_fresh() -> None:
+    async def scenario() -> None:
+        brokers = {"b": "1.2.3.4:5"}
+        answer = routes(brokers)
+        held: list[tuple[Command, Channel]] = []
+
+        def name_server(request: Command, channel: Channel) -> None:
+            held.append((request, channel))
+
+        def give(number: int) -> None:
+            request, channel = held[number]
+            reply = answer(request, channel)
+            assert isinstance(reply, Command)
+            channel.send(reply)
+
+        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: name_server}) as address:
+            async with Session(address) as session:
+                first = asyncio.create_task(session.route("topic"))
+                await until(lambda: len(held) == 1)
+                fresh = [asyncio.create_task(session.fresh_route("topic")) for _ in range(9)]
+                known = asyncio.create_task(session.route("topic"))
+                await asyncio.sleep(0)
+                give(0)
+                brokers["b"] = "1.2.3.4:6"
+                assert await known is await first
+                await until(lambda: len(held) == 2)
+                give(1)
+                for route in await asyncio.gather(*fresh):
+                    assert route.broker_datas[0].broker_addrs == {0: "1.2.3.4:6"}
+                assert len(held) == 2
+
+    asyncio.run(scenario())
+
+
 def test_a_peer_that_asks_gets_the_answer_of_the_handler_for_its_code() -> None:
     channels: list[Channel] = []
 
