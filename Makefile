@@ -54,7 +54,7 @@ test-spark: tools ## tables, writes and jobs on earlier releases of Spark: make 
 	  test -x $(VENV)/spark-$$release/bin/mq && continue; \
 	  $(PYTHON) -m venv $(VENV)/spark-$$release && \
 	  $(VENV)/spark-$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
-	    "pyspark==$$release.*" pyarrow numpy pandas pytest pytest-timeout pytest-xdist || exit 1; \
+	    "pyspark==$$release.*" pyarrow numpy pandas pytest pytest-rerunfailures pytest-timeout pytest-xdist || exit 1; \
 	done
 	MQ_SPARK_PYTHONS=$$(echo $(foreach release,$(SPARKS),$(CURDIR)/$(VENV)/spark-$(release)/bin/python) | tr ' ' ':') \
 	  $(BIN)/python -m pytest --quiet tests/pipeline/test_earlier_releases.py
