@@ -16,11 +16,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: install native tools run test test-long durations test-spark simulate check fuzz bench bench-spark build docs manual clean
 
-install: $(VENV)/.installed ## a virtual environment with mq: nothing that only its tests need
+install: $(VENV)/.installed native ## a virtual environment with mq: nothing that only its tests need
 
-$(VENV)/.installed: pyproject.toml
+# `make native` builds the native path; `make run` does not wait for a compiler.
+$(VENV)/.installed: pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --editable .
+	MQ_NATIVE=0 $(PIP) --editable .
 	touch $@
 
 native: $(NATIVE) ## the native path, where a Rust compiler is
@@ -34,10 +35,10 @@ $(NATIVE): protocol/native/Cargo.toml protocol/native/Cargo.lock $(wildcard prot
 tools: $(VENV)/.tools native ## what its developers need besides: test tools, Spark
 
 $(VENV)/.tools: $(VENV)/.installed
-	$(PIP) --editable '.[dev]'
+	MQ_NATIVE=0 $(PIP) --editable '.[dev]'
 	touch $@
 
-run: install ## the main job on real input: make run [FILE=any.txt]
+run: $(VENV)/.installed ## the main job on real input: make run [FILE=any.txt]
 	$(BIN)/python docs/tour.py $(FILE)
 
 test: tools ## the whole suite, in parallel: make test [PROCESSES=2]
@@ -84,7 +85,7 @@ manual: tools ## man pages, completions and docs/json-output.md, from the comman
 	$(BIN)/python -m mq.cli.manual.table
 	$(BIN)/mq manual
 
-build: install ## a wheel and a source archive in dist/
+build: $(VENV)/.installed ## a wheel and a source archive in dist/
 	$(PIP) build
 	$(BIN)/python -m build
 

@@ -1,5 +1,6 @@
 """What is in the wheel: every module under the name that it is imported by, and nothing else."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def files_on_disk() -> set[str]:
         for name, folder in FOLDERS.items()
         for source in (ROOT / folder).rglob("*")
         if source.is_file() and "__pycache__" not in source.parts
-        # The native path is built from a checkout (docs/decisions/0047).
+        # The native path's sources are in the source archive, what is made of them in the wheel.
         if "native" not in source.parts or source.suffix == ".py"
     }
 
@@ -54,9 +55,13 @@ def test_a_checkout_is_imported_from_its_root_without_an_installation() -> None:
     assert files == [f"{ROOT}/mq/{part}/__init__.py" for part in ("client", "pipeline")]
 
 
-def run(arguments: Sequence[str | Path], folder: Path) -> str:
+def run(arguments: Sequence[str | Path], folder: Path, **extra: str) -> str:
     command = [sys.executable, *map(str, arguments)]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
+    # Compiling the native path takes half a minute: only one test does it.
+    variables = {"MQ_NATIVE": "0", **os.environ, **extra}
+    ended = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=110
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -66,12 +71,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree: a build leaves folders beside its sources."""
     tree = tmp_path_factory.mktemp("tree")
     for folder in FOLDERS.values():
-        ignored = shutil.ignore_patterns("__pycache__")
+        ignored = shutil.ignore_patterns("__pycache__", "target", "*.so")
         shutil.copytree(ROOT / folder, tree / folder, ignore=ignored, symlinks=True)
     for folder in ("man", "completions"):
         shutil.copytree(ROOT / folder, tree / folder)
     modules = [f"{module}.py" for module in SETUPTOOLS["py-modules"]]
-    for name in ("pyproject.toml", "README.md", "LICENSE", *modules):
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", *modules):
         shutil.copy(ROOT / name, tree)
     return tree
 
@@ -165,6 +170,31 @@ def test_an_installed_mq_installs_units_that_run_it(wheel: Path, tmp_path: Path)
     assert f"\nExecStart={tmp_path}/mq/bin/mq namesrv -c /etc/mq/namesrv.conf\n" in unit
     version = subprocess.run([tmp_path / "mq/bin/mq", "--version"], capture_output=True, text=True)
     assert version.stdout == f"mq {__version__}\n"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="no Rust compiler (cargo)")
+def test_a_compiler_puts_the_native_path_into_the_wheel(tree: Path, tmp_path: Path) -> None:
+    compiled = {"MQ_NATIVE": "1", "CARGO_TARGET_DIR": str(ROOT / "protocol/native/target")}
+    run(["-c", BUILD_SOURCES, tmp_path], tree)
+    (sources,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sources) as archive:
+        archive.extractall(tmp_path, filter="data")
+    run(["-c", BUILD, tmp_path], tmp_path / sources.name.removesuffix(".tar.gz"), **compiled)
+    (built,) = tmp_path.glob("*.whl")
+    assert "-cp311-abi3-" in built.name
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(tmp_path / "installed")
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'installed')!r}); "
+        "from mq.protocol.native import native; print(native.__file__)"
+    )
+    library = tmp_path / "installed/mq/protocol/native/_native.abi3.so"
+    assert run(["-c", script], tmp_path, **compiled) == f"{library}\n"
+
+
+def test_without_a_compiler_the_wheel_is_for_every_machine(wheel: Path) -> None:
+    assert wheel.name == f"mq-{__version__}-py3-none-any.whl"
 
 
 def test_the_wheel_installs_the_command(wheel: Path) -> None:
