@@ -6,10 +6,13 @@ import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * Drives a broker over its wire and measures it. One thread and one selector, frames encoded once, replies
@@ -24,7 +27,9 @@ import java.util.TreeMap;
  * </pre>
  *
  * A latency runs from the moment a frame is handed to the kernel until its reply has been read; a reply lets
- * the next frame go (closed loop). The result is one JSON object; `total` counts the warm-up too.
+ * the next frame go (closed loop). With rate=100000 so many frames are due a second, at even distances, and a
+ * latency runs from the moment a frame is due: what waits because a broker stands still counts for each frame
+ * that was due meanwhile. The result is one JSON object; `total` counts the warm-up too.
  *
  * properties=2 are those that a Java producer gives a message with a key and a tag, with ids and keys that
  * differ from message to message; 1 are what the filter of `sql=1` looks at; 0 are none, which no client sends.
@@ -34,13 +39,14 @@ public final class Driver {
     private static final String TOPIC = "bench";
     private static final String GROUP = "bench-driver";
     private static final int QUEUES = 8;
+    private static final long LOOK_NANOS = 20_000; // between two looks at what is due; a latency has it in it
     private static final byte[] CODE = "\"code\":".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] OPAQUE = "\"opaque\":".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] NEXT = "\"nextBeginOffset\":\"".getBytes(StandardCharsets.US_ASCII);
 
     private final Map<String, Integer> options = new HashMap<>(Map.of(
         "connections", 8, "window", 128, "size", 1024, "batch", 32, "seconds", 5, "warm", 2,
-        "properties", 0, "sql", 0, "messages", 1));
+        "properties", 0, "sql", 0, "messages", 1, "rate", 0));
     private final Map<Integer, Integer> errors = new TreeMap<>();
     private long[] latencies = new long[1 << 20];
     private int measured;
@@ -66,15 +72,25 @@ public final class Driver {
         }
         start = System.nanoTime() + options.get("warm") * 1_000_000_000L;
         stop = start + options.get("seconds") * 1_000_000_000L;
+        List<Worker> workers = new ArrayList<>();
         try (Selector selector = Selector.open()) {
             for (int number = 0; number < options.get("connections"); number++) {
                 Worker worker = mode.equals("send") ? new Sender(address, number) : new Reader(address, number);
                 worker.channel.configureBlocking(false);
                 worker.key = worker.channel.register(selector, SelectionKey.OP_READ, worker);
                 worker.begin();
+                workers.add(worker);
             }
             while (System.nanoTime() < stop) {
-                selector.select(key -> ((Worker) key.attachment()).ready(), 500);
+                if (options.get("rate") == 0) {
+                    selector.select(key -> ((Worker) key.attachment()).ready(), 500);
+                    continue;
+                }
+                selector.selectNow(key -> ((Worker) key.attachment()).ready());
+                for (Worker worker : workers) {
+                    worker.turn();
+                }
+                LockSupport.parkNanos(LOOK_NANOS);
             }
         }
         report();
@@ -277,11 +293,17 @@ public final class Driver {
         private final int[] free;
         private int freed;
         private long next;
+        private long due;
+        private long gap; // between frames that are due, ns; 0: a reply lets the next one go
 
         Sender(InetSocketAddress address, int number) throws IOException {
             super(address);
             int window = options.get("window");
             next = ((System.nanoTime() & 0xFFFF) << 32) + ((long) number << 28);
+            if (options.get("rate") > 0) {
+                gap = 1_000_000_000L * options.get("connections") / options.get("rate");
+                due = System.nanoTime() + gap * number / options.get("connections");
+            }
             frames = new Template[window];
             sent = new long[window];
             free = new int[window];
@@ -349,13 +371,18 @@ public final class Driver {
             if (freed == 0 || now >= stop) {
                 return;
             }
-            ByteBuffer[] out = new ByteBuffer[freed];
-            for (int index = 0; index < freed; index++) {
-                sent[free[index]] = now;
-                next = frames[free[index]].fill(next);
-                out[index] = frames[free[index]].frame.duplicate();
+            int count = gap == 0 ? freed : (int) Math.max(0, Math.min(freed, (now - due) / gap + 1));
+            if (gap != 0 && (now < due || count == 0)) {
+                return;
             }
-            freed = 0;
+            ByteBuffer[] out = new ByteBuffer[count];
+            for (int index = 0; index < count; index++) {
+                int slot = free[--freed];
+                sent[slot] = gap == 0 ? now : due;
+                due += gap;
+                next = frames[slot].fill(next);
+                out[index] = frames[slot].frame.duplicate();
+            }
             write(out);
         }
     }

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import brokers, commands, driver, scale
+from bench import brokers, commands, driver, latency, scale
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
@@ -53,6 +53,7 @@ PARTS = (
     "pull",
     "idle",
     "sync",
+    "latency",
     "client",
     "filter",
     "restart",
@@ -256,6 +257,11 @@ def main() -> None:
         with both_brokers(flushDiskType="SYNC_FLUSH") as (_, java, ours):
             warm_up((java, ours), SYNC[0])
             loads += load_rows(SYNC, (java, ours), options)
+    if measured("latency"):
+        with both_brokers() as (_, java, ours):
+            warm_up((java, ours), SEND[0])
+            for name, *found in latency.runs((java, ours), SEND[0], options.seconds, say):
+                loads.append(load_row(name, *found))
     if measured("client"):
         loads += client_rows(options)
     if measured("filter"):
