@@ -58,6 +58,7 @@ class ConsumeQueue:
         "_kept",
         "_kept_index",
         "_persisted",
+        "_stale_end",
         "_tail",
         "appended",
         "extension",
@@ -78,7 +79,7 @@ class ConsumeQueue:
         self,
         topic: str,
         queue_id: int,
-        folder: Path,
+        folder: Path | str,
         file_size: int,
         descriptors: DescriptorCache,
     ) -> None:
@@ -105,6 +106,8 @@ class ConsumeQueue:
         self._files: list[int] = []  # byte offsets of the files there are, sorted
         self._persisted = 0  # entries before it are in files, the others in _tail
         self._tail = bytearray()
+        # Behind what is persisted the last file has entries from before, up to here: `set_back`.
+        self._stale_end = 0
         self._deleted = False
         # Files were begun or deleted since the folder was last given to be fsynced.
         self.renamed = False
@@ -188,6 +191,7 @@ class ConsumeQueue:
         if self._kept_index >= index:
             self._kept_index = -1
         self._tail.clear()
+        self._stale_end = 0
 
     def set_minimum(self, physical_minimum: int) -> None:
         """Let the queue begin with the first entry that the log still has."""
@@ -329,6 +333,8 @@ class ConsumeQueue:
         """
         if index < self.appended:
             return False
+        if index > self.appended and self._stale_end:
+            self._clear_stale()
         if self.appended == 0 and not self._files:
             # The queue's older messages went with old log files: begin in the right file.
             per_file = self._file_size // _ENTRY_SIZE
@@ -429,31 +435,69 @@ class ConsumeQueue:
 
     # cutting --------------------------------------------------------------------------------
 
+    def set_back(self, physical: int) -> None:
+        """Forget the entries of records at a physical offset or behind it: the log is replayed.
+
+        Most are restored as they were, to the bytes that they have in the file now. So what is in
+        the last file is left there until `cut`, which follows the replay, has seen what was not:
+        taking ten thousand files off the disk to make them again takes seconds.
+        """
+        end = self._first_dropped(physical)
+        if end >= self._persisted:
+            self._drop_tail(end)
+            return
+        stale_end = self._persisted
+        self._remove_files_from(end + 1)
+        self._set_end(end)
+        if self._files:
+            self._stale_end = min(stale_end, self._behind_file(self._files[-1] // _ENTRY_SIZE))
+            # Nobody has vouched for an entry of such a file, so perhaps not for its name, either.
+            self.renamed = self.renamed or self._files[-1] == end * _ENTRY_SIZE
+
     def cut(self, physical: int) -> int:
         """Drop the entries of records at a physical offset or behind it; say how many."""
+        if self._stale_end > self.appended:
+            self._clear_stale()
+        self._stale_end = 0
+        end = self._first_dropped(physical)
+        dropped = self.appended - end
+        if end >= self._persisted:
+            self._drop_tail(end)
+            return dropped
+        self._remove_files_from(end)
+        self._set_end(end)
+        self._clear_file_behind_end()
+        return dropped
+
+    def _first_dropped(self, physical: int) -> int:
+        """Where to cut, `appended` for nowhere; what an extension has for those behind is kept."""
         last = (
             self.entry(self.appended - 1) if self.minimum < self.appended == self.readable else None
         )
         if last is not None and last[1] != _FILLER_SIZE and last[0] + last[1] <= physical:
-            return 0
+            return self.appended
         end = self.first_at_or_after(physical)
         while end > self.minimum and (before := self._peek(end - 1)) and before[1] <= 0:
             end -= 1  # zeros, where a power cut has left what is behind them
-        dropped = self.appended - end
-        if dropped == 0:
-            return 0
-        if self.extension is not None:
-            self.extension.remember(end, self._entries_from(end))
-        self.minimum = min(self.minimum, end)
-        if end >= self._persisted:
+        if end < self.appended:
+            if self.extension is not None:
+                self.extension.remember(end, self._entries_from(end))
+            self.minimum = min(self.minimum, end)
+        return end
+
+    def _drop_tail(self, end: int) -> None:
+        if end < self.appended:
             del self._tail[(end - self._persisted) * _ENTRY_SIZE :]
             self.appended = self.written = self.readable = end
-            return dropped
-        while self._files and self._files[-1] // _ENTRY_SIZE >= end:
+
+    def _remove_files_from(self, index: int) -> None:
+        while self._files and self._files[-1] // _ENTRY_SIZE >= index:
             self._remove_file(self._files[-1])
-        self._set_end(end)
+
+    def _clear_stale(self) -> None:
+        self._stale_end = 0
+        self._remove_files_from(self._persisted)
         self._clear_file_behind_end()
-        return dropped
 
     def clear_behind_end(self) -> None:
         """Take away what a power cut left behind the last entry that was found.

@@ -49,6 +49,7 @@ class Queues:
         Raises StoreLoadError if one has files of another size than configured.
         """
         files.make_folders(self._root)
+        extended = self._extended()
         for topic in files.folders(self._root):
             if not _is_topic(self._root, topic):
                 continue
@@ -56,11 +57,17 @@ class Queues:
                 if name.isascii() and name.isdigit():
                     queue = self.get_or_make(topic, int(name))
                     queue.load()
-                    self._load_extension(queue)
+                    self._load_extension(queue, topic in extended)
 
-    def _load_extension(self, queue: ConsumeQueue) -> None:
+    def _extended(self) -> set[str]:
+        """The topics whose queues may have an extension."""
+        there = files.is_folder(self._extension_root)
+        return set(files.folders(self._extension_root)) if there else set()
+
+    def _load_extension(self, queue: ConsumeQueue, extended: bool) -> None:
         """Whatever the settings are now: entries may point there."""
-        is_there = files.is_folder(self._extension_root / queue.topic / str(queue.queue_id))
+        folder = self._extension_root / queue.topic / str(queue.queue_id) if extended else None
+        is_there = folder is not None and files.is_folder(folder)
         if is_there:
             self.extension(queue).load()
         last = queue.last_address(most=LOOKED_BACK if is_there else 1)
@@ -80,7 +87,7 @@ class Queues:
         if queues is not None and (queue := queues.get(queue_id)) is not None:
             return queue
         check_folder_name(topic)
-        folder = self._root / topic / str(queue_id)
+        folder = f"{self._root}/{topic}/{queue_id}"  # no Path: a start makes ten thousands
         queue = ConsumeQueue(topic, queue_id, folder, self._file_size, self.descriptors)
         self._queues.setdefault(topic, {})[queue_id] = queue
         return queue

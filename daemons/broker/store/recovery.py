@@ -245,7 +245,7 @@ class Recovery:
 
     def _cut_derived(self, start: int) -> None:
         for queue in self._queues:
-            queue.cut(start)
+            queue.set_back(start)
             if self.report.machine_crashed:
                 queue.clear_behind_end()
         if self._index is not None:
@@ -342,7 +342,7 @@ class Recovery:
         """What this process puts into a file that it found must not lose its name.
 
         The names of queue files are not among these: those that the checkpoint does not vouch for
-        were taken away.
+        are fsynced with the next one (ConsumeQueue.set_back).
         """
         for path in self._log.paths:
             files.sync_folder(path)

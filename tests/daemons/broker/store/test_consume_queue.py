@@ -338,6 +338,60 @@ def test_what_was_cut_off_is_not_found_by_the_next_start(tmp_path: Path) -> None
     assert files(tmp_path) == ["0", "100"]
 
 
+@pytest.mark.parametrize("killed", ["amid the replay", "behind it", "when all is written"])
+@pytest.mark.parametrize("keep", [0, 1, 5, 6, 10, 12])
+@pytest.mark.parametrize("restored", range(13))
+def test_a_replay_leaves_exactly_what_it_has_restored(
+    tmp_path: Path, keep: int, restored: int, killed: str
+) -> None:
+    stored(tmp_path, 12)
+    end = max(keep, restored)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        queue.set_back(keep * SIZE)
+        assert (queue.appended, numbers(queue)) == (keep, list(range(keep)))
+        for number in range(keep, end):
+            assert queue.restore(number, entry(number))
+        assert numbers(queue) == list(range(end))
+        if killed != "amid the replay":
+            assert queue.cut(end * SIZE) == 0
+        if killed == "when all is written":
+            queue.persist()
+            assert numbers(queue) == list(range(end))
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        found = numbers(queue)
+        # What has not been written yet is read from the log again: a start may find it or not.
+        assert found == list(range(len(found)))
+        assert keep <= len(found) <= (12 if killed == "amid the replay" else end)
+        assert len(found) == end or killed != "when all is written"
+
+
+def test_a_replay_that_goes_on_elsewhere_finds_no_older_entry_between(tmp_path: Path) -> None:
+    stored(tmp_path, 4)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        queue.set_back(0)
+        assert queue.restore(2, entry(2))
+        assert queue.restore(3, entry(3))
+        queue.cut(4 * SIZE)
+        assert numbers(queue) == [2, 3]
+        queue.persist()
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        assert queue.entries(0, 2) == FILLER * 2
+
+
+def test_a_file_that_a_replay_keeps_has_its_name_fsynced(tmp_path: Path) -> None:
+    stored(tmp_path, 4)
+    with queue_at(tmp_path) as queue:
+        queue.load()
+        queue.set_back(2 * SIZE)
+        assert not queue.renamed  # the checkpoint vouches for what is before, and so for the name
+        queue.set_back(0)
+        assert queue.renamed
+
+
 def test_files_whose_records_are_all_gone_are_removed_but_never_the_last(tmp_path: Path) -> None:
     with queue_at(tmp_path) as queue:
         fill(queue, 12)
