@@ -56,6 +56,19 @@ def test_who_stops_in_order_leaves_one_copy_of_what_was_tried_again() -> None:
     assert _stored("level", twice, 2, is_orderly=True, starts=3)
 
 
+def test_a_message_may_be_missing_only_where_a_broker_that_deletes_has_deleted() -> None:
+    place = Place(*_QUEUE, 4)
+    # Whether the broker keeps all, and where its queue begins; is it wrong?
+    for keeps, minimum, is_wrong in (
+        (False, 5, False), (False, 4, True), (False, 0, True), (True, 5, True)
+    ):  # fmt: skip
+        model = Model()
+        model.keeps = keeps
+        model.begin(Sent(1, "Steps", 5.0, places=[place]))
+        model.check_stored(Found(minimums={_QUEUE: minimum}))
+        assert bool(model.problems) is is_wrong, (keeps, minimum)
+
+
 def test_a_transaction_is_visible_once_at_each_broker_that_has_its_half() -> None:
     first = Place(*_QUEUE, 0)
     assert not _stored(

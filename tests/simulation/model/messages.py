@@ -120,6 +120,11 @@ class Model:
         """Whether a broker may have given queue offsets anew since a moment."""
         return any(at >= since for at in self.losses[broker])
 
+    def is_past(self, offset: int, minimum: int) -> bool:
+        """Whether an offset lies where a broker may have deleted what is old, given that its queue
+        begins at ``minimum``."""
+        return not self.keeps and offset < minimum
+
     def begin(self, sent: Sent) -> Sent:
         """A producer is about to send a message."""
         self.sent[sent.number] = sent
@@ -155,7 +160,7 @@ class Model:
         other = found.numbers.get(place)
         if other == sent.number or self.may_have_lost(place.broker, sent.at, sent.acknowledged_at):
             return
-        if not self.keeps and place.offset < found.minimums.get(place[:3], 0):
+        if self.is_past(place.offset, found.minimums.get(place[:3], 0)):
             return
         what = "nothing" if other is None else f"message {other}"
         self.wrong(
