@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tests.simulation.model import Found, Group, Model, Place, Sent
+from tests.simulation.model.content import tag_of
 from tests.simulation.model.due import check_due
 
 _QUEUE = ("Steps", "broker-a", 0)
@@ -77,10 +78,10 @@ def test_a_transaction_is_visible_once_at_each_broker_that_has_its_half() -> Non
     assert _stored("transaction", [first, Place(*_QUEUE, 1)], 2, is_orderly=False, starts=9)
 
 
-def _due(change: Callable[[Model, Group], None]) -> list[str]:
+def _due(change: Callable[[Model, Group], None], tags: tuple[str, ...] = ()) -> list[str]:
     """A message that was stored at 5.0, and what of it is wrong at the end."""
     model, place = Model(), Place(*_QUEUE, 0)
-    group = Group("lone", "Steps", model.wrong, is_alone=True)
+    group = Group("lone", "Steps", model.wrong, tags=tags, is_alone=True)
     model.groups["lone"] = group
     model.begin(Sent(1, "Steps", 5.0, places=[place]))
     model.is_orderly = True
@@ -126,3 +127,26 @@ def test_a_lost_end_excuses_only_what_came_before_the_group_was_back() -> None:
 
     assert not _due(history(came_back=9.0))
     assert any("was not finished" in problem for problem in _due(history(came_back=7.0)))
+
+
+def test_a_lost_end_excuses_what_a_group_passed_for_its_tag_only_while_it_stays_behind() -> None:
+    # Message 4 has offset 3. What was lost there had another tag: the group passed it unseen.
+    def history(*pulls_from: tuple[float, int]) -> Callable[[Model, Group], None]:
+        def change(model: Model, group: Group) -> None:
+            model.is_orderly = False
+            model.losses["broker-a"].append(5.5)
+            model.begin(Sent(4, "Steps", 8.0))
+            _have(group, 1, 0, 5.1)
+            for at, offset in pulls_from:
+                group.positions["lone-0"] = lambda: [(_QUEUE, offset)]  # noqa: B023
+                group.look(at)
+
+        return change
+
+    wanted = (tag_of(1),)
+    assert tag_of(4) in wanted
+    assert not _due(history((5.2, 4)), wanted)
+    assert _due(history((5.2, 4)))  # it wants all
+    wrong = [(), ((5.2, 3),), ((8.5, 4),), ((5.2, 4), (7.0, 3)), ((5.2, 4), (7.0, 3), (9.0, 4))]
+    for seen in wrong:
+        assert any("was not finished" in problem for problem in _due(history(*seen), wanted)), seen

@@ -122,6 +122,10 @@ def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> 
         offset for offset, number in had
         if offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != number
     ]  # fmt: skip
+    # What had its offset before may have had a tag that the group does not want: it passed that.
+    sent = model.sent.get(found.numbers[place])
+    if group.tags and sent and group.queues[place[:3]].is_behind(place.offset, sent.at):
+        lost.append(place.offset)
     if not lost or not model.losses[place.broker]:
         return False
     again = found.numbers.get(Place(*place[:3], max(lost)))
