@@ -43,6 +43,15 @@ def twice() -> list[list[str]]:
 
 
 @check
+def who_is_left_out_misses_nothing() -> dict[int, list[str]]:
+    """What is wrong where producers are alone, by seed: of these each kind of group is in one."""
+    producers = frozenset(("producer-of-Orders", "producer-2", "producer-of-News",
+                           "producer-of-Popped", "payer", "producer-of-Steps"))  # fmt: skip
+    variant = scenario.Variant(faults=frozenset(), clients=producers, work_seconds=4.0)
+    return {seed: scenario.run(seed, variant).problems for seed in range(1, 9)}
+
+
+@check
 def alone() -> list[str]:
     """The trace of a seed."""
     return _trace(scenario.run(_SEED))

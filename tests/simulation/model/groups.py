@@ -73,6 +73,7 @@ class Group:
         self.topic = topic
         self.tags = tuple(tags)
         self.mode = mode
+        self.members: list[str] = []  # the names of the clients that are
         self.is_alone = is_alone
         self.delivered: dict[int, int] = defaultdict(int)
         self.finished: dict[int, int] = defaultdict(int)

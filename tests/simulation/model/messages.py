@@ -6,6 +6,7 @@ What comes after such a loss gets the queue offsets of what was lost.
 """
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -84,6 +85,12 @@ class Model:
         self.stops: list[tuple[float, float]] = []
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._taken: dict[Place, tuple[int, float]] = {}
+
+    def leave_out_but(self, clients: Collection[str]) -> None:
+        """Ask nothing of groups that have no member among these clients."""
+        wanted = set(clients)
+        self.groups = {n: one for n, one in self.groups.items() if wanted & set(one.members)}
+        self.pops = {n: one for n, one in self.pops.items() if wanted & set(one.members)}
 
     def wrong(self, text: str) -> None:
         """Something that must never be."""
