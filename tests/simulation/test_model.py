@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tests.simulation.model import Found, Group, Model, Place, Sent
 from tests.simulation.model.content import tag_of
 from tests.simulation.model.due import check_due
+from tests.simulation.model.registers import Registers
 
 _QUEUE = ("Steps", "broker-a", 0)
 
@@ -150,3 +151,23 @@ def test_a_lost_end_excuses_what_a_group_passed_for_its_tag_only_while_it_stays_
     wrong = [(), ((5.2, 3),), ((8.5, 4),), ((5.2, 4), (7.0, 3)), ((5.2, 4), (7.0, 3), (9.0, 4))]
     for seen in wrong:
         assert any("was not finished" in problem for problem in _due(history(*seen), wanted)), seen
+
+
+def test_what_was_being_set_by_one_that_was_killed_may_be_there_and_nothing_else() -> None:
+    problems: list[str] = []
+    registers, key = Registers(problems.append), ("key", "namesrv-1", "C")
+
+    def is_wrong(value: str) -> bool:
+        problems.clear()
+        registers.check(key, value)
+        return bool(problems)
+
+    registers.begin(key, "4")
+    registers.acknowledged(key, "4")
+    registers.begin(key, "8")
+    assert [is_wrong(value) for value in ("4", "8", "6")] == [False, False, True]
+    registers.abandoned()
+    assert [is_wrong(value) for value in ("4", "8", "6")] == [False, False, True]
+    registers.begin(key, "5")
+    registers.acknowledged(key, "5")  # settled: one that nobody waits for holds nothing up
+    assert [is_wrong(value) for value in ("5", "8", "4")] == [False, False, True]
