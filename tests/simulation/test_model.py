@@ -153,6 +153,27 @@ def test_a_lost_end_excuses_what_a_group_passed_for_its_tag_only_while_it_stays_
         assert any("was not finished" in problem for problem in _due(history(*seen), wanted)), seen
 
 
+def test_a_log_that_has_changed_loses_its_end_at_the_start_behind_a_crash() -> None:
+    # At offset 1 the group had message 9, which was put aside; message 2 has that offset now.
+    def history(crashed: float, came_back: float) -> Callable[[Model, Group], None]:
+        def change(model: Model, group: Group) -> None:
+            model.is_orderly = False
+            model.rots("broker-a", 2.0)
+            model.crashes["broker-a"] = [1.0, crashed]
+            model.begin(Sent(2, "Steps", 8.0))
+            model.begin(Sent(3, "Steps", 8.5))
+            _have(group, 1, 0, 3.0)
+            _have(group, 9, 1, 3.0)
+            _have(group, 3, 2, came_back)
+
+        return change
+
+    assert not _due(history(crashed=7.0, came_back=9.0))
+    for crashed, came_back in ((7.0, 7.9), (1.5, 9.0), (8.2, 9.0)):
+        wrong = _due(history(crashed, came_back))
+        assert any("was not finished" in problem for problem in wrong), (crashed, came_back)
+
+
 def test_what_was_being_set_by_one_that_was_killed_may_be_there_and_nothing_else() -> None:
     problems: list[str] = []
     registers, key = Registers(problems.append), ("key", "namesrv-1", "C")

@@ -132,7 +132,7 @@ def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> 
     if again is None:
         return False
     at = model.sent[again].at
-    since = max((one for one in model.losses[place.broker] if one <= at), default=0.0)
+    since = model.last_loss(place.broker, at)
     # What was sent before may have been in a member's hands all the time.
     new = [number for _, number in had if number in model.sent and model.sent[number].at > since]
     came_back = [time for number in new for time in group.times[number]]

@@ -77,10 +77,12 @@ class Model:
         #: When each broker lost what it had not flushed.
         self.losses: dict[str, list[float]] = defaultdict(list)
         self.starts: dict[str, int] = {}  # of each broker
+        self.crashes: dict[str, list[float]] = {}  # when each ended otherwise than by a calm stop
         #: Whether nothing was worse than that processes were asked to stop, and did.
         self.is_orderly = False
         #: Whether logs have changed where they lie: checksums cover the bodies alone.
         self.is_rotten = False
+        self._rotten_since: dict[str, float] = {}
         #: When brokers were asked to stop, and served again.
         self.stops: list[tuple[float, float]] = []
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -109,6 +111,7 @@ class Model:
         at any start behind a crash; what it got before stays."""
         self.may_be_lost(broker, since, inf)
         self.is_rotten = True
+        self._rotten_since.setdefault(broker, since)
 
     def may_have_lost(self, broker: str, asked: float, answered: float) -> bool:
         """Whether a broker may have lost what it was asked for and acknowledged.
@@ -118,6 +121,14 @@ class Model:
         return any(
             since <= answered and asked <= until for since, until in self._lost_spans[broker]
         )
+
+    def last_loss(self, broker: str, before: float) -> float:
+        """When a broker may last have lost the end of its log before a moment: in a power cut, or,
+        where its log has changed, at the start behind any crash. 0: never."""
+        crashes = self.crashes.get(broker, ())
+        rotten = self._rotten_since.get(broker, inf)
+        times = [*self.losses[broker], *(at for at in crashes if at >= rotten)]
+        return max((at for at in times if at <= before), default=0.0)
 
     def lost_any(self, broker: str, since: float) -> bool:
         """Whether a broker may have lost anything of what followed from what it acknowledged."""

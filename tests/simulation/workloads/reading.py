@@ -18,6 +18,7 @@ async def look(context: Context) -> None:
     """Hold what the cluster holds against the model. Raises what reading raises."""
     model, found = context.model, Found()
     model.starts = {broker.name: broker.starts for broker in context.cluster.brokers}
+    model.crashes = {broker.name: broker.crashes for broker in context.cluster.brokers}
     model.is_orderly = context.cluster.is_orderly
     model.stops = [stop for broker in context.cluster.brokers for stop in broker.stops]
     await _look_at_registers(context)
