@@ -174,6 +174,23 @@ def test_a_log_that_has_changed_loses_its_end_at_the_start_behind_a_crash() -> N
         assert any("was not finished" in problem for problem in wrong), (crashed, came_back)
 
 
+def test_what_waited_has_its_offset_from_when_it_was_stored() -> None:
+    # At offset 1 the group had message 9, which was lost; 2, which was sent before, came there.
+    for came_back, is_wrong in ((9.0, False), (7.5, True)):
+        model, group = Model(), Group("lone", "Steps", print)
+        model.groups["lone"] = group
+        model.losses["broker-a"].append(6.0)
+        for number, at in ((1, 2.0), (2, 3.0), (3, 7.0)):
+            model.begin(Sent(number, "Steps", at))
+        _have(group, 1, 0, 3.0)
+        _have(group, 9, 1, 4.0)
+        _have(group, 3, 2, came_back)
+        places = [Place(*_QUEUE, offset) for offset in range(3)]
+        found = Found(dict(zip(places, (1, 2, 3), strict=True)), stored={places[1]: 8.0})
+        check_due(model, found, {}, set(), {}, is_calm=False)
+        assert bool(model.problems) is is_wrong, came_back
+
+
 def test_what_was_being_set_by_one_that_was_killed_may_be_there_and_nothing_else() -> None:
     problems: list[str] = []
     registers, key = Registers(problems.append), ("key", "namesrv-1", "C")

@@ -52,6 +52,8 @@ class Found:
     numbers: dict[Place, int] = field(default_factory=dict)
     minimums: dict[tuple[str, str, int], int] = field(default_factory=dict)  # by queue
     stored_at: dict[Place, float] = field(default_factory=dict)  # ms since 1970, broker's clock
+    #: Seconds, by the clock of the model: where that of the broker was right all the time.
+    stored: dict[Place, float] = field(default_factory=dict)
 
     def of_topic(self, topic: str) -> dict[int, list[Place]]:
         """The places of each message."""
