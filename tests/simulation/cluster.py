@@ -53,6 +53,7 @@ class Daemon:
     kills: int = 0  # how often a second SIGTERM, or one amid the start, has ended it at once
     #: When it was asked to stop, and served again (or not yet).
     stops: list[tuple[float, float]] = field(default_factory=list)
+    crashes: list[float] = field(default_factory=list)  # when it ended otherwise
     #: Called with `app` when it has stopped as it was asked to.
     on_stopped: Callable[[Any], None] = lambda _: None
     _stop: asyncio.Event | None = None
@@ -86,6 +87,8 @@ class Daemon:
             return
         if self.stops_since is not None and process.has_returned:
             self.on_stopped(self._made)
+        else:
+            self.crashes.append(self.machine.world.now)
         self.app, self.stops_since = None, None
         world = self.machine.world
         if self._again:

@@ -64,6 +64,9 @@ class Network:
         self.forgotten: dict[End, None] = {}
         #: When a connection between two addresses was last broken.
         self.disturbed: dict[tuple[str, str], float] = {}
+        #: When the second of two addresses last took a connection of the first, and a datagram.
+        self.taken: dict[tuple[str, str], float] = {}
+        self.heard: dict[tuple[str, str], float] = {}
         self._cuts: dict[tuple[str, str], int] = {}  # how many cut it, from one address to another
         self._chances: dict[tuple[str, str], random.Random] = {}
         self._waiting: list[tuple[End, Callable[[], None]]] = []
@@ -215,6 +218,7 @@ class Network:
                 far.protocol = asyncio.Protocol()
                 far.abort()
                 return
+            self.taken[far.peer_address[0], far.own[0]] = self.world.now
             far.protocol = server.factory()
             far.protocol.connection_made(far)
 
@@ -289,6 +293,7 @@ class Network:
         def arrive() -> None:
             target = self.sockets.get(to)
             if target is not None and target.process.is_alive:
+                self.heard[one, other] = self.world.now
                 target.process.loop.call_soon(target.protocol.datagram_received, data, source.own)
 
         for _ in range(copies):

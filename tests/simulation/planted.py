@@ -21,7 +21,8 @@ _SHRINK_SECONDS = 4.0
 
 
 @contextmanager
-def _planted(owner: Any, name: str, defect: Any) -> Iterator[None]:
+def planted(owner: Any, name: str, defect: Any) -> Iterator[None]:
+    """Have an attribute be the defect for a while."""
     right = getattr(owner, name)
     setattr(owner, name, defect)
     try:
@@ -41,7 +42,7 @@ def _found(
 
     ``is_tried``: whether a seed has what the defect needs.
     """
-    with _planted(owner, name, defect):
+    with planted(owner, name, defect):
         for seed in filter(is_tried, range(1, _SEEDS + 1)):
             failed = run_alone(seed)
             problems = [problem for problem in failed.problems if shows in problem]

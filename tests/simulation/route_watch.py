@@ -6,9 +6,12 @@ What must hold of a broker and a name server, looked at every LOOK seconds:
               them either way, and none of their connections was broken or forgotten on the way
     reached   they have been well together for REACHED seconds: then the name server has the broker
               as live, and every topic that the broker has had for as long
-    gone      the broker's process has ended, or its machine has no power, for GONE seconds, and
-              before that the two had been reached, and nothing is cut: then the name server does
-              not have it
+    gone      the broker's process has ended, or its machine has no power, and no beacon of it has
+              come, for GONE seconds, and before that the two had been reached, and nothing is cut:
+              then the name server does not have it
+    unheard   the name server has taken the broker anew, over another connection, and no beacon has
+              come since: none is expected (docs/decisions/0020-liveness-beacons.md), and with no
+              connection that closes `gone` is not promised
 
 So a live broker stays, for as long as it is reached it has to be there at every look. What a name
 server that has only just begun to serve, or gone on, may not know yet is covered by `reached`.
@@ -146,10 +149,24 @@ class RouteWatch:
             return
         if pair.gone_since is None:
             pair.gone_since = world.now
-        elif world.now - pair.gone_since > GONE:
-            if f"{broker.address}:{BROKER_PORT}" in name_server.app.routes.live:
+            return
+        # What it sent before its end may come behind it.
+        link = broker.address, name_server.address
+        last = max(pair.gone_since, network.heard.get(link, 0.0))
+        if world.now - last > GONE:
+            live = name_server.app.routes.live.get(f"{broker.address}:{BROKER_PORT}")
+            if live is not None and not self._is_unheard(link, live.last_beacon):
                 seconds = world.now - pair.gone_since
                 self._tell(pair, "a dead broker", f"ended {seconds:.1f} s ago: in its routes still")
+
+    def _is_unheard(self, link: tuple[str, str], believed: float | None) -> bool:
+        """Whether a name server may expect no beacons, given when it believed the last one.
+
+        One that came before the broker can have registered was not believed.
+        """
+        network = self._cluster.world.network
+        may_be_news = network.heard.get(link, 0.0) <= network.taken.get(link, 0.0) + REACHED
+        return believed is None and may_be_news
 
     def _tell(self, pair: _Pair, kind: str, text: str) -> None:
         if kind not in pair.told:

@@ -189,6 +189,8 @@ class _Scenario:
         watch.start()
         world.run(WORK_BEGINS)
         wanted = self.variant.clients
+        if wanted is not None:
+            self.model.leave_out_but(wanted)
         for name, workload in chosen.items():
             if wanted is None or name in wanted:
                 cluster.add_client(name, self._main(workload)).start()

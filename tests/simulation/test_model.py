@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from tests.simulation.model import Found, Group, Model, Place, Sent
+from tests.simulation.model.content import tag_of
 from tests.simulation.model.due import check_due
+from tests.simulation.model.registers import Registers
 
 _QUEUE = ("Steps", "broker-a", 0)
 
@@ -56,6 +58,19 @@ def test_who_stops_in_order_leaves_one_copy_of_what_was_tried_again() -> None:
     assert _stored("level", twice, 2, is_orderly=True, starts=3)
 
 
+def test_a_message_may_be_missing_only_where_a_broker_that_deletes_has_deleted() -> None:
+    place = Place(*_QUEUE, 4)
+    # Whether the broker keeps all, and where its queue begins; is it wrong?
+    for keeps, minimum, is_wrong in (
+        (False, 5, False), (False, 4, True), (False, 0, True), (True, 5, True)
+    ):  # fmt: skip
+        model = Model()
+        model.keeps = keeps
+        model.begin(Sent(1, "Steps", 5.0, places=[place]))
+        model.check_stored(Found(minimums={_QUEUE: minimum}))
+        assert bool(model.problems) is is_wrong, (keeps, minimum)
+
+
 def test_a_transaction_is_visible_once_at_each_broker_that_has_its_half() -> None:
     first = Place(*_QUEUE, 0)
     assert not _stored(
@@ -64,10 +79,10 @@ def test_a_transaction_is_visible_once_at_each_broker_that_has_its_half() -> Non
     assert _stored("transaction", [first, Place(*_QUEUE, 1)], 2, is_orderly=False, starts=9)
 
 
-def _due(change: Callable[[Model, Group], None]) -> list[str]:
+def _due(change: Callable[[Model, Group], None], tags: tuple[str, ...] = ()) -> list[str]:
     """A message that was stored at 5.0, and what of it is wrong at the end."""
     model, place = Model(), Place(*_QUEUE, 0)
-    group = Group("lone", "Steps", model.wrong, is_alone=True)
+    group = Group("lone", "Steps", model.wrong, tags=tags, is_alone=True)
     model.groups["lone"] = group
     model.begin(Sent(1, "Steps", 5.0, places=[place]))
     model.is_orderly = True
@@ -113,3 +128,84 @@ def test_a_lost_end_excuses_only_what_came_before_the_group_was_back() -> None:
 
     assert not _due(history(came_back=9.0))
     assert any("was not finished" in problem for problem in _due(history(came_back=7.0)))
+
+
+def test_a_lost_end_excuses_what_a_group_passed_for_its_tag_only_while_it_stays_behind() -> None:
+    # Message 4 has offset 3. What was lost there had another tag: the group passed it unseen.
+    def history(*pulls_from: tuple[float, int]) -> Callable[[Model, Group], None]:
+        def change(model: Model, group: Group) -> None:
+            model.is_orderly = False
+            model.losses["broker-a"].append(5.5)
+            model.begin(Sent(4, "Steps", 8.0))
+            _have(group, 1, 0, 5.1)
+            for at, offset in pulls_from:
+                group.positions["lone-0"] = lambda: [(_QUEUE, offset)]  # noqa: B023
+                group.look(at)
+
+        return change
+
+    wanted = (tag_of(1),)
+    assert tag_of(4) in wanted
+    assert not _due(history((5.2, 4)), wanted)
+    assert _due(history((5.2, 4)))  # it wants all
+    wrong = [(), ((5.2, 3),), ((8.5, 4),), ((5.2, 4), (7.0, 3)), ((5.2, 4), (7.0, 3), (9.0, 4))]
+    for seen in wrong:
+        assert any("was not finished" in problem for problem in _due(history(*seen), wanted)), seen
+
+
+def test_a_log_that_has_changed_loses_its_end_at_the_start_behind_a_crash() -> None:
+    # At offset 1 the group had message 9, which was put aside; message 2 has that offset now.
+    def history(crashed: float, came_back: float) -> Callable[[Model, Group], None]:
+        def change(model: Model, group: Group) -> None:
+            model.is_orderly = False
+            model.rots("broker-a", 2.0)
+            model.crashes["broker-a"] = [1.0, crashed]
+            model.begin(Sent(2, "Steps", 8.0))
+            model.begin(Sent(3, "Steps", 8.5))
+            _have(group, 1, 0, 3.0)
+            _have(group, 9, 1, 3.0)
+            _have(group, 3, 2, came_back)
+
+        return change
+
+    assert not _due(history(crashed=7.0, came_back=9.0))
+    for crashed, came_back in ((7.0, 7.9), (1.5, 9.0), (8.2, 9.0)):
+        wrong = _due(history(crashed, came_back))
+        assert any("was not finished" in problem for problem in wrong), (crashed, came_back)
+
+
+def test_what_waited_has_its_offset_from_when_it_was_stored() -> None:
+    # At offset 1 the group had message 9, which was lost; 2, which was sent before, came there.
+    for came_back, is_wrong in ((9.0, False), (7.5, True)):
+        model, group = Model(), Group("lone", "Steps", print)
+        model.groups["lone"] = group
+        model.losses["broker-a"].append(6.0)
+        for number, at in ((1, 2.0), (2, 3.0), (3, 7.0)):
+            model.begin(Sent(number, "Steps", at))
+        _have(group, 1, 0, 3.0)
+        _have(group, 9, 1, 4.0)
+        _have(group, 3, 2, came_back)
+        places = [Place(*_QUEUE, offset) for offset in range(3)]
+        found = Found(dict(zip(places, (1, 2, 3), strict=True)), stored={places[1]: 8.0})
+        check_due(model, found, {}, set(), {}, is_calm=False)
+        assert bool(model.problems) is is_wrong, came_back
+
+
+def test_what_was_being_set_by_one_that_was_killed_may_be_there_and_nothing_else() -> None:
+    problems: list[str] = []
+    registers, key = Registers(problems.append), ("key", "namesrv-1", "C")
+
+    def is_wrong(value: str) -> bool:
+        problems.clear()
+        registers.check(key, value)
+        return bool(problems)
+
+    registers.begin(key, "4")
+    registers.acknowledged(key, "4")
+    registers.begin(key, "8")
+    assert [is_wrong(value) for value in ("4", "8", "6")] == [False, False, True]
+    registers.abandoned()
+    assert [is_wrong(value) for value in ("4", "8", "6")] == [False, False, True]
+    registers.begin(key, "5")
+    registers.acknowledged(key, "5")  # settled: one that nobody waits for holds nothing up
+    assert [is_wrong(value) for value in ("5", "8", "4")] == [False, False, True]

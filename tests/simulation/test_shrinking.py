@@ -33,6 +33,11 @@ def test_what_a_failure_needs_stays_and_nothing_else() -> None:
     assert needed == {"faults": [3, 7], "clients": ["b"], "seconds": 12.5}
 
 
+def test_groups_whose_members_are_left_out_are_asked_for_nothing() -> None:
+    told = checks("who_is_left_out_misses_nothing")["who_is_left_out_misses_nothing"]
+    assert {seed: problems for seed, problems in told.items() if problems} == {}
+
+
 def test_a_report_shows_who_did_what_and_the_command_that_shows_it_again(found: Any) -> None:
     for defect in found.values():
         report = defect["report"]

@@ -103,6 +103,11 @@ class Machine:
         """Seconds that its clock is ahead."""
         return self._ahead + self._drift * (self.world.now - self._since)
 
+    @property
+    def is_clock_right(self) -> bool:
+        """Whether nobody has ever set its clock."""
+        return self._since == 0.0
+
     def set_clock(self, *, by: float = 0.0, drift: float | None = None) -> None:
         """Let its clock jump by seconds, and from now on gain ``drift`` seconds a second."""
         self._ahead = self.wall_offset + by

@@ -122,14 +122,25 @@ def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> 
         offset for offset, number in had
         if offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != number
     ]  # fmt: skip
+    # What had its offset before may have had a tag that the group does not want: it passed that.
+    behind = group.queues[place[:3]].is_behind
+    if group.tags and behind(place.offset, _stored(model, found, place)):
+        lost.append(place.offset)
     if not lost or not model.losses[place.broker]:
         return False
-    again = found.numbers.get(Place(*place[:3], max(lost)))
-    if again is None:
+    again = Place(*place[:3], max(lost))
+    if again not in found.numbers:
         return False
-    at = model.sent[again].at
-    since = max((one for one in model.losses[place.broker] if one <= at), default=0.0)
+    at = _stored(model, found, again)
+    since = model.last_loss(place.broker, at)
     # What was sent before may have been in a member's hands all the time.
     new = [number for _, number in had if number in model.sent and model.sent[number].at > since]
     came_back = [time for number in new for time in group.times[number]]
     return not came_back or at <= min(came_back)
+
+
+def _stored(model: Model, found: Found, place: Place) -> float:
+    """When a message that was found came to its place, or was sent at least: what waits, for a time
+    or an answer, comes later."""
+    sent = model.sent.get(found.numbers[place])
+    return max(found.stored.get(place, 0.0), 0.0 if sent is None else sent.at)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 Queue = tuple[str, str, int]  # topic, broker, queue id
+#: Of a member: from which offset it pulls next, by queue.
+Positions = Callable[[], Iterable[tuple[Queue, int]]]
 
 # How long a member may go on with locks that a broker has forgotten, from its start: until it
 # notices that its connection is gone, or, where it may not be told, trusts the locks no more
@@ -37,6 +39,17 @@ class Progress:
     next: int = 0  # of a group in order: the first offset that is not finished
     hands: dict[str, Hand] = field(default_factory=dict)  # in order: what each member has now
     numbers: set[tuple[int, int]] = field(default_factory=set)  # what was had, by offset
+    #: When a member was seen to pull from another offset, and from which.
+    pulls_from: list[tuple[float, int]] = field(default_factory=list)
+
+    def is_behind(self, offset: int, at: float) -> bool:
+        """Whether it was behind the group at a moment, given to it or not, and ever since."""
+        since = inf
+        for seen, position in reversed(self.pulls_from):
+            if position <= offset:
+                break
+            since = seen
+        return since <= at
 
 
 class Group:
@@ -60,6 +73,7 @@ class Group:
         self.topic = topic
         self.tags = tuple(tags)
         self.mode = mode
+        self.members: list[str] = []  # the names of the clients that are
         self.is_alone = is_alone
         self.delivered: dict[int, int] = defaultdict(int)
         self.finished: dict[int, int] = defaultdict(int)
@@ -68,6 +82,7 @@ class Group:
         self.queues: dict[Queue, Progress] = defaultdict(Progress)
         self.abandoned: dict[int, int] = defaultdict(int)
         self.resets: list[float] = []
+        self.positions: dict[str, Positions] = {}  # by member
         #: When members left, and had left.
         self.leaves: list[tuple[float, float]] = []
         self.gave_up_order: set[str] = set()  # brokers whose losses changed what an offset means
@@ -127,6 +142,14 @@ class Group:
         while progress.next in progress.finished:
             progress.next += 1
 
+    def look(self, now: float) -> None:
+        """See how far its members are."""
+        for positions in self.positions.values():
+            for queue, offset in positions():
+                seen = self.queues[queue].pulls_from
+                if not seen or seen[-1][1] != offset:
+                    seen.append((now, offset))
+
     def abandons(self, member: str, number: int, queue: Queue, offset: int) -> None:
         """The listener was cancelled."""
         self.abandoned[number] += 1
@@ -149,6 +172,7 @@ class Group:
 
     def member_died(self, member: str) -> None:
         """What it had in hand it has no more."""
+        self.positions.pop(member, None)
         for progress in self.queues.values():
             progress.hands.pop(member, None)
 

@@ -6,6 +6,7 @@ What comes after such a loss gets the queue offsets of what was lost.
 """
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
@@ -51,6 +52,8 @@ class Found:
     numbers: dict[Place, int] = field(default_factory=dict)
     minimums: dict[tuple[str, str, int], int] = field(default_factory=dict)  # by queue
     stored_at: dict[Place, float] = field(default_factory=dict)  # ms since 1970, broker's clock
+    #: Seconds, by the clock of the model: where that of the broker was right all the time.
+    stored: dict[Place, float] = field(default_factory=dict)
 
     def of_topic(self, topic: str) -> dict[int, list[Place]]:
         """The places of each message."""
@@ -76,14 +79,22 @@ class Model:
         #: When each broker lost what it had not flushed.
         self.losses: dict[str, list[float]] = defaultdict(list)
         self.starts: dict[str, int] = {}  # of each broker
+        self.crashes: dict[str, list[float]] = {}  # when each ended otherwise than by a calm stop
         #: Whether nothing was worse than that processes were asked to stop, and did.
         self.is_orderly = False
         #: Whether logs have changed where they lie: checksums cover the bodies alone.
         self.is_rotten = False
+        self._rotten_since: dict[str, float] = {}
         #: When brokers were asked to stop, and served again.
         self.stops: list[tuple[float, float]] = []
         self._lost_spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
         self._taken: dict[Place, tuple[int, float]] = {}
+
+    def leave_out_but(self, clients: Collection[str]) -> None:
+        """Ask nothing of groups that have no member among these clients."""
+        wanted = set(clients)
+        self.groups = {n: one for n, one in self.groups.items() if wanted & set(one.members)}
+        self.pops = {n: one for n, one in self.pops.items() if wanted & set(one.members)}
 
     def wrong(self, text: str) -> None:
         """Something that must never be."""
@@ -102,6 +113,7 @@ class Model:
         at any start behind a crash; what it got before stays."""
         self.may_be_lost(broker, since, inf)
         self.is_rotten = True
+        self._rotten_since.setdefault(broker, since)
 
     def may_have_lost(self, broker: str, asked: float, answered: float) -> bool:
         """Whether a broker may have lost what it was asked for and acknowledged.
@@ -112,6 +124,14 @@ class Model:
             since <= answered and asked <= until for since, until in self._lost_spans[broker]
         )
 
+    def last_loss(self, broker: str, before: float) -> float:
+        """When a broker may last have lost the end of its log before a moment: in a power cut, or,
+        where its log has changed, at the start behind any crash. 0: never."""
+        crashes = self.crashes.get(broker, ())
+        rotten = self._rotten_since.get(broker, inf)
+        times = [*self.losses[broker], *(at for at in crashes if at >= rotten)]
+        return max((at for at in times if at <= before), default=0.0)
+
     def lost_any(self, broker: str, since: float) -> bool:
         """Whether a broker may have lost anything of what followed from what it acknowledged."""
         return any(at >= since for at in self.losses[broker])
@@ -119,6 +139,11 @@ class Model:
     def gave_again(self, broker: str, since: float) -> bool:
         """Whether a broker may have given queue offsets anew since a moment."""
         return any(at >= since for at in self.losses[broker])
+
+    def is_past(self, offset: int, minimum: int) -> bool:
+        """Whether an offset lies where a broker may have deleted what is old, given that its queue
+        begins at ``minimum``."""
+        return not self.keeps and offset < minimum
 
     def begin(self, sent: Sent) -> Sent:
         """A producer is about to send a message."""
@@ -155,7 +180,7 @@ class Model:
         other = found.numbers.get(place)
         if other == sent.number or self.may_have_lost(place.broker, sent.at, sent.acknowledged_at):
             return
-        if not self.keeps and place.offset < found.minimums.get(place[:3], 0):
+        if self.is_past(place.offset, found.minimums.get(place[:3], 0)):
             return
         what = "nothing" if other is None else f"message {other}"
         self.wrong(

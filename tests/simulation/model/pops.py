@@ -34,6 +34,7 @@ class Pops:
     def __init__(self, group: str, topic: str, wrong: Callable[[str], None]) -> None:
         self.group = group
         self.topic = topic
+        self.members: list[str] = []  # the names of the clients that pop
         self.messages: dict[int, Popped] = {}
         self._wrong = wrong
 

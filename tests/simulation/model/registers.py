@@ -36,6 +36,12 @@ class Registers:
         self._ghosts[key].append(value)
         self._ended(key, value)
 
+    def abandoned(self) -> None:
+        """Whoever was setting keys has been killed or interrupted: nobody is told of these."""
+        for key, values in self._under_way.items():
+            for value in list(values):
+                self.unanswered(key, value)
+
     def refused(self, key: Key, value: _Value) -> None:
         """That was not done."""
         self._ended(key, value)
@@ -50,6 +56,7 @@ class Registers:
 
     def check(self, key: Key, value: _Value) -> None:
         """``value`` is what a reader finds under a key at the end."""
-        allowed = [*self._settled.get(key, [None]), *self._at_once[key], *self._ghosts[key]]
+        allowed = [*self._settled.get(key, [None]), *self._at_once[key], *self._ghosts[key],
+                   *self._under_way[key]]  # fmt: skip
         if value not in allowed:
             self._wrong(f"{key} is {value}, and may be {allowed}")

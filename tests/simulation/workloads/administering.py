@@ -22,6 +22,7 @@ def change(pause: float) -> Workload:
     """Topics, groups and keys change; mostly one after the other, at times several at once."""
 
     async def run(context: Context) -> None:
+        context.model.registers.abandoned()  # if it was here before
         async with Session(context.name_servers, context.client("admin")) as session:
             admin = Admin(session)
             changer = _Changer(context, admin)

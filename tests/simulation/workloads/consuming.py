@@ -12,6 +12,7 @@ from mq.protocol.message import StoredMessage
 from mq.protocol.names import retry_topic
 from tests.simulation.model import Group
 from tests.simulation.model.content import damage, number_of
+from tests.simulation.model.groups import Positions, Queue
 from tests.simulation.workloads.context import Context, Workload
 
 # How often a message is tried again before it is a dead letter.
@@ -49,7 +50,8 @@ def consume(group: Group, member: str, stays: float = _LONG, is_failing: bool = 
                 async with Consumer(
                     context.name_servers, group.name, {group.topic: tags}, options,
                     client=context.client(member), listener=listen,
-                ):  # fmt: skip
+                ) as consumer:  # fmt: skip
+                    group.positions[member] = _positions(context, consumer)
                     try:
                         await asyncio.sleep(stays)
                     finally:
@@ -62,6 +64,20 @@ def consume(group: Group, member: str, stays: float = _LONG, is_failing: bool = 
             await asyncio.sleep(context.random.uniform(0.1, 5.0))
 
     return run
+
+
+def _positions(context: Context, consumer: Consumer) -> Positions:
+    process = context.cluster.world.current
+    assert process is not None
+
+    def positions() -> list[tuple[Queue, int]]:
+        held = consumer.reader.held if process.is_alive else {}
+        return [
+            ((queue.topic, queue.broker_name, queue.queue_id), one.next_offset)
+            for queue, one in held.items()
+        ]
+
+    return positions
 
 
 def _listener(
@@ -82,6 +98,7 @@ def _listener(
         process = context.cluster.world.current
         assert process is not None
         is_alive = lambda: process.is_alive  # noqa: E731
+        group.look(context.now)
         group.begins(member, number, queue, offset, context.now, is_alive)
         if context.random.random() < 0.2:
             try:

@@ -65,7 +65,12 @@ Workload = Callable[[Context], Awaitable[None]]
 
 
 def watch_offsets(context: Context) -> None:
-    """Hold the offsets that brokers have of groups against what these have had, now and again."""
+    """Hold the offsets that brokers have of groups against what these have had, now and again.
+
+    And see how far the groups are.
+    """
+    for group in context.model.groups.values():
+        group.look(context.now)
     for broker in context.cluster.brokers:
         if broker.app is not None and hasattr(broker.app, "services"):
             stores = broker.app.stores

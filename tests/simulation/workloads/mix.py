@@ -90,7 +90,9 @@ class _Mix:
         self._produce("Popped", 1.4, ("single",), retries=0)
         pops = self._model.pops["poppers"] = Pops("poppers", "Popped", self._model.wrong)
         for number in range(self._random.randint(1, 2)):
-            self.parts[f"popper-{number}"] = self._late(popping.pop(pops))
+            member = f"popper-{number}"
+            pops.members.append(member)
+            self.parts[member] = self._late(popping.pop(pops))
 
     def news(self) -> None:
         """Each member gets all."""
@@ -98,6 +100,7 @@ class _Mix:
         for number in range(2):
             name = f"listener-{number}"
             group = Group("readers", "News", self._model.wrong, mode="broadcasting")
+            group.members.append(name)
             self._model.groups[name] = group
             self.parts[name] = self._late(consuming.consume(group, name, is_failing=False))
 
@@ -137,6 +140,7 @@ class _Mix:
         group.locks_since = self._locks_since
         for number in range(members):
             member = f"{name}-{number}"
+            group.members.append(member)
             stays = self._random.choice(_STAYS[mode]) if number else 1000.0
             workload = consuming.consume(group, member, stays)
             self.parts[member] = workload if members == 1 else self._late(workload)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mq.client import Producer, ProducerOptions, PullConsumer, Session
 from mq.client.admin import Admin
@@ -17,12 +18,20 @@ TOPIC = "Brief"
 _QUEUES = 2
 
 
+class _Taken(NamedTuple):
+    """A message that was acknowledged: when it was sent and that, and where it lies."""
+
+    sent: float
+    at: float
+    queue_id: int
+    offset: int
+
+
 @dataclass
 class _Life:
     """Of the topic at one broker, from when it was made."""
 
-    #: When messages were sent and acknowledged.
-    taken: dict[int, tuple[float, float]] = field(default_factory=dict)
+    taken: dict[int, _Taken] = field(default_factory=dict)
     is_sure: bool = True  # no deletion is under way that nobody has answered
 
 
@@ -99,17 +108,21 @@ class _Passer:
             return
         if result.status.name == "SEND_OK":
             context.tell(f"message {sent.number} is acknowledged at {result.queue_offset}")
-            self._life.taken[sent.number] = sent.at, context.now
+            self._life.taken[sent.number] = _Taken(
+                sent.at, context.now, queue.queue_id, result.queue_offset
+            )
 
     async def _look(self) -> None:
         """Read what the topic holds at the broker now."""
         found: set[int] = set()
+        minimums = dict.fromkeys(range(_QUEUES), 0)
         try:
             for queue_id in range(_QUEUES):
                 queue = MessageQueue(TOPIC, self._broker.name, queue_id)
                 offset, end = 0, await self._reader.max_offset(queue)
                 while offset < end:
                     result = await self._reader.pull(queue, offset)
+                    minimums[queue_id] = result.min_offset
                     found.update(number_of(message) for message in result.messages)
                     if result.next_offset <= offset:
                         break
@@ -120,9 +133,13 @@ class _Passer:
         model, name = self._context.model, self._broker.name
         for number in sorted(found & self._gone):
             model.wrong(f"message {number} of {TOPIC} at {name} is back after it was deleted")
-        for number, (sent, at) in self._life.taken.items():
-            is_sure = self._life.is_sure and not model.may_have_lost(name, sent, at)
-            if number not in found and is_sure:
+        for number, taken in self._life.taken.items():
+            may_be_gone = (
+                not self._life.is_sure
+                or model.may_have_lost(name, taken.sent, taken.at)
+                or model.is_past(taken.offset, minimums[taken.queue_id])
+            )
+            if number not in found and not may_be_gone:
                 model.wrong(
-                    f"message {number} of {TOPIC} at {name}, taken at {at:.6f}, is not there"
+                    f"message {number} of {TOPIC} at {name}, taken at {taken.at:.6f}, is not there"
                 )

@@ -10,6 +10,7 @@ from tests.simulation.model.content import damage, number_of
 from tests.simulation.model.due import check_due
 from tests.simulation.workloads.administering import SPACE
 from tests.simulation.workloads.context import Context
+from tests.simulation.world import EPOCH, START
 
 _GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 
@@ -18,6 +19,7 @@ async def look(context: Context) -> None:
     """Hold what the cluster holds against the model. Raises what reading raises."""
     model, found = context.model, Found()
     model.starts = {broker.name: broker.starts for broker in context.cluster.brokers}
+    model.crashes = {broker.name: broker.crashes for broker in context.cluster.brokers}
     model.is_orderly = context.cluster.is_orderly
     model.stops = [stop for broker in context.cluster.brokers for stop in broker.stops]
     await _look_at_registers(context)
@@ -39,6 +41,7 @@ async def _read(context: Context, reader: PullConsumer, topic: str, found: Found
         queues = await reader.queues(topic)
     except RouteNotFound:
         return  # nothing was ever stored: whatever was acknowledged is missing now
+    right = {one.name for one in context.cluster.brokers if one.machine.is_clock_right}
     for queue in queues:
         key = (topic, queue.broker_name, queue.queue_id)
         offset = found.minimums[key] = await reader.min_offset(queue)
@@ -53,6 +56,8 @@ async def _read(context: Context, reader: PullConsumer, topic: str, found: Found
                     context.model.wrong(f"{place}: {text} is not as it was sent")
                 found.numbers[place] = number_of(message)
                 found.stored_at[place] = message.store_timestamp
+                if queue.broker_name in right:
+                    found.stored[place] = message.store_timestamp / 1000 - EPOCH + START
             if result.next_offset <= offset:
                 context.model.wrong(f"a pull of {queue} at {offset} goes nowhere")
                 break
