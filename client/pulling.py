@@ -61,7 +61,8 @@ class Pulling:
     ) -> None:
         """`heartbeat` sends one to a broker that has forgotten us.
 
-        `on_moved` hears that a queue has new messages at lower offsets, from which to go on.
+        `on_moved` hears that a queue has lost its end, or was made anew, and the offset from which
+        its messages are others than those that were pulled.
         """
         self._session = session
         self._group = group
@@ -74,7 +75,7 @@ class Pulling:
         self._puller = Puller(session, group, lite=settings.lite, hooks=hooks)
 
     async def run(self, held: ProcessQueue, counts: ConsumeCounts) -> None:
-        """Pull until cancelled, or until the queue turns out to have been made anew."""
+        """Pull until cancelled, or until the queue turns out to end before where we are."""
         try:
             while await self._pull_once(held, counts):
                 pass

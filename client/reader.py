@@ -194,9 +194,12 @@ class Reader:
         self.wake()
 
     def _moved(self, held: ProcessQueue, offset: int) -> None:
-        """Begin anew with a queue that was made anew."""
+        """Begin anew with a queue that was made anew, or has lost its end.
+
+        What is held and not finished may be there still, below `offset`: it is pulled again.
+        """
         if self.held.get(held.queue) is held:
-            self._keep(self.reset({held.queue: offset}))
+            self._keep(self.reset({held.queue: min(offset, held.commit_offset)}))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset` of a queue that is ours; what is held of it is dropped.

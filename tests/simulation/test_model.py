@@ -114,6 +114,36 @@ def test_a_stop_brings_again_only_what_was_not_committed_yet() -> None:
     assert not _due(just_before)
 
 
+def test_what_was_lost_later_does_not_take_the_excuse_of_an_earlier_loss() -> None:
+    # As below; later the group had message 200, at offset 5, which is not there any more either.
+    def change(model: Model, group: Group) -> None:
+        model.is_orderly = False
+        model.losses["broker-a"] += [4.0, 20.0]
+        model.begin(Sent(2, "Steps", 8.0))
+        _have(group, 9, 1, 3.0)
+        _have(group, 2, 1, 9.0)
+        model.begin(Sent(200, "Steps", 12.0))
+        _have(group, 200, 5, 13.0)
+
+    assert not _due(change)
+
+
+def test_a_lost_end_excuses_nothing_that_was_stored_before_the_loss() -> None:
+    # At offset 1 the group had message 9, which was lost; message 1, at 0, was not.
+    def history(lost_at: float) -> Callable[[Model, Group], None]:
+        def change(model: Model, group: Group) -> None:
+            model.is_orderly = False
+            model.losses["broker-a"].append(lost_at)
+            model.begin(Sent(2, "Steps", 8.0))
+            _have(group, 9, 1, 3.0)
+            _have(group, 2, 1, 9.0)
+
+        return change
+
+    assert not _due(history(lost_at=4.0))
+    assert any("message 1 " in problem for problem in _due(history(lost_at=6.0)))
+
+
 def test_a_lost_end_excuses_only_what_came_before_the_group_was_back() -> None:
     # At offset 1 the group had message 9, which was lost; message 2 has that offset now.
     def history(came_back: float) -> Callable[[Model, Group], None]:

@@ -1,5 +1,7 @@
 """What is due at the end: delivered, put from where it waited, committed, acknowledged."""
 
+from math import inf
+
 from tests.simulation.model.content import tag_of
 from tests.simulation.model.groups import Group
 from tests.simulation.model.messages import Found, Model, Place, Sent
@@ -12,6 +14,8 @@ _LONGEST_LEVEL = 9000.0
 # Seconds until offsets are committed, and until clients reach a broker that has started again.
 COMMITS = 3.0
 COMES_BACK = 8.0
+# And from when a message is sent until its last try is: the clients' timeout, and a bit.
+_TRIES_SECONDS = 4.0
 
 
 def check_due(
@@ -112,19 +116,37 @@ def _is_excused(model: Model, group: Group, number: int, places: list[Place], fo
     if group.failed[number]:  # it was sent back, and that may have been lost
         at = group.times[number][-1]
         return not model.keeps or any(model.lost_any(broker, at) for broker in model.losses)
-    return all(_was_given_again(model, group, place, found) for place in places)
+    losses = model.losses
+    return all(
+        any(_may_be_behind(model, found, place, loss) for loss in losses[place.broker])
+        and _was_given_again(model, group, place, found)
+        for place in places
+    )
+
+
+def _may_be_behind(model: Model, found: Found, place: Place, loss: float) -> bool:
+    """Whether a message may have been stored after a loss: what was before and is there stays."""
+    sent = model.sent[found.numbers[place]]
+    if sent.kind != "single" or loss == inf:  # put when it is due; lost at a start some time later
+        return True
+    if sent.acknowledged_at or place in found.stored:
+        return max(sent.acknowledged_at, _stored(model, found, place)) > loss
+    return sent.at + (_TRIES_SECONDS if sent.tries > 1 else 0.0) > loss
 
 
 def _was_given_again(model: Model, group: Group, place: Place, found: Found) -> bool:
     """Whether the offsets that a group had behind a place were given again before it came back."""
     had = group.queues[place[:3]].numbers
+    # What was sent later, and lost in its turn, has not put the group ahead.
+    stored = _stored(model, found, place)
+    later = {number for _, number in had if number in model.sent and model.sent[number].at > stored}
     lost = [
-        offset for offset, number in had
-        if offset >= place.offset and found.numbers.get(Place(*place[:3], offset)) != number
+        offset for offset, number in had if offset >= place.offset and number not in later
+        and found.numbers.get(Place(*place[:3], offset)) != number
     ]  # fmt: skip
     # What had its offset before may have had a tag that the group does not want: it passed that.
     behind = group.queues[place[:3]].is_behind
-    if group.tags and behind(place.offset, _stored(model, found, place)):
+    if group.tags and behind(place.offset, stored):
         lost.append(place.offset)
     if not lost or not model.losses[place.broker]:
         return False
