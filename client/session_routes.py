@@ -44,6 +44,7 @@ class RoutingCaller(Caller):
         self.route_interval = self.options.intervals.routes
         self._fetching: dict[str, asyncio.Task[TopicRouteData]] = {}
         self._asked: dict[str, float] = {}  # when each route was asked for last
+        self._outdated: dict[str, None] = {}  # while a request was under way, which tells no more
         self._due: dict[str, asyncio.TimerHandle] = {}  # routes that will be asked for in a moment
         self._looks: dict[str, asyncio.TimerHandle] = {}  # for brokers that have left routes
         self.route_changes = RouteChanges()
@@ -157,6 +158,9 @@ class RoutingCaller(Caller):
 
     def _fetched(self, topic: str, task: "asyncio.Task[TopicRouteData]") -> None:
         self._fetching.pop(topic, None)
+        if topic in self._outdated:
+            del self._outdated[topic]
+            self.outdate_route(topic)
         if self._loop is not None and topic not in self._looks and self.route_changes.misses(topic):
             seconds = route_changes.LOOK_SECONDS
             self._looks[topic] = self._loop.call_later(seconds, self._look_for_lost, topic)
@@ -171,7 +175,9 @@ class RoutingCaller(Caller):
 
     def outdate_route(self, topic: str) -> None:
         super().outdate_route(topic)
-        if topic in self._routes:
+        if topic in self._fetching:
+            self._outdated[topic] = None
+        elif topic in self._routes:
             self.refresh_route(topic)
 
     async def _ask_for_route(self, topic: str) -> tuple[Command, str]:

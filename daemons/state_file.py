@@ -44,6 +44,7 @@ class StateFile:
     def __init__(self, path: Path, encode: Callable[[], tuple[bytes, int]]) -> None:
         self.path = path
         self.unsaved = False  # there are changes that are not in the file
+        self._is_failing = False  # a save has failed since the last of them
         self._encode = encode
         self._lock = threads.Lock()  # of the file and the version in it
         self._written = -1
@@ -92,7 +93,7 @@ class StateFile:
 
     def changed(self) -> None:
         """Write the file soon; what goes wrong is logged, and tried again by `save_pending`."""
-        self.unsaved = True
+        self.unsaved, self._is_failing = True, False
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # the daemon does not serve yet
@@ -111,7 +112,7 @@ class StateFile:
         if began < self._next_at_once or self._saving.locked():
             self.changed()
             return
-        self.unsaved = True
+        self.unsaved, self._is_failing = True, False
         try:
             self.save()
         except OSError as error:
@@ -125,28 +126,34 @@ class StateFile:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all changes are in the file, and no save is under way."""
-        return not self.unsaved and not self._saving.locked()
+        """Whether all changes are in the file, and no save is under way; also while the file cannot
+        be written: who waits for that would have it tried each time."""
+        return self._is_failing or (not self.unsaved and not self._saving.locked())
 
     async def settle(self) -> None:
         """Return when all changes of before are in the file; what goes wrong is logged, and tried
         again by `save_pending`."""
         try:
-            await self.save_pending()
+            async with self._saving:
+                if not self._is_failing:
+                    await self._save_pending()
         except OSError as error:
             self._failed(error)
 
     async def save_pending(self) -> None:
         """Write the file, in a thread, if there are changes that are not in it. Raises OSError."""
         async with self._saving:
-            if not self.unsaved:
-                return
-            self.unsaved = False
-            try:
-                await asyncio.to_thread(self.write, *self._encode())
-            except BaseException:
-                self.unsaved = True
-                raise
+            await self._save_pending()
+
+    async def _save_pending(self) -> None:
+        if not self.unsaved:
+            return
+        self.unsaved = False
+        try:
+            await asyncio.to_thread(self.write, *self._encode())
+        except BaseException:
+            self.unsaved = True
+            raise
 
     async def close(self) -> None:
         """Write what is not written yet. Raises OSError."""
@@ -169,6 +176,7 @@ class StateFile:
             await asyncio.sleep((clock.monotonic() - began) * self.PAUSE)
 
     def _failed(self, error: OSError) -> None:
+        self._is_failing = True
         log.error("%s cannot be saved now: %s", self.path, error,
                   extra={"failure": f"saves of {self.path.name}"})  # fmt: skip
 

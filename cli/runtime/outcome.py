@@ -56,6 +56,8 @@ class Outcome:
         if isinstance(self._given, Result):
             take(self._given)
             return
+        if self._concurrent:
+            take = _interruptible(take)
         with _driver(self._concurrent, bulk=self._bulk) as drive:
             drive(self._give(take))
 
@@ -67,6 +69,26 @@ class Outcome:
             async for result in results:
                 if not take(result):
                     return
+
+
+def _interruptible(take: Take) -> Take:
+    """Let Ctrl-C end also what `take` waits for, as for who reads what it prints: that of the event
+    loop only cancels what is awaited."""
+    import signal
+    import threading
+
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return take  # as asyncio.Runner
+
+    def taking(result: Result) -> bool:
+        cancelling = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return take(result)
+        finally:
+            signal.signal(signal.SIGINT, cancelling)
+
+    return taking
 
 
 def _driver(concurrent: bool, *, bulk: bool) -> AbstractContextManager[Drive]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
+from mq.daemons.broker.saves import Saves
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -45,6 +46,7 @@ class DelayedMessages:
         self._aside = aside
         self.offsets: dict[int, int] = read_with_backup(path, _decode) or {}  # by level
         self._saved: dict[int, int] = dict(self.offsets)
+        self._saves = Saves()
         self.delivered = 0
         for level in writer.delays:
             self._correct(level)
@@ -75,7 +77,7 @@ class DelayedMessages:
         await self._aside.save()
         if not await self._store.flusher.drain():
             return  # an fsync has failed, which was told: after a restart they come once more
-        await asyncio.to_thread(write_atomically, self._path, _encode(offsets))
+        await self._saves.run(lambda: write_atomically(self._path, _encode(offsets)))
         self._saved = offsets
 
     def encode(self) -> bytes:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+from mq.daemons.broker.saves import Saves
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson
 
@@ -29,6 +30,7 @@ class ConsumerOffsets:
         self.table: dict[str, dict[int, int]] = read_with_backup(path, _decode) or {}
         self._dirty = False
         self._saving = asyncio.Lock()
+        self._saves = Saves()
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, peer: str = "") -> None:
         """Take over an offset. One that goes back is taken too: a consumer may have been reset."""
@@ -143,7 +145,7 @@ class ConsumerOffsets:
                 if self._flush is not None and not await self._flush():
                     self._dirty = True  # an fsync has failed, which was told: what is in the file
                     return  # is older, and after a restart some messages come once more
-                await asyncio.to_thread(lambda: write_atomically(self._path, encode()))
+                await self._saves.run(lambda: write_atomically(self._path, encode()))
             except OSError as error:
                 self._dirty = True
                 log.error("consumer offsets cannot be saved: %s", error)

@@ -229,6 +229,37 @@ def test_a_route_that_was_asked_for_before_the_call_is_not_called_fresh() -> Non
     asyncio.run(scenario())
 
 
+def test_a_route_proved_old_is_asked_for_again_behind_a_request_that_was_under_way() -> None:
+    async def scenario() -> None:
+        brokers = {"b": "1.2.3.4:5"}
+        answer = routes(brokers)
+        held: list[tuple[Command, Channel]] = []
+
+        def name_server(request: Command, channel: Channel) -> None:
+            held.append((request, channel))
+
+        def give(number: int) -> None:
+            request, channel = held[number]
+            reply = answer(request, channel)
+            assert isinstance(reply, Command)
+            channel.send(reply)
+
+        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: name_server}) as address:
+            async with Session(address) as session:
+                first = asyncio.create_task(session.route("topic"))
+                await until(lambda: len(held) == 1)
+                give(0)
+                await first
+                refresh = asyncio.create_task(session.fresh_route("topic"))
+                await until(lambda: len(held) == 2)
+                session.outdate_route("topic")
+                give(1)
+                await refresh
+                await until(lambda: len(held) == 3)
+
+    asyncio.run(scenario())
+
+
 def test_a_peer_that_asks_gets_the_answer_of_the_handler_for_its_code() -> None:
     channels: list[Channel] = []
 

@@ -17,6 +17,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.bloom import BloomFilter
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import Sql92Filter, read_filter
+from mq.daemons.broker.saves import Saves
 from mq.daemons.state_file import read_with_backup, write_atomically
 from mq.protocol import fastjson, names
 from mq.protocol.bodies import SubscriptionData
@@ -107,6 +108,7 @@ class ConsumerFilters:
             settings.broker.expect_consumer_num_use_filter,
         )
         self._saving = asyncio.Lock()
+        self._saves = Saves()
         self._dirty = False
         self.table: dict[str, dict[str, FilterData]] = {}
 
@@ -228,7 +230,7 @@ class ConsumerFilters:
             self._dirty = False
             content = self.encode()
             try:
-                await asyncio.to_thread(write_atomically, self._path, content)
+                await self._saves.run(lambda: write_atomically(self._path, content))
             except OSError as error:
                 self._dirty = True
                 log.error("consumer filters cannot be saved: %s", error)

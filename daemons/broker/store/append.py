@@ -313,7 +313,7 @@ class Appender:
     def reserve(self, size: int) -> None:
         """Make sure that so many bytes, records of one batch message, lie in one file.
 
-        Raises StoreRefused if that cannot be.
+        Raises StoreRefused if that cannot be, or if what was appended before cannot be written.
         """
         if size + _ROOM > self._log.file_size:
             raise StoreRefused(
@@ -323,9 +323,11 @@ class Appender:
             )
         if self._batch.end + size + _ROOM <= self._file_end:
             return
-        self.commit()
-        if self.refusal is not None:  # since that write: what it left in the log is cleared later
-            raise self.refusal
+        # Who puts two that belong together must not have the second stored without the first.
+        # And where what that write left in the log is cleared later, this would be, too.
+        refusal = self.commit() or self.refusal
+        if refusal is not None:
+            raise refusal
         if self._batch.end + size + _ROOM > self._file_end:
             self._next_file()
 
@@ -352,19 +354,19 @@ class Appender:
         """Call back likewise, with None or with why the message was not stored."""
         self._batch.callbacks.append(callback)
 
-    def commit(self) -> None:
-        """Write the open batch, and publish it or have it flushed."""
+    def commit(self) -> StoreRefused | None:
+        """Write the open batch, and publish it or have it flushed; returns why if that cannot be
+        written."""
         self._scheduled = False
         batch = self._batch
         if not batch.parts:
-            return
+            return None
         self._batch = Batch(batch.end)
         file = self._log.files[-1]
         try:
             file.write(b"".join(batch.parts), batch.start - file.start)
         except OSError as error:
-            self._take_back(batch, error)
-            return
+            return self._take_back(batch, error)
         batch.messages += (len(batch.parts) - batch.packed) // _PARTS
         batch.parts.clear()
         self._log.position = self._log.written = batch.end
@@ -379,6 +381,7 @@ class Appender:
             self.publish(batch)
         else:
             self.await_flush(batch)
+        return None
 
     def publish(self, batch: Batch) -> None:
         """Let consumers read a batch, and answer its senders."""
@@ -449,7 +452,7 @@ class Appender:
         self._file_end = file.end
         self._batch = Batch(commit_log.position)
 
-    def _take_back(self, batch: Batch, error: OSError) -> None:
+    def _take_back(self, batch: Batch, error: OSError) -> StoreRefused:
         self.failed_writes += 1
         refusal = self._refused(error)
         log.error("%s", refusal, extra={"failure": "commit log writes"})
@@ -464,6 +467,7 @@ class Appender:
             self._uncleared = batch.start
             self.refuse("log", self._refused(second))
         self.fail(batch, refusal)
+        return refusal
 
     def clear_again(self) -> None:
         """Take out of the log what could not be taken out of it, and then messages again."""

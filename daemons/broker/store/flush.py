@@ -96,10 +96,19 @@ class Flusher:
 
     async def close(self) -> None:
         """Flush the rest and end the thread."""
-        await self.drain()
+        if await self.drain() and self._appender.failed_writes:
+            await self._sync_what_was_cleared()
         self._thread.stop()
         if self._timer is not None:
             self._timer.cancel()
+
+    async def _sync_what_was_cleared(self) -> None:
+        """What was refused may be on the disk behind the end of the log, and not what is there now
+        in its place: behind a power cut the next start would find it."""
+        try:
+            await self._thread.run(self._log.files[-1].sync)
+        except OSError as error:
+            log.error("what was refused may be in the log behind a power cut: %s", error)
 
     def _done(self, upto: int, error: Exception | None) -> None:
         self._busy = False

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from mq.client.machine import clock, files, threads
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.saves import Saves
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.message_store import MessageStore
@@ -78,6 +79,7 @@ class Timer:
         self.delivered = 0
         self._saved_delivered = 0
         self._failure: OSError | None = None  # set for good by the first fsync that fails
+        self._saves = Saves()
         self._disk = threads.Lock()  # a save that is cancelled goes on in its thread
         if is_new:
             self._checkpoint.save(self._step(_now()), 0, 0)
@@ -126,7 +128,7 @@ class Timer:
                 self._sync()
                 mark.save(read_time, position, offset)
 
-        await asyncio.to_thread(sync)
+        await self._saves.run(sync)
         self._saved_delivered = delivered
         self._log.remove_older(2 * self._roll_window() / 1000)
 

@@ -1,6 +1,7 @@
 """The revive topic: how far it has to be read at a start, and records that are none."""
 
 import asyncio
+import errno
 import json
 import time
 from pathlib import Path
@@ -114,6 +115,39 @@ def test_a_group_that_pops_is_in_its_file_before_it_is_given_anything(tmp_path: 
             assert bodies(await pop) == [b"0"]
             file = tmp_path / "config" / "subscriptionGroup.json"
             assert GROUP in json.loads(file.read_bytes())["subscriptionGroupTable"]
+
+    asyncio.run(script())
+
+
+def test_pops_do_not_try_to_save_groups_while_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them wrote the file."""
+    real = state_file._write
+    tries = 0
+
+    def fail(path: Path, data: bytes) -> None:
+        nonlocal tries
+        if path.name == "subscriptionGroup.json":
+            tries += 1
+            raise OSError(errno.EROFS, "Read-only file system")
+        real(path, data)
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            await fill(peer, 1)
+            consumer = PopConsumer(peer, broker)
+            with monkeypatch.context() as failing:
+                failing.setattr(state_file, "_write", fail)
+                assert bodies(await consumer.pop()) == [b"0"]
+                for _ in range(50):
+                    assert await consumer.pop() == []
+                assert 1 <= tries <= 10
+            # Another change is tried at once, and with it what could not be saved.
+            other = PopConsumer(peer, broker, "H")
+            await other.pop()
+            saved = json.loads((tmp_path / "config" / "subscriptionGroup.json").read_bytes())
+            assert {GROUP, "H"} <= saved["subscriptionGroupTable"].keys()
 
     asyncio.run(script())
 

@@ -2,6 +2,7 @@
 is there, once, at its queue offset, and found by its key."""
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,11 +12,12 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store import recovery
+from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.recovery import Recovery
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.power import Machine
-from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
+from tests.daemons.broker.store.stores import bodies, crashed_copy, fill_disk, put, with_store
 
 SYNC = FlushDiskType.SYNC_FLUSH
 
@@ -258,3 +260,28 @@ def test_a_file_whose_maker_was_killed_before_its_name_was_on_the_disk_outlives_
     files.sync_folder(tmp_path / "b")  # the disk had the time to learn of the clean stop
     machine.lose_power(tmp_path / "b", tmp_path / "c")
     with_store(tmp_path / "c", reopened, flush=SYNC)
+
+
+def test_a_power_cut_behind_a_stop_does_not_bring_back_what_was_refused(
+    tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was on the disk by then, and what the stop put over it was not."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"first")
+        with monkeypatch.context() as patch:
+            fill_disk(patch, 150)  # the first of both, and some of the second
+            patch.setattr(files, "ftruncate", fail)
+            with pytest.raises(StoreRefused, match="cannot write the commit log"):
+                await put(store, "orders", 0, b"refused", b"refused")
+        assert await store.flusher.drain()
+
+    async def reopened(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"first"]
+
+    with_store(tmp_path / "a", work)
+    machine.lose_power(tmp_path / "a", tmp_path / "b")
+    with_store(tmp_path / "b", reopened)

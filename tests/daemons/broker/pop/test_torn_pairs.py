@@ -1,0 +1,87 @@
+"""Two records that belong together at the end of a log file: the disk refuses the first of them."""
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from mq.client.machine import files
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.store.layout import END_OF_FILE_ROOM
+from mq.protocol.codes import ResponseCode
+from tests.daemons.broker.harness import send
+from tests.daemons.broker.pop.consumers import TOPIC, PopConsumer, bodies, broker_on, fill
+from tests.daemons.broker.test_timer import now
+from tests.daemons.peer import Peer
+
+SMALL = {"mappedFileSizeCommitLog": str(1 << 16)}
+FILLER = "Filler"
+
+
+async def leave_room(peer: Peer, broker: Broker, size: int) -> None:
+    """Fill the log's file until there is room for so many bytes and the blank."""
+    log = broker.stores.messages.log
+    before = log.position
+    await send(peer, FILLER, b"")
+    overhead = log.position - before
+    room = log.files[-1].end - log.position - END_OF_FILE_ROOM - size
+    await send(peer, FILLER, bytes(room - overhead))
+    assert log.files[-1].end - log.position == size + END_OF_FILE_ROOM
+
+
+def refuse_one(monkeypatch: pytest.MonkeyPatch, having: bytes) -> asyncio.Event:
+    """Have the next write of something fail, and none behind it; the event tells that it has."""
+    real = os.pwrite
+    failed = asyncio.Event()
+
+    def fail_once(descriptor: int, data: bytes | memoryview, position: int) -> int:
+        if not failed.is_set() and having in bytes(data):
+            failed.set()
+            raise OSError(errno.EIO, "Input/output error")
+        return real(descriptor, data, position)
+
+    monkeypatch.setattr(files, "pwrite", fail_once)
+    return failed
+
+
+def test_a_message_whose_new_check_point_is_refused_keeps_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path, **SMALL) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            log = broker.stores.messages.log
+            await fill(peer, 1)
+            before = log.position
+            (popped,) = await consumer.pop(invisibleTime="2000")
+            check_point = log.position - before
+            await leave_room(peer, broker, check_point + 40)  # and no acknowledgement
+            with monkeypatch.context() as failing:
+                failed = refuse_one(failing, b"TAGS\x01ck")
+                reply = await consumer.hide(popped, 500)
+                assert failed.is_set()
+            assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            again = await consumer.pop(pollTime="5000", bornTime=str(now()))
+            assert bodies(again) == [b"0"]
+
+    asyncio.run(script())
+
+
+def test_a_message_that_is_refused_as_it_comes_again_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script() -> None:
+        async with broker_on(tmp_path, **SMALL) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 0)
+            await send(peer, TOPIC, b"m" * 1000)
+            await consumer.pop(invisibleTime="1000")
+            await leave_room(peer, broker, 1300)  # for the message, and no acknowledgement
+            with monkeypatch.context() as failing:
+                await refuse_one(failing, b"m" * 1000).wait()
+            again = await consumer.pop(pollTime="5000", bornTime=str(now()))
+            assert bodies(again) == [b"m" * 1000]
+
+    asyncio.run(script())
