@@ -18,7 +18,7 @@ from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
-from mq.daemons.broker.handlers.usual_properties import UNUSUAL, UsualProperties
+from mq.daemons.broker.handlers.usual_properties import UNUSUAL, UsualProperties, names_timer
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -183,7 +183,7 @@ class SendHandlers:
         else:
             properties = decode(text)
             drop_brokers_own(properties)
-            if _DELAY in properties or _PREPARED in properties or "TIMER_D" in text:
+            if _DELAY in properties or _PREPARED in properties or names_timer(properties):
                 return self._send_indirectly(
                     header, fields, queue, properties, body, sys_flag, channel
                 )
