@@ -173,7 +173,9 @@ class OneBroker:
         self._broker.listener.dispatcher.serve_bulk(self._bulk if self._is_native else None)
 
     def _bulk(self, data: bytes, position: int, channel: Channel) -> int:
-        behind = self._broker.services.sends.bulk(data, position, channel)
+        bulk = self._broker.services.sends.native.bulk
+        assert bulk is not None
+        behind = bulk(data, position, channel)
         self.taken += behind > position
         return behind
 
