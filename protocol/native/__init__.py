@@ -13,22 +13,30 @@ from zlib import crc32
 
 
 def load(folder: Path) -> tuple[Any, str]:
-    """The module, if it was built of the sources in a folder; None, and why, if it is not taken."""
+    """The module, and why it is not taken, in which case it is None.
+
+    ``folder`` has its sources in a checkout; an installed module has none beside it.
+    """
     if os.environ.get("MQ_NATIVE") == "0":
         return None, "MQ_NATIVE=0 turns it off"
     try:
         module: Any = import_module("mq.protocol.native._native")
     except ImportError as error:
         return None, f"it is not built: run `make native` ({error})"
+    checksums = dict(getattr(module, "SOURCES", ()))  # an early one does not say
+    found = {name: crc32(text) for name in checksums if (text := _text(folder / name)) is not None}
+    if not checksums or (found and found != checksums):
+        return None, "it is of other sources: run `make native`"
+    return module, ""
+
+
+def _text(source: Path) -> bytes | None:
     loader: Any = __spec__.loader
     try:
-        is_of_them = all(
-            crc32(loader.get_data(str(folder / name))) == checksum
-            for name, checksum in module.SOURCES
-        )
-    except (OSError, AttributeError):  # a source that is not there any more, or an early module
-        is_of_them = False
-    return (module, "") if is_of_them else (None, "it is of other sources: run `make native`")
+        text: bytes = loader.get_data(str(source))
+    except OSError:
+        return None
+    return text
 
 
 native, absent = load(Path(__file__).parent / "src")

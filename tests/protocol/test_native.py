@@ -36,6 +36,11 @@ def test_a_library_of_other_sources_is_not_taken(tmp_path: Path) -> None:
     assert load(sources) == (None, "it is of other sources: run `make native`")
 
 
+@built
+def test_an_installed_library_has_no_sources_beside_it_and_is_taken(tmp_path: Path) -> None:
+    assert load(tmp_path / "src") == (native, "")
+
+
 def test_none_is_taken_where_it_is_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MQ_NATIVE", "0")
     assert load(FOLDER / "src") == (None, "MQ_NATIVE=0 turns it off")
