@@ -187,12 +187,14 @@ class OneBroker:
         listener, store = self._broker.listener, self._broker.stores.messages
         channel, transport = Channel(listener, listener.dispatcher), Written()
         channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
-        for piece in data:
-            if not transport.closed:
-                channel.data_received(piece)
+        try:
+            for piece in data:
+                if not transport.closed:
+                    channel.data_received(piece)
+                await asyncio.sleep(0)
             await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        channel.connection_lost(None)
+        finally:
+            channel.connection_lost(None)  # the listener waits for it when it closes
         stored, self._seen = self._log_from(self._seen), store.log.written
         ends = {(one.topic, one.queue_id): (one.readable, one.put_bytes) for one in store.queues}
         index = store.key_index
