@@ -24,12 +24,13 @@ $(VENV)/.installed: pyproject.toml setup.py
 	MQ_NATIVE=0 $(PIP) --editable .
 	touch $@
 
+# Renamed, never written over: a broker that runs with the one before has it mapped.
 native: $(NATIVE) ## the native path, where a Rust compiler is
 
 $(NATIVE): protocol/native/Cargo.toml protocol/native/Cargo.lock $(wildcard protocol/native/src/*.rs)
 	if command -v cargo >/dev/null; then \
 	  cargo build --quiet --release --locked --manifest-path $< && \
-	  cp protocol/native/target/release/lib_native.so $@; \
+	  cp protocol/native/target/release/lib_native.so $@.new && mv $@.new $@; \
 	else echo "no Rust compiler (cargo): sends stay in Python" >&2; fi
 
 tools: $(VENV)/.tools native ## what its developers need besides: test tools, Spark

@@ -31,7 +31,8 @@ class ReplyTemplate:
         if remark is not None:
             reply.remark = remark.replace("%", "%%")
         header = encode(reply)[PREFIX.size :]
-        self._header = header.replace(b"%d" % _OPAQUE, b"%d")
+        # With its name, which no text in the header can hold: its quotes would be escaped.
+        self._header = header.replace(b'"opaque":%d' % _OPAQUE, b'"opaque":%d')
 
     def frame(self, *values: int | bytes, body_size: int = 0) -> bytes:
         """The frame but for its body: values of the fields in their order, then the opaque."""

@@ -29,6 +29,7 @@ from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
+from mq.protocol.native import absent
 
 if TYPE_CHECKING:
     from mq.daemons.broker.metrics.broker import BrokerMetrics
@@ -146,8 +147,11 @@ class Broker:
         )
         main, fast = (listener.dispatcher for listener in listeners)
         serve(settings, self._groups(), self.services, main, fast)
-        if self.services.sends.is_native:
+        if main.bulk is not None:
             log.info("plain sends take the native path")
+        else:
+            why = absent or "access control or clientSendRate has to see each of them"
+            log.info("plain sends do not take the native path: %s", why)
         parts.push_async_callback(self.services.end_reads)  # once more when no connection is left
         self._spawn()
         for listener in listeners:

@@ -29,7 +29,7 @@ def serve(
     def serve_sends() -> None:
         """Take sends on both ports, behind a limit of their rate if there is one."""
         handlers, direct = handlers_of(services.sends), services.sends.direct()
-        bulk = services.sends.bulk if services.sends.is_native else None
+        bulk = services.sends.native.bulk
         rate = settings.operation.client_send_rate
         if rate:
             limit = SendRates(rate, lambda code, cause: main.refusals.update([(code, cause)]))
@@ -39,4 +39,5 @@ def serve(
             dispatcher.serve_bulk(bulk)
 
     serve_sends()
+    services.sends.native.on_end = serve_sends
     settings.on_change.append(lambda names: serve_sends() if RATE_SETTING in names else None)

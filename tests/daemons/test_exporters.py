@@ -20,6 +20,7 @@ from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.operation_config import BrokerOperationConfig
 from mq.daemons.service import CannotStart
 from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.native import native
 from tests.daemons.broker.harness import create_topic, send
 from tests.daemons.own_time import settled, thread_time
 from tests.daemons.peer import Peer
@@ -94,6 +95,7 @@ def test_prometheus_reads_the_figures_of_a_broker(tmp_path: Path) -> None:
             assert value(samples, "mq_refused_requests_total", **cause) == 1
             assert value(samples, "mq_disk_free_bytes") > 0
             assert value(samples, "mq_held_pulls") == 0
+            assert value(samples, "mq_native_path") == (native is not None)
             assert value(samples, "mq_flush_seconds_total") >= 0
             assert value(samples, "mq_loop_delay_seconds") >= 0
             assert value(samples, "process_open_fds") > 0

@@ -10,7 +10,9 @@ OPAQUES = [0, 7, 2_147_483_647, -2_147_483_648, -2_147_483_647]
 
 
 @pytest.mark.parametrize("opaque", OPAQUES)
-@pytest.mark.parametrize("remark", [None, "FOUND", 'a "quoted" 100%d text\n'])
+@pytest.mark.parametrize(
+    "remark", [None, "FOUND", 'a "quoted" 100%d text\n', 'from "opaque":-2147483647']
+)
 def test_a_template_writes_the_same_bytes_as_the_general_writer(
     opaque: int, remark: str | None
 ) -> None:

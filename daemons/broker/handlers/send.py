@@ -12,13 +12,13 @@ waits, logs or builds an object per message. The letters are those of SendMessag
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.indirect_send import IndirectSends
-from mq.daemons.broker.handlers.usual_properties import UNUSUAL, UsualProperties
+from mq.daemons.broker.handlers.native_sends import NativeSends
+from mq.daemons.broker.handlers.usual_properties import UsualProperties, names_timer
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
@@ -33,11 +33,9 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
-from mq.protocol.frame import MAX_FRAME
 from mq.protocol.headers.send import Letter, SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
-from mq.protocol.native import native
 from mq.protocol.properties import (
     MAX_LENGTH,
     PropertyKey,
@@ -46,7 +44,6 @@ from mq.protocol.properties import (
     encode,
 )
 from mq.protocol.recall import RecallHandle
-from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
 from mq.protocol.tags import tags_code
 
@@ -85,6 +82,7 @@ class SendHandlers:
         self._remembered = targets.remembered
         self._appender = appender
         self._host_text = appender.store_host.hex().upper()  # the first part of an offset id
+        self.native = NativeSends(appender, self._remembered)
         self.refused = 0
         self.configure()
 
@@ -104,41 +102,8 @@ class SendHandlers:
         self._stored_timed = ReplyTemplate(ResponseCode.SUCCESS, one | {"recallHandle": "%s"})
         self._stored_batch = ReplyTemplate(ResponseCode.SUCCESS, switches | {"msgId": "%s"} | place)
         self._accept_from = config.start_accept_send_request_time_stamp
-        self._path = self._native_path()
+        self.native.configure(self._max_body, self._cluster, self._stored, self._stored_batch)
         self._targets.forget()
-
-    def _native_path(self) -> Any:
-        """What takes plain sends, None without it."""
-        host = self._appender.store_host
-        if native is None or len(host) != IPV4_HOST:
-            return None
-        limits = (self._max_body, MAX_FRAME)
-        replies = (self._stored.pieces(), self._stored_batch.pieces())
-        return native.SendPath(*limits, self._cluster, list(UNUSUAL), host, *replies)
-
-    @property
-    def is_native(self) -> bool:
-        """Whether there is anything that `bulk` can take."""
-        return self._path is not None
-
-    def bulk(self, data: bytes, position: int, channel: Channel) -> int:
-        """Take plain sends from frames that have come, from a position on, as `send` does; returns
-        where another frame begins."""
-        appender = self._appender
-        place = appender.place()
-        if place is None or self._path is None:
-            return position
-        taken = self._path.take(data, position, self._remembered, channel.born_host, *place)
-        if taken is None:
-            return position
-        behind, packed, replies, prompt_replies = taken
-        appender.append_packed(packed, place[-1])
-        if replies:
-            appender.reply_when_stored(channel, replies)
-        if prompt_replies:
-            appender.reply_when_stored(channel, prompt_replies, True)
-        assert isinstance(behind, int)
-        return behind
 
     def direct(self) -> dict[int, DirectHandler]:
         # Whether it is a batch says the header, under either code (SendMessageProcessor).
@@ -183,7 +148,7 @@ class SendHandlers:
         else:
             properties = decode(text)
             drop_brokers_own(properties)
-            if _DELAY in properties or _PREPARED in properties or "TIMER_D" in text:
+            if _DELAY in properties or _PREPARED in properties or names_timer(properties):
                 return self._send_indirectly(
                     header, fields, queue, properties, body, sys_flag, channel
                 )

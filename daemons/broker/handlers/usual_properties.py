@@ -6,7 +6,7 @@ WAIT. Whatever fits no pattern is read with care (see `SendHandlers`).
 """
 
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from mq.daemons.broker.store import layout
@@ -148,6 +148,11 @@ class UsualProperties:
         return code
 
 
+def names_timer(names: Iterable[str]) -> bool:
+    """Whether one of the names of a message's properties may be a request to the timer."""
+    return any(name.startswith(_OF_TIMER) for name in names)
+
+
 def _field(raw: bytes, added: bytes) -> bytes | None:
     """Properties as a record holds them, their length first; None if they are too long."""
     size = len(raw) + len(added)
@@ -168,7 +173,7 @@ def _shape_of(names: Names) -> _Shape | None:
         len(set(names)) < len(names)
         or "" in names
         or not UNUSUAL.isdisjoint(names)
-        or any(name.startswith(_OF_TIMER) for name in names)
+        or names_timer(names)
     ):
         return None
     pattern = re.compile(_pattern(names))

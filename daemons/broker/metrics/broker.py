@@ -31,6 +31,7 @@ class BrokerMetrics:
         yield from of_listeners(self.listeners)
         yield of_tasks(self.tasks)
         yield self._held_pulls()
+        yield self._native_path()
         for group in self.groups:
             yield from group.metrics()
 
@@ -38,3 +39,8 @@ class BrokerMetrics:
         main = next(iter(self.listeners.values()))
         held = sum(len(channel.attributes.get("held", ())) for channel in main.channels)
         return gauge("mq_held_pulls", "Pulls waiting for a message.", held)
+
+    def _native_path(self) -> Metric:
+        main = next(iter(self.listeners.values()))
+        doc = "1 while plain sends take the native path, 0 while Python takes them."
+        return gauge("mq_native_path", doc, float(main.dispatcher.bulk is not None))

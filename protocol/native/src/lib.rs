@@ -1,4 +1,4 @@
-//! What mq's interpreter would do for each message, done for each buffer (see README.md beside it).
+//! What mq's interpreter would do for each message, done for each buffer (docs/decisions/0047).
 
 mod batch;
 mod hash;
@@ -8,10 +8,28 @@ mod properties;
 mod record;
 mod send;
 
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
+
+/// What this is built of: Python takes no library of other sources.
+const SOURCES: [(&str, &[u8]); 8] = [
+    ("batch.rs", include_bytes!("batch.rs")),
+    ("hash.rs", include_bytes!("hash.rs")),
+    ("header.rs", include_bytes!("header.rs")),
+    ("index.rs", include_bytes!("index.rs")),
+    ("lib.rs", include_bytes!("lib.rs")),
+    ("properties.rs", include_bytes!("properties.rs")),
+    ("record.rs", include_bytes!("record.rs")),
+    ("send.rs", include_bytes!("send.rs")),
+];
 
 #[pymodule]
 fn _native(module: &Bound<PyModule>) -> PyResult<()> {
+    let checksums: Vec<(&str, u32)> =
+        SOURCES.iter().map(|(name, text)| (*name, crc32fast::hash(text))).collect();
+    module.add("SOURCES", checksums)?;
+    // For those who go on without the library when it panics: it is no Exception.
+    module.add("PanicException", module.py().get_type::<PanicException>())?;
     module.add_class::<send::SendPath>()?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)
 }

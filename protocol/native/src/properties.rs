@@ -24,6 +24,10 @@ impl<'a> Properties<'a> {
         if text.is_empty() {
             return Some(Properties::default());
         }
+        // A long row of them, in a name as well, would look to a recovery as if it were not written.
+        if memchr::memchr(0, text.as_bytes()).is_some() {
+            return None;
+        }
         let text = text.strip_suffix('\u{2}').unwrap_or(text);
         let mut found = Properties { length: text.len(), ..Properties::default() };
         let mut names = [""; MOST];
@@ -32,7 +36,7 @@ impl<'a> Properties<'a> {
             let (name, value) = segment.split_once('\u{1}')?;
             if name.is_empty()
                 || value.is_empty()
-                || value.contains(['\u{1}', '\0'])
+                || value.contains('\u{1}')
                 || found.count == MOST
                 || names[..found.count].contains(&name)
                 || is_unusual(name, unusual)

@@ -144,14 +144,34 @@ def test_properties_that_a_recovery_would_take_for_torn_are_refused(tmp_path: Pa
 
     async def script(broker: Broker, peer: Peer) -> None:
         for zeros, code in (("\0" * 511, ResponseCode.SUCCESS), ("\0" * 512, TOO_MUCH)):
-            fields = {**SECOND_FORM, "i": f"a\x01b{zeros}c"}
-            reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
-            assert reply.code == code, reply
-            batch = [Message("Sent", b"1"), Message("Sent", b"2", properties={"a": f"b{zeros}c"})]
-            fields = {**SECOND_FORM, "m": "true"}
-            reply = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(batch))
-            assert reply.code == code, reply
+            for name, value in (("a", f"b{zeros}c"), (f"a{zeros}b", "c")):
+                fields = {**SECOND_FORM, "i": f"{name}\x01{value}"}
+                reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+                assert reply.code == code, reply
+                batch = [Message("Sent", b"1"), Message("Sent", b"2", properties={name: value})]
+                fields = {**SECOND_FORM, "m": "true"}
+                reply = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(batch))
+                assert reply.code == code, reply
         assert "512 zeros in a row" in (reply.remark or "")
-        assert [message.body for message in stored(broker, "Sent", 1)] == [b"x", b"1", b"2"]
+        assert [message.body for message in stored(broker, "Sent", 1)] == [b"x", b"1", b"2"] * 2
+
+    run(tmp_path, script)
+
+
+def test_a_value_or_the_end_of_a_name_that_is_a_request_to_the_timer_asks_for_nothing(
+    tmp_path: Path,
+) -> None:
+    async def script(broker: Broker, peer: Peer) -> None:
+        log = broker.stores.messages.log
+        for text in ("a\x01TIMER_DELAY_SEC", "aTIMER_DELAY_SEC\x011"):
+            first = log.written
+            for properties in (text, text.replace("TIMER_D", "timer_d")):
+                fields = {**SECOND_FORM, "i": f"CLUSTER\x01mine\x02{properties}"}
+                reply = await peer.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+                assert reply.code == ResponseCode.SUCCESS, reply
+            written = bytes(log.files[-1].view[first : log.written])
+            asking, other = written[: len(written) // 2], written[len(written) // 2 :]
+            behind_head = asking.index(b"Sent")
+            assert asking[behind_head:] == other.replace(b"timer_d", b"TIMER_D")[behind_head:]
 
     run(tmp_path, script)

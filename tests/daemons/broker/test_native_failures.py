@@ -1,0 +1,69 @@
+"""The native path when it fails: Python takes what it left, and it is not asked again."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.channel import Channel
+from mq.protocol.codes import ResponseCode
+from mq.protocol.command_reader import CommandReader
+from mq.protocol.native import native
+from tests.daemons.broker.harness import Harness
+from tests.daemons.broker.test_delay import broker_on
+from tests.daemons.broker.test_native_sends import TO_EACH_QUEUE, Written, plain
+
+pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
+
+
+def test_what_the_native_path_fails_at_is_left_to_python_with_all_that_came_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(broker: Harness, channel: Channel, transport: Written) -> None:
+        dispatcher, sends = broker.listener.dispatcher, broker.services.sends
+        channel.data_received(TO_EACH_QUEUE)
+        await asyncio.sleep(0)
+        assert sends.native.bulk is not None and dispatcher.bulk is not None
+        broker.stores.messages.queue("T", 1).queue_id = 1 << 40  # more than a record holds
+
+        transport.data = b""
+        channel.data_received(plain(e="0") + plain(e="1") + plain(e="2"))
+        await asyncio.sleep(0)
+        codes = sorted(reply.code for reply in CommandReader().receive(transport.data))
+        assert codes == [ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR]
+        assert [broker.stores.messages.max_offset("T", queue) for queue in (0, 2)] == [2, 2]
+        assert not transport.closed
+
+        assert sends.native.bulk is None and dispatcher.bulk is None
+        broker.settings.update({"maxMessageSize": "1000"})
+        assert sends.native.bulk is None and dispatcher.bulk is None
+
+    async def main() -> None:
+        async with Harness(tmp_path, {}) as broker:
+            channel, transport = Channel(broker.listener, broker.listener.dispatcher), Written()
+            channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
+            try:
+                await script(broker, channel, transport)
+            finally:
+                channel.connection_lost(None)
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(main())
+    assert "sends stay in Python" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "way"), [({}, "take"), ({"clientSendRate": "9"}, "do not take")]
+)
+def test_a_broker_says_at_its_start_whether_sends_take_the_native_path(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, str], way: str
+) -> None:
+    async def main() -> None:
+        async with broker_on(tmp_path, **settings):
+            pass
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(main())
+    assert f"plain sends {way} the native path" in caplog.text
+    assert ("clientSendRate" in caplog.text) == bool(settings)
