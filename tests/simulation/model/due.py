@@ -9,8 +9,6 @@ from tests.simulation.model.messages import Found, Model, Place, Sent
 # ms after it is due, by the clock of its broker, that a message is put into its queue.
 LATE = 5000.0
 LATE_WHEN_CALM = 2000.0
-# ms; of the levels that producers use (workloads/producing.py).
-_LONGEST_LEVEL = 9000.0
 # Seconds until offsets are committed, and until clients reach a broker that has started again.
 COMMITS = 3.0
 COMES_BACK = 8.0
@@ -59,9 +57,9 @@ def _check_waiting(
     what = f"message {sent.number} ({sent.kind} at {sent.waits_at})"
     for place in here:
         at = found.stored_at[place]
-        # Further off than any level is only what waits while the clock is set back: that is put at
+        # Further off than its level is only what waits while the clock is set back: that is put at
         # once (ScheduleMessageService.correctDeliverTimestamp).
-        is_set_back = sent.kind == "level" and sent.due - at > _LONGEST_LEVEL
+        is_set_back = sent.kind == "level" and sent.due - at > sent.delay
         if place.broker == sent.waits_at and at < int(sent.due) and not is_set_back:
             model.wrong(f"{what} came {sent.due - at:.0f} ms too early")
         if is_calm and at > sent.due_latest + LATE_WHEN_CALM:

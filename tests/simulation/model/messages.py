@@ -41,6 +41,7 @@ class Sent:
     waits_at: str = ""
     due: float = 0.0
     due_latest: float = 0.0
+    delay: float = 0.0  # ms, of its level
     #: Of a transaction: what its producer has decided ("commit" or "rollback"), "" before.
     decided: str = ""
 

@@ -99,6 +99,7 @@ async def _level(sender: _Sender, topic: str) -> None:
     broker = result.queue.broker_name
     delay = LEVELS[level - 1] * 1000
     clocks = before[broker], sender.context.clocks()[broker]
+    sent.delay = delay
     _waits(sender, sent, result, min(clocks) + delay, max(clocks) + delay)
 
 
