@@ -99,7 +99,8 @@ class _Popper:
         header = AckMessageRequestHeader(**self._names(receipt))
         popped.is_unanswered = True
         reply = await self._session.request(self._address, _command(header), 3.0)
-        popped.is_unanswered = False
+        # What a failed fsync refuses, a power cut may leave on the disk all the same.
+        popped.is_unanswered = "fsync of the commit log failed" in (reply.remark or "")
         if reply.code == ResponseCode.SUCCESS:
             self._pops.acknowledged(number, context.now)
 
