@@ -105,8 +105,10 @@ def _without_command(arguments: list[str], environment: Environment) -> int:
     word = arguments[0] if arguments else "help"
     if word in ("-V", "--version", "version"):
         from mq import __version__
+        from mq.protocol.native import absent
 
-        environment.stdout.write(f"mq {__version__}\n")
+        native = f"not in use: {absent}" if absent else "in use"
+        environment.stdout.write(f"mq {__version__}\nnative path: {native}\n")
         return Status.DONE
     if word in ("-h", "--help", "help"):
         rest = [word for word in arguments[1:] if not word.startswith("-")]

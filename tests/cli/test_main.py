@@ -10,6 +10,7 @@ from mq import __version__
 from mq.cli import catalog
 from mq.cli.main import load
 from mq.daemons.standalone import Standalone
+from mq.protocol.native import absent
 from tests.cli.pairs import make_topic
 from tests.cli.support import Mq
 
@@ -18,7 +19,16 @@ ALL_COMMANDS = [(group, name) for group, names in catalog.GROUPS.items() for nam
 
 def test_version_is_printed(mq: Mq) -> None:
     for spelling in ("--version", "-V", "version"):
-        assert mq(spelling).out == f"mq {__version__}\n"
+        first, second = mq(spelling).out.splitlines()
+        assert first == f"mq {__version__}"
+        assert second == f"native path: {f'not in use: {absent}' if absent else 'in use'}"
+
+
+def test_version_says_that_the_native_path_is_turned_off() -> None:
+    command = [sys.executable, "-m", "mq", "--version"]
+    variables = {**os.environ, "MQ_NATIVE": "0"}
+    finished = subprocess.run(command, capture_output=True, text=True, env=variables, check=True)
+    assert finished.stdout.splitlines()[1] == "native path: not in use: MQ_NATIVE=0 turns it off"
 
 
 def test_help_lists_every_command_with_its_summary(mq: Mq) -> None:
