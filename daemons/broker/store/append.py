@@ -321,15 +321,16 @@ class Appender:
                 f"a message of {size} bytes does not fit in a log file of "
                 f"{self._log.file_size} bytes (mappedFileSizeCommitLog)",
             )
-        if self._batch.end + size + _ROOM <= self._file_end:
-            return
-        # Who puts two that belong together must not have the second stored without the first.
-        # And where what that write left in the log is cleared later, this would be, too.
-        refusal = self.commit() or self.refusal
-        if refusal is not None:
-            raise refusal
-        if self._batch.end + size + _ROOM > self._file_end:
-            self._next_file()
+        while self._batch.end + size + _ROOM > self._file_end:
+            if not self._batch.parts:
+                self._next_file()
+                return
+            # Who puts two that belong together must not have the second stored without the first.
+            # And where what that write left in the log is cleared later, this would be, too.
+            refusal = self.commit() or self.refusal
+            if refusal is not None:
+                raise refusal
+            # Who waited for what is stored now may have put more: a pop puts a check point.
 
     def index(self, topic: str, keys: tuple[str, ...], position: int) -> None:
         """Let the message just appended be found by these keys."""

@@ -100,6 +100,36 @@ def test_messages_reserved_together_lie_in_one_file(tmp_path: Path) -> None:
     assert log_bytes(tmp_path, 0)[2991:2999] == bytes.fromhex("00000451CBD43194")
 
 
+def test_what_one_who_waited_puts_as_a_file_ends_is_stored(tmp_path: Path) -> None:
+    """A pop that is woken puts a check point: while the message behind makes room for itself."""
+    told: list[object] = []
+
+    class Pop:
+        def __init__(self, store: MessageStore) -> None:
+            self.store = store
+
+        def wake(self) -> None:
+            append(self.store, Sink(), 1, topic="points", body=b"point")
+            self.store.appender.call_when_stored(told.append)
+
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, *[b"x" * 900] * 3)  # up to 2991
+        store.queue("orders", 0).waiting[Pop(store)] = None
+        append(store, Sink(), 2, body=b"y" * 100)
+        append(store, Sink(), 3, topic="others", body=b"z" * 900)  # the file has no room for this
+        store.appender.commit()
+        assert told == [None]
+        await check(store)
+
+    async def check(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [*[b"x" * 900] * 3, b"y" * 100]
+        assert bodies(store, "points", 0) == [b"point"]
+        assert bodies(store, "others", 0) == [b"z" * 900]
+
+    with_store(tmp_path, work)
+    with_store(tmp_path, check)
+
+
 def test_what_fits_in_no_file_is_refused_and_leaves_no_trace(tmp_path: Path) -> None:
     async def work(store: MessageStore) -> None:
         with pytest.raises(StoreRefused, match="mappedFileSizeCommitLog") as refused:
