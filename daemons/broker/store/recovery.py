@@ -44,6 +44,7 @@ from mq.daemons.broker.store.records import (
     keys_of,
     queue_tags_code,
     read_log,
+    with_last,
 )
 from mq.protocol.properties import decode
 
@@ -257,8 +258,8 @@ class Recovery:
         end = start
         why = ""
         try:
-            for record in read_log(self._log, start):
-                if self._may_be_torn(record) and is_torn(self._log, record):
+            for record, is_last in with_last(read_log(self._log, start)):
+                if self._may_be_torn(record, is_last) and is_torn(self._log, record):
                     raise BadRecord("a sector of it was not written")
                 self.report.records += 1
                 end = record.physical + record.size
@@ -281,9 +282,13 @@ class Recovery:
             if file.end > start:
                 file.sync()
 
-    def _may_be_torn(self, record: Record) -> bool:
-        """Not what was on the disk before the power cut, nor behind a kill or a stop."""
-        return self.report.machine_crashed and record.physical >= self._vouched
+    def _may_be_torn(self, record: Record, is_last: bool) -> bool:
+        """Not what was on the disk before the power cut, nor behind a stop; behind a kill what was
+        written last: a full disk takes whole blocks of it, and a kill leaves whole pages."""
+        if self.report.machine_crashed:
+            return record.physical >= self._vouched
+        ends_in_zeros = (record.properties or record.topic).endswith("\0")
+        return self.report.crashed and is_last and ends_in_zeros
 
     def _dispatch(self, record: Record) -> None:
         why = _implausible(record)

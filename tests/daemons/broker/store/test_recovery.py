@@ -286,6 +286,47 @@ def test_a_message_that_a_power_cut_has_torn_behind_its_body_is_cut_off(
     with_store(tmp_path / "b", check)
 
 
+@pytest.mark.parametrize("part", ["topic", "properties"])
+def test_what_a_kill_has_left_of_a_write_is_cut_off(tmp_path: Path, part: str) -> None:
+    """A full disk takes whole blocks of a write, and the broker is killed before it clears them."""
+    topic = "t" * 120
+    properties = b"" if part == "topic" else b"KEYS\x01" + b"k" * 100 + b"\x02CLUSTER\x01c"
+
+    async def work(store: MessageStore) -> tuple[int, int]:
+        await put(store, topic, 0, b"whole", properties=properties)
+        start = store.log.position
+        behind = SMALLEST_RECORD - 2 + (0 if part == "topic" else len(topic) + 2)
+        body = b"b" * (4096 - start - behind - 60)  # a page ends amid the part
+        await put(store, topic, 0, body, properties=properties)
+        crashed_copy(store, tmp_path / "b")
+        return start, store.log.position
+
+    async def check(store: MessageStore) -> None:
+        assert store.report.crashed and not store.report.machine_crashed
+        assert store.log.position == start
+        assert bodies(store, topic, 0) == [b"whole"]
+
+    start, end = with_store(tmp_path / "a", work, log_file=16384)
+    assert start < 4096 < end
+    path = tmp_path / "b" / "commitlog" / "00000000000000000000"
+    content = bytearray(path.read_bytes())
+    content[4096:end] = bytes(end - 4096)
+    path.write_bytes(content)
+    with_store(tmp_path / "b", check, log_file=16384)
+
+
+def test_a_last_message_that_ends_in_zeros_outlives_a_kill(tmp_path: Path) -> None:
+    async def work(store: MessageStore) -> None:
+        await put(store, "orders", 0, b"b" * 700, properties=b"a\x01b" + bytes(40))
+        crashed_copy(store, tmp_path / "b")
+
+    async def check(store: MessageStore) -> None:
+        assert bodies(store, "orders", 0) == [b"b" * 700]
+
+    with_store(tmp_path / "a", work)
+    with_store(tmp_path / "b", check)
+
+
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_messages_with_zeros_in_their_properties_are_no_torn_ones(
     tmp_path: Path, loses_power: bool
