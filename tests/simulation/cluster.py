@@ -148,6 +148,8 @@ class Client:
     process: Process | None = None
     starts: int = 0
     crashes: int = 0  # ends that were none of its own, or an interruption
+    _leaves: bool = False
+    _again: bool = False  # it is to be started when it has left
 
     @property
     def address(self) -> str:
@@ -159,16 +161,26 @@ class Client:
         return process is not None and not process.is_alive and process.has_returned
 
     def start(self) -> None:
-        if (self.process is not None and self.process.is_alive) or self.is_done:
+        if self.process is not None and self.process.is_alive:
+            self._again = self._leaves
+            return
+        if self.is_done or not self.machine.has_power:
             return
         self.starts += 1
-        self.process = self.machine.start(f"{self.name}#{self.starts}", self.main)
+        self._leaves = self._again = False
+        process = self.process = self.machine.start(f"{self.name}#{self.starts}", self.main)
+        process.on_end = lambda: self._ended(process)
+
+    def _ended(self, process: Process) -> None:
+        if self.process is process and self._again:
+            self.machine.world.soon(self.start, process.steps)
 
     def terminate(self) -> None:
         """It leaves as an orderly program does."""
         process = self.process
         if process is not None and process.is_alive:
             self.crashes += 1
+            self._leaves = True
             self.machine.world.tell(process.name, "gets SIGTERM")
             process.loop.call_soon(process.loop.cancel_main)
 
