@@ -145,6 +145,9 @@ class AckHandlers:
             receipt.revive_queue_id,
             old.broker_name,
         )
+        while self._points.find(new.key) is not None:
+            # Popped in this very millisecond, by which the acknowledgement below names the old one.
+            new.pop_time += 1
         results = StoreResults()
         try:
             results.put(lambda stored: self._points.put(new, stored))
@@ -152,7 +155,7 @@ class AckHandlers:
             raise Refused(refusal.code, refusal.remark) from None
         self._put_ack(topic, group, receipt, [header.offset], results)
         fields = ChangeInvisibleTimeResponseHeader(
-            pop_time=now,
+            pop_time=new.pop_time,
             invisible_time=header.invisible_time,
             revive_qid=receipt.revive_queue_id,
         )

@@ -123,6 +123,29 @@ def test_the_invisible_time_can_be_changed_both_ways(tmp_path: Path) -> None:
     run(tmp_path, script)
 
 
+def test_a_message_that_is_hidden_in_the_millisecond_of_its_pop_comes_again(tmp_path: Path) -> None:
+    """A check point is named by when its message was popped: the new one needs another name."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 12)
+        apart = 0
+        for _ in range(12):
+            (popped,) = await consumer.pop(maxMsgNums="1", invisibleTime="50000")
+            reply = await consumer.hide(popped, 100)
+            assert reply.code == ResponseCode.SUCCESS
+            pop_time = int(popped.receipt.split(" ")[1])
+            assert int(reply.fields["popTime"]) > pop_time
+            apart += int(reply.fields["popTime"]) - pop_time
+        found: list[bytes] = []
+        while len(found) < 12:
+            again = await consumer.pop(**POLL)
+            assert again, f"{len(found)} of 12 came, {apart} ms apart"
+            found += bodies(again)
+        assert sorted(found) == sorted(b"%d" % number for number in range(12))
+
+    run(tmp_path, script)
+
+
 def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 2)
