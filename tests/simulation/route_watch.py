@@ -27,6 +27,8 @@ LOOK = 0.2
 REACHED = 2.0
 # A name server waits for beacons for three seconds, which come each second, and looks each quarter.
 GONE = 3.0 + 0.25 + LOOK
+# A request that changes a key waits for so many fsyncs, in which nothing else is done.
+_SYNCS = 2
 
 
 @dataclass
@@ -153,7 +155,9 @@ class RouteWatch:
         # What it sent before its end may come behind it.
         link = broker.address, name_server.address
         last = max(pair.gone_since, network.heard.get(link, 0.0))
-        if world.now - last > GONE:
+        # Nor does a name server see a beacon, or the time, while it waits for a slow disk.
+        waits = _SYNCS * name_server.machine.disk.faults.sync_seconds[1]
+        if world.now - last > GONE + waits:
             live = name_server.app.routes.live.get(f"{broker.address}:{BROKER_PORT}")
             if live is not None and not self._is_unheard(link, live.last_beacon):
                 seconds = world.now - pair.gone_since

@@ -190,7 +190,13 @@ class MessageStore:
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
         self._parts.push_async_callback(self.checkpointer.close)
         self.retention = Retention(
-            self._config, self.root, self.log, self.queues, self.key_index, self.appender
+            self._config,
+            self.root,
+            self.log,
+            self.queues,
+            self.key_index,
+            self.appender,
+            self.checkpointer,
         )
         self._mark_running()
         # From here on a start that finds this file knows that the store was not closed.

@@ -2,8 +2,9 @@
 
 A log file goes when it has not been written to for fileReservedTime, at the hour of deleteWhen or
 when the disk is fuller than diskMaxUsedSpaceRatio; without regard to its age over
-diskSpaceCleanForciblyRatio. Queue and index files follow when all their messages are gone. (Java:
-DefaultMessageStore. CleanCommitLogService and CleanConsumeQueueService.)
+diskSpaceCleanForciblyRatio; and never before a checkpoint vouches for the queues of its messages.
+Queue and index files follow when all their messages are gone. (Java: DefaultMessageStore.
+CleanCommitLogService and CleanConsumeQueueService.)
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from pathlib import Path
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import Index
@@ -45,6 +47,7 @@ class Retention:
         queues: Queues,
         index: Index | None,
         appender: Appender,
+        checkpointer: Checkpointer,
         *,
         clock: Callable[[], float] = clock.time,
         ratio: Callable[[Path], int] | None = None,
@@ -56,6 +59,7 @@ class Retention:
         self._queues = queues
         self._index = index
         self._appender = appender
+        self._checkpointer = checkpointer
         self._clock = clock
         self._ratio = ratio or used_ratio
         self._cleaned_minimum = commit_log.minimum
@@ -131,12 +135,24 @@ class Retention:
             file = self._log.files[0]
             if file.end > self._log.flushed or not (forced or file.modified_at() < oldest):
                 break
+            if not await self._is_vouched_for(file.end):
+                break
             log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
             folder = self._log.remove_first().path.parent
             deleted += 1
             await asyncio.to_thread(files.sync_folder, folder)
             await asyncio.sleep(config.delete_commit_log_files_interval / 1000)
         return deleted
+
+    async def _is_vouched_for(self, end: int) -> bool:
+        """Whether the queues are on the disk up to an end: when a power cut takes their last
+        entries, the log has to tell which offsets were given."""
+        if end > self._checkpointer.safe_offset:
+            try:
+                await self._checkpointer.checkpoint()
+            except OSError as error:
+                log.error("log files wait to be deleted until queues can be written: %s", error)
+        return end <= self._checkpointer.safe_offset
 
     async def _clean_derived(self) -> None:
         minimum = self._log.minimum

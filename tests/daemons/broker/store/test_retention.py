@@ -12,6 +12,7 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store import retention
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.retention import Retention, used_ratio
@@ -43,6 +44,7 @@ class Disk:
             store.queues,
             store.key_index,
             store.appender,
+            store.checkpointer,
             clock=lambda: self.now,
             ratio=lambda path: self.queues_used if path.name == "consumequeue" else self.used,
         )
@@ -75,6 +77,32 @@ def test_expired_files_go_at_their_hour_and_never_the_last(tmp_path: Path) -> No
         assert sorted(os.listdir(tmp_path / "commitlog")) == [f"{3 * 4096:020d}"]
         assert await disk.retention.clean() == 0
         assert disk.retention.deleted_files == 3
+
+    with_store(tmp_path, work)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_file_goes_before_its_queues_are_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A power cut could take the last entries, and nothing would tell which offsets were given."""
+
+    async def work(store: MessageStore) -> None:
+        for _ in range(4 * PER_FILE):
+            await put(store, "orders", 0, b"x" * 900)
+        await store.flusher.drain()
+        assert store.checkpointer.safe_offset == 0
+        disk = Disk(store, file_reserved_time=0)
+        disk.now = time.time() + HOUR
+
+        def no_room(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "no room")
+
+        if fails:
+            monkeypatch.setattr(ConsumeQueue, "persist", no_room)
+        assert await disk.retention.clean(manual=True) == (0 if fails else 3)
+        assert (store.checkpointer.safe_offset >= 3 * 4096) is not fails
+        monkeypatch.undo()
 
     with_store(tmp_path, work)
 
@@ -291,6 +319,7 @@ def test_the_emptiest_folder_of_the_log_counts_for_refusals(tmp_path: Path) -> N
             store.queues,
             None,
             store.appender,
+            store.checkpointer,
             ratio=lambda path: used.get(path, 0),
         )
         cleaner.check_disk()
