@@ -179,7 +179,7 @@ def test_a_closed_connection_leaves_no_pull_behind(tmp_path: Path) -> None:
 
 def test_a_topic_changed_while_a_pull_waits_is_told(tmp_path: Path) -> None:
     async def script(broker: PullBroker, peer: Peer) -> None:
-        start_pull(peer, request(0, hold=50))
+        start_pull(peer, request(0, hold=2000))
         await held(broker, peer)
         await broker.stores.topics.delete("orders")
         assert (await peer.receive()).code == ResponseCode.TOPIC_NOT_EXIST
