@@ -151,7 +151,8 @@ def test_bodies_of_every_size_are_read_as_they_were_sent(brokers: Brokers, topic
 
     asyncio.run(send())
     bodies += [bytes(4 * MEGABYTE - 1000), *(b"in a batch %d" % n for n in range(50))]
-    assert brokers.read(topic) == list(enumerate(bodies))
+    # Java's broker lets batches be read a moment after it has acknowledged them.
+    assert brokers.until(topic, len(bodies)) == list(enumerate(bodies))
 
 
 def test_a_body_of_no_bytes_is_read_as_one(brokers: Brokers, topic: str) -> None:
@@ -161,7 +162,10 @@ def test_a_body_of_no_bytes_is_read_as_one(brokers: Brokers, topic: str) -> None
     with BlockingSession(brokers.name_server) as session:
         run(session.invoke(brokers.address, Command(RequestCode.SEND_MESSAGE_V2, fields, b"")))
         run(session.invoke(brokers.address, Command(RequestCode.SEND_MESSAGE_V2, fields, b"one")))
-    assert [body for _, body in brokers.until(topic, 1)] in ([b"", b"one"], [b"one"])
+    found = [body for _, body in brokers.until(topic, 1)]
+    if found == [b""]:  # the other one is on its way
+        found = [body for _, body in brokers.until(topic, 2)]
+    assert found in ([b"", b"one"], [b"one"])
 
 
 def test_transactions_are_read_once_they_are_committed(brokers: Brokers, topic: str) -> None:
