@@ -195,36 +195,42 @@ def test_an_outdated_route_is_fetched_again_and_one_that_is_gone_comes_back() ->
     asyncio.run(scenario())
 
 
+class _HeldRoutes:
+    """A name server that gives each answer when the test says so, with what it knows then."""
+
+    def __init__(self, brokers: dict[str, str]) -> None:
+        self.held: list[tuple[Command, Channel]] = []
+        self._answer = routes(brokers)
+
+    def hold(self, request: Command, channel: Channel) -> None:
+        self.held.append((request, channel))
+
+    def give(self, number: int) -> None:
+        request, channel = self.held[number]
+        reply = self._answer(request, channel)
+        assert isinstance(reply, Command)
+        channel.send(reply)
+
+
 def test_a_route_that_was_asked_for_before_the_call_is_not_called_fresh() -> None:
     async def scenario() -> None:
         brokers = {"b": "1.2.3.4:5"}
-        answer = routes(brokers)
-        held: list[tuple[Command, Channel]] = []
-
-        def name_server(request: Command, channel: Channel) -> None:
-            held.append((request, channel))
-
-        def give(number: int) -> None:
-            request, channel = held[number]
-            reply = answer(request, channel)
-            assert isinstance(reply, Command)
-            channel.send(reply)
-
-        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: name_server}) as address:
+        way = _HeldRoutes(brokers)
+        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: way.hold}) as address:
             async with Session(address) as session:
                 first = asyncio.create_task(session.route("topic"))
-                await until(lambda: len(held) == 1)
+                await until(lambda: len(way.held) == 1)
                 fresh = [asyncio.create_task(session.fresh_route("topic")) for _ in range(9)]
                 known = asyncio.create_task(session.route("topic"))
                 await asyncio.sleep(0)
-                give(0)
+                way.give(0)
                 brokers["b"] = "1.2.3.4:6"
                 assert await known is await first
-                await until(lambda: len(held) == 2)
-                give(1)
+                await until(lambda: len(way.held) == 2)
+                way.give(1)
                 for route in await asyncio.gather(*fresh):
                     assert route.broker_datas[0].broker_addrs == {0: "1.2.3.4:6"}
-                assert len(held) == 2
+                assert len(way.held) == 2
 
     asyncio.run(scenario())
 
@@ -232,30 +238,19 @@ def test_a_route_that_was_asked_for_before_the_call_is_not_called_fresh() -> Non
 def test_a_route_proved_old_is_asked_for_again_behind_a_request_that_was_under_way() -> None:
     async def scenario() -> None:
         brokers = {"b": "1.2.3.4:5"}
-        answer = routes(brokers)
-        held: list[tuple[Command, Channel]] = []
-
-        def name_server(request: Command, channel: Channel) -> None:
-            held.append((request, channel))
-
-        def give(number: int) -> None:
-            request, channel = held[number]
-            reply = answer(request, channel)
-            assert isinstance(reply, Command)
-            channel.send(reply)
-
-        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: name_server}) as address:
+        way = _HeldRoutes(brokers)
+        async with scripted({RequestCode.GET_ROUTEINFO_BY_TOPIC: way.hold}) as address:
             async with Session(address) as session:
                 first = asyncio.create_task(session.route("topic"))
-                await until(lambda: len(held) == 1)
-                give(0)
+                await until(lambda: len(way.held) == 1)
+                way.give(0)
                 await first
                 refresh = asyncio.create_task(session.fresh_route("topic"))
-                await until(lambda: len(held) == 2)
+                await until(lambda: len(way.held) == 2)
                 session.outdate_route("topic")
-                give(1)
+                way.give(1)
                 await refresh
-                await until(lambda: len(held) == 3)
+                await until(lambda: len(way.held) == 3)
 
     asyncio.run(scenario())
 

@@ -15,6 +15,7 @@ from mq.daemons.dispatch import Overloaded
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
+from tests.daemons.own_time import worst_while
 from tests.daemons.peer import PATIENCE, Peer
 
 
@@ -47,13 +48,12 @@ def test_a_heartbeat_of_a_thousand_groups_holds_nobody_up(tmp_path: Path) -> Non
         loaded = settings(tmp_path)
         async with Broker(loaded) as broker, Peer(broker.port) as peer, Peer(broker.port) as other:
             asked = asyncio.ensure_future(peer.ask(RequestCode.HEART_BEAT, {}, heartbeat(1000)))
-            worst = 0.0
-            while not asked.done():
-                began = time.monotonic()
-                await other.ask(99999)
-                worst = max(worst, time.monotonic() - began)
+            began = time.monotonic()
+            worst = await worst_while(asked, other)
             assert asked.result().code == ResponseCode.SUCCESS
-            assert worst < 10  # 44 s when each group was saved by itself; mostly 0.05
+            assert worst < 1.0  # mostly 0.05
+            # 44 s, most of them for the disk, when each group was saved by itself.
+            assert time.monotonic() - began < 10
             assert len(broker.clients.consumers.groups) == 1000
             assert broker.stores.topics.get("%RETRY%group-999") is not None
             channel = next(c for c in broker.listener.channels if c.remote == peer.address)

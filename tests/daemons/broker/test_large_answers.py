@@ -7,23 +7,11 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.protocol.bodies import ConsumeStatsList, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.command import Command
-from tests.daemons.own_time import settled, thread_time
+from tests.daemons.own_time import settled, thread_time, worst_while
 from tests.daemons.peer import Peer
 
 GROUPS = 600
 QUEUES = 16
-
-
-async def worst_while(asked: "asyncio.Task[Command]", other: Peer) -> float:
-    """The longest that another client waits for an answer meanwhile, in seconds of the loop's own
-    time: what other processes do does not count."""
-    worst = 0.0
-    while not asked.done():
-        began = thread_time()
-        await other.ask(99999)
-        worst = max(worst, thread_time() - began)
-    return worst
 
 
 def test_the_consume_stats_of_a_broker_hold_nobody_up(tmp_path: Path) -> None:
