@@ -161,6 +161,19 @@ def append(
     return physical
 
 
+async def leave_refused(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have messages refused by a full disk that cannot take back what it has of them."""
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        fill_disk(patch, 150)  # the first of both, and some of the second
+        patch.setattr(files, "ftruncate", fail)
+        with pytest.raises(StoreRefused, match="cannot write the commit log"):
+            await put(store, "orders", 0, b"refused", b"refused")
+
+
 def hold_fsyncs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Make every fsync wait until the event returned is set."""
     gate = threading.Event()

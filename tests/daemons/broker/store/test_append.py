@@ -20,6 +20,7 @@ from tests.daemons.broker.store.stores import (
     bodies,
     fill_disk,
     hold_fsyncs,
+    leave_refused,
     put,
     with_store,
 )
@@ -231,16 +232,9 @@ def test_what_was_refused_and_could_not_be_taken_back_is_so_at_a_stop(
 ) -> None:
     """The disk is well again, and the store is stopped before it has looked."""
 
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, "Input/output error")
-
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"first")
-        with monkeypatch.context() as patch:
-            fill_disk(patch, 150)  # the first of both, and some of the second
-            patch.setattr(files, "ftruncate", fail)
-            with pytest.raises(StoreRefused, match="cannot write the commit log"):
-                await put(store, "orders", 0, b"refused", b"refused")
+        await leave_refused(store, monkeypatch)
 
     async def check(store: MessageStore) -> None:
         assert bodies(store, "orders", 0) == [b"first"]

@@ -2,7 +2,6 @@
 is there, once, at its queue offset, and found by its key."""
 
 import asyncio
-import errno
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,12 +11,11 @@ import pytest
 
 from mq.client.machine import files
 from mq.daemons.broker.store import recovery
-from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.recovery import Recovery
 from mq.daemons.broker.store_config import FlushDiskType
 from tests.daemons.broker.store.power import Machine
-from tests.daemons.broker.store.stores import bodies, crashed_copy, fill_disk, put, with_store
+from tests.daemons.broker.store.stores import bodies, crashed_copy, leave_refused, put, with_store
 
 SYNC = FlushDiskType.SYNC_FLUSH
 
@@ -267,16 +265,9 @@ def test_a_power_cut_behind_a_stop_does_not_bring_back_what_was_refused(
 ) -> None:
     """It was on the disk by then, and what the stop put over it was not."""
 
-    def fail(*_: object) -> int:
-        raise OSError(errno.EIO, "Input/output error")
-
     async def work(store: MessageStore) -> None:
         await put(store, "orders", 0, b"first")
-        with monkeypatch.context() as patch:
-            fill_disk(patch, 150)  # the first of both, and some of the second
-            patch.setattr(files, "ftruncate", fail)
-            with pytest.raises(StoreRefused, match="cannot write the commit log"):
-                await put(store, "orders", 0, b"refused", b"refused")
+        await leave_refused(store, monkeypatch)
         assert await store.flusher.drain()
 
     async def reopened(store: MessageStore) -> None:
