@@ -54,7 +54,10 @@ DURATIONS = ROOT / "tests" / "durations.json"  # seconds by group; `make duratio
 def group(file: str) -> str:
     """The fixture that a test file shares with others, or the file itself."""
     used = sorted(set(SHARED.findall((ROOT / file).read_text(encoding="utf-8"))))
-    return "+".join(name.partition(":")[0] for name in used) or file
+    names = "+".join(name.partition(":")[0] for name in used)
+    if names == "spark":  # all of them one after the other take as long as the whole suite
+        names += f" of {file.rpartition('/')[0]}"
+    return names or file
 
 
 class BySharedFixture(LoadFileScheduling):  # type: ignore[misc]  # which has no types

@@ -1,5 +1,6 @@
 """The pytest plugin, as a project uses it that has mq installed."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -85,7 +86,11 @@ def pytest_in(folder: Path, settings: str, *arguments: str) -> "subprocess.Compl
     (folder / "test_orders.py").write_text(TESTS)
     (folder / "pytest.ini").write_text(f"[pytest]\nfilterwarnings = error\n{settings}\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100)
+    # Its own folders for tests: in the usual ones it would tidy up what this run leaves behind.
+    environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(folder)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100
+    )
 
 
 def test_a_project_gets_brokers_from_fixtures(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ class Cluster:
             "MQ_STATE_DIR": str(folder / "state"),
             "PYTHONUTF8": "1",
             "TZ": "UTC",
+            "PYTEST_DEBUG_TEMPROOT": str(folder),  # its pytest tidies up where others are at work
         }
         # Outer folders come last: the first that fits is put in.
         self._folders = {
