@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 
 from mq.daemons.standalone import Standalone
@@ -28,7 +30,8 @@ def test_an_interval_prints_again_and_again(cluster: Mq, monkeypatch: pytest.Mon
         if len(slept) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("mq.cli.commands.cluster.clock.sleep", sleep)
+    # Only the command's own: threads of other tests' fixtures sleep, too.
+    monkeypatch.setattr("mq.cli.commands.cluster.clock", SimpleNamespace(sleep=sleep))
     finished = cluster("clusterList", "-i", "7", "-o", "json")
     assert finished.status == 130
     assert slept == [7, 7, 7]
