@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
+from typing import NamedTuple
 
 from mq.client.errors import MQError
 from mq.client.hook_calls import ConsumeHooks
@@ -21,6 +22,15 @@ _TIMED_OUT_LEVEL = 3  # ProcessQueue.cleanExpiredMsg sends back with 10 s of del
 
 #: Sends a message back, to come again with a delay level.
 SendBack = Callable[[ProcessQueue, StoredMessage, int], Awaitable[None]]
+
+
+class _Run(NamedTuple):
+    """A call of the listener that is under way."""
+
+    started: float  # of the monotonic clock
+    held: ProcessQueue
+    messages: list[StoredMessage]
+    sending_back: asyncio.Lock  # who has it sends messages of this call back
 
 
 class ConcurrentConsumption:
@@ -53,7 +63,7 @@ class ConcurrentConsumption:
         )
         self._closing = False
         self._numbers = count()
-        self._running: dict[int, tuple[float, ProcessQueue, list[StoredMessage]]] = {}
+        self._running: dict[int, _Run] = {}
 
     def hand_out(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
         """Give pulled messages to those who wait."""
@@ -80,15 +90,16 @@ class ConcurrentConsumption:
         while (ready := await self.next()) is not None:
             held, messages = ready
             number = next(self._numbers)
-            self._running[number] = clock.monotonic(), held, messages
+            run = self._running[number] = _Run(clock.monotonic(), held, messages, asyncio.Lock())
             try:
                 consumed, delay_level = await self._consume(call, held, messages)
                 for message in messages[:consumed]:
                     held.finish(message)
                 if consumed < len(messages):
-                    # What took too long was sent back meanwhile, and is held no more.
-                    failed = [message for message in messages[consumed:] if held.holds(message)]
-                    await self._return(held, failed, delay_level)
+                    async with run.sending_back:
+                        # What took too long was sent back meanwhile, and is held no more.
+                        failed = [message for message in messages[consumed:] if held.holds(message)]
+                        await self._return(held, failed, delay_level)
             except BaseException as error:  # nothing that is the listener's: see `Call`
                 self._redeliver(held, [message for message in messages if held.holds(message)])
                 if not isinstance(error, Exception):
@@ -169,11 +180,17 @@ class ConcurrentConsumption:
 
     async def _expire_late(self) -> None:
         late = clock.monotonic() - self._timeout
-        for started, held, messages in list(self._running.values()):
-            for message in messages if started <= late else ():
-                if held.holds(message) and not held.dropped:
-                    log.warning(
-                        "group %s: the listener has had %s for over %.0f s",
-                        *(self._group, message.message_id, self._timeout),
-                    )
-                    await self._give_back(held, message, _TIMED_OUT_LEVEL)
+        for number, run in list(self._running.items()):
+            if number not in self._running or run.started > late or run.sending_back.locked():
+                continue
+            async with run.sending_back:
+                await self._take_from_listener(run.held, run.messages)
+
+    async def _take_from_listener(self, held: ProcessQueue, messages: list[StoredMessage]) -> None:
+        for message in messages:
+            if held.holds(message) and not held.dropped:
+                log.warning(
+                    "group %s: the listener has had %s for over %.0f s",
+                    *(self._group, message.message_id, self._timeout),
+                )
+                await self._give_back(held, message, _TIMED_OUT_LEVEL)

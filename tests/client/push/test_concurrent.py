@@ -1,0 +1,59 @@
+"""Who sends a message back, when both its listener and the watch over slow listeners want to."""
+
+import asyncio
+
+import pytest
+
+from mq.client.errors import MQError
+from mq.client.process_queue import ProcessQueue
+from mq.client.push.concurrent import ConcurrentConsumption
+from mq.client.push.listener import Call
+from mq.client.running_info import ConsumeCounts
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.message import StoredMessage
+from tests.client.scripted import until
+
+TIMEOUT = 0.02
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_listener_that_fails_while_its_message_is_sent_back_does_not_send_it_too(
+    fails: bool,
+) -> None:
+    levels: list[int] = []
+    asked, answered, raise_now = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def send_back(held: ProcessQueue, message: StoredMessage, level: int) -> None:
+        levels.append(level)
+        asked.set()
+        await answered.wait()
+        if fails and len(levels) == 1:
+            raise MQError("the broker is away")
+
+    async def listen(message: StoredMessage) -> None:
+        await raise_now.wait()
+        raise ValueError("too late to matter")
+
+    async def scenario() -> None:
+        held = ProcessQueue(MessageQueue("Orders", "broker-a", 0), 0)
+        message = StoredMessage("Orders", b"slow")
+        held.add([message])
+        counts = {"Orders": ConsumeCounts()}
+        consumption = ConcurrentConsumption("group", counts, send_back, timeout=TIMEOUT)
+        consumption.hand_out(held, [message])
+        work = asyncio.create_task(consumption.work(Call(listen, batch=False, threads=1)))
+        watch = asyncio.create_task(consumption.expire())
+        await asked.wait()
+        raise_now.set()
+        await until(lambda: bool(counts["Orders"].failed))  # the listener has raised
+        await asyncio.sleep(0)
+        assert levels == [3]
+        answered.set()
+        await until(lambda: not held.holds(message))
+        consumption.close()
+        await work
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
+
+    asyncio.run(scenario())
+    assert levels == ([3, 0] if fails else [3])
