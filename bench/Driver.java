@@ -40,6 +40,7 @@ public final class Driver {
     private static final String GROUP = "bench-driver";
     private static final int QUEUES = 8;
     private static final long LOOK_NANOS = 20_000; // between two looks at what is due; a latency has it in it
+    private static final int STEPS = 128;
     private static final byte[] CODE = "\"code\":".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] OPAQUE = "\"opaque\":".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] NEXT = "\"nextBeginOffset\":\"".getBytes(StandardCharsets.US_ASCII);
@@ -48,8 +49,10 @@ public final class Driver {
         "connections", 8, "window", 128, "size", 1024, "batch", 32, "seconds", 5, "warm", 2,
         "properties", 0, "sql", 0, "messages", 1, "rate", 0));
     private final Map<Integer, Integer> errors = new TreeMap<>();
-    private long[] latencies = new long[1 << 20];
-    private int measured;
+    // How many latencies there are of each size, in 128 steps between two powers of two: to 0.8 %. A
+    // list of them would grow, and what moves it stops this program for longer than a broker takes.
+    private final long[] latencies = new long[64 * STEPS];
+    private long measured;
     private long messages;
     private long total;
     private long start;
@@ -115,19 +118,31 @@ public final class Driver {
     }
 
     private void report() {
-        long[] sorted = Arrays.copyOf(latencies, measured);
-        Arrays.sort(sorted);
         StringBuilder failures = new StringBuilder();
         errors.forEach((code, count) -> failures.append(failures.length() == 0 ? "" : ",")
             .append('"').append(code).append("\":").append(count));
         System.out.printf(
             "{\"per_second\":%d,\"messages\":%d,\"total\":%d,\"errors\":{%s},\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f}%n",
             messages / options.get("seconds"), messages, total, failures,
-            percentile(sorted, 0.5), percentile(sorted, 0.99), percentile(sorted, 0.999));
+            percentile(0.5), percentile(0.99), percentile(0.999));
     }
 
-    private static double percentile(long[] sorted, double part) {
-        return sorted.length == 0 ? 0 : sorted[Math.min(sorted.length - 1, (int) (part * sorted.length))] / 1e6;
+    /** The middle of the step in which it lies, in ms. */
+    private double percentile(double part) {
+        long before = Math.min((long) (part * measured), measured - 1);
+        for (int step = 0; step < latencies.length; step++) {
+            before -= latencies[step];
+            if (before < 0) {
+                int power = Math.max(0, step / STEPS - 1);
+                return (((long) (step - power * STEPS) << power) + (1L << power) / 2) / 1e6;
+            }
+        }
+        return 0;
+    }
+
+    private static int step(long nanos) {
+        int power = Math.max(0, 64 - Long.numberOfLeadingZeros(nanos) - Integer.numberOfTrailingZeros(2 * STEPS));
+        return power * STEPS + (int) (nanos >> power);
     }
 
     private void count(long now, long sent, long received) {
@@ -135,10 +150,8 @@ public final class Driver {
         if (now < start || now > stop) {
             return;
         }
-        if (measured == latencies.length) {
-            latencies = Arrays.copyOf(latencies, 2 * measured);
-        }
-        latencies[measured++] = now - sent;
+        measured++;
+        latencies[step(now - sent)]++;
         messages += received;
     }
 

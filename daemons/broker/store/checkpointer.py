@@ -138,6 +138,9 @@ class Checkpointer:
         if not await self._flusher.drain(upto) or not self.is_indexed():
             return
         await self._persist()
+        if self._index is not None and self._index.renamed:
+            self._unsynced.add(self._index.folder)
+            self._index.renamed = False
         paths = frozenset(self._unsynced)
         index_files = self._unsynced_index_files()
         index_timestamp = self._checkpoint.index_timestamp

@@ -13,7 +13,7 @@ Only `append.py` moves position and written, only `flush.py` moves flushed.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from mq.client.machine import files
@@ -45,6 +45,8 @@ class CommitLog:
         self.paths = sorted(paths)
         self.file_size = file_size
         self.files: list[MappedFile] = []
+        #: Gives the file that begins at an offset where it has been made beforehand, else None.
+        self.take_ready: Callable[[int], MappedFile | None] = lambda start: None
         self.position = 0
         self.written = 0
         self.flushed = 0
@@ -127,8 +129,17 @@ class CommitLog:
         return self.files[number] if 0 <= number < len(self.files) else None
 
     def add_file(self) -> MappedFile:
-        """Create the file that follows the last. Raises OSError."""
+        """Create the file that follows the last, unless that is ready. Raises OSError."""
         start = self.files[-1].end if self.files else self.position - self.position % self.file_size
+        file = self.take_ready(start) or self.make_file(start)
+        self.files.append(file)
+        return file
+
+    def make_file(self, start: int) -> MappedFile:
+        """Create the file that begins at an offset, its name on the disk, as no part of the log.
+
+        In any thread. One that is there already stays as it is. Raises OSError.
+        """
         folder = self.paths[start // self.file_size % len(self.paths)]
         file = MappedFile(folder / layout.file_name(start), start, self.file_size)
         try:
@@ -136,7 +147,6 @@ class CommitLog:
         except OSError:
             file.close()
             raise
-        self.files.append(file)
         return file
 
     def remove_first(self) -> MappedFile:

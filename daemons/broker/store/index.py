@@ -257,15 +257,17 @@ class Index:
 
     def __init__(self, folder: Path, slots: int, capacity: int) -> None:
         self.files: list[IndexFile] = []
-        self._folder = folder
+        self.folder = folder
+        # Files were begun since the folder was last given to be fsynced.
+        self.renamed = False
         self._slots = slots
         self._capacity = capacity
 
     def load(self) -> None:
         """Open the files there are; one of another size is left alone and said so."""
-        files.make_folders(self._folder)
+        files.make_folders(self.folder)
         size = _HEADER.size + _SLOT.size * self._slots + _ITEM.size * self._capacity
-        for path in files.children(self._folder):
+        for path in files.children(self.folder):
             if not (path.name.isdigit() and len(path.name) == 17):
                 continue
             if files.size(path) != size:
@@ -275,7 +277,7 @@ class Index:
 
     def sync_names(self) -> None:
         """Have the names of the files survive the death of the machine. Raises OSError."""
-        files.sync_folder(self._folder)
+        files.sync_folder(self.folder)
 
     @property
     def end_offset(self) -> int:
@@ -308,8 +310,8 @@ class Index:
     def _writable(self) -> IndexFile:
         if self.files and not self.files[-1].full:
             return self.files[-1]
-        file = IndexFile(self._folder / self._next_name(), self._slots, self._capacity)
-        self.sync_names()
+        file = IndexFile(self.folder / self._next_name(), self._slots, self._capacity)
+        self.renamed = True
         if self.files:
             self.files[-1].save_header()
             file.continue_from(self.files[-1])

@@ -23,6 +23,7 @@ from mq.daemons.broker.store.deletions import Deletions
 from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index
+from mq.daemons.broker.store.next_file import NextFile
 from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
@@ -173,7 +174,13 @@ class MessageStore:
             )
         ahead = Prefault(self.log)
         self._parts.callback(ahead.close)
-        self.appender.on_pages_needed = ahead.ask
+        self.next_file = NextFile(self.log)
+        self._parts.callback(self.next_file.close)
+
+        def make_room() -> int:
+            return min(self.next_file.look(), ahead.ask())
+
+        self.appender.on_pages_needed = make_room
         self.flusher = Flusher(self.log, self.appender, settings.sync_flush_timeout / 1000)
         self._parts.push_async_callback(self.flusher.close)
         if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:

@@ -271,8 +271,8 @@ def test_without_a_next_file_nothing_is_put_over_the_blank(
     in_the_way = tmp_path / "commitlog" / f"{4096:020d}"
 
     async def work(store: MessageStore) -> None:
-        await put(store, "orders", 0, *[b"x" * 900] * 3)
         in_the_way.mkdir()
+        await put(store, "orders", 0, *[b"x" * 900] * 3)
         for body in (b"x" * 1500, b"small enough for what was left"):
             with pytest.raises(StoreRefused, match="Is a directory"):
                 await put(store, "orders", 0, body)
