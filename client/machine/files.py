@@ -50,6 +50,26 @@ if sys.platform == "linux":  # not on all systems that clients run on, and none 
     sendfile = os.sendfile
 
 
+def reserve(descriptor: int, position: int, size: int) -> None:
+    """Have a part of a file take its blocks of the disk; neither its bytes nor its length change.
+
+    fallocate(2) of Linux, which `os` lacks: posix_fallocate writes zeros where a file system cannot
+    do it, over what others write meanwhile. Raises OSError, also where there is no such call.
+    """
+    import ctypes  # only a broker with very much to write needs it
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "fallocate64", None)
+    if call is None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    if call(descriptor, _KEEP_SIZE, position, size) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+
+
 def map_to_read(descriptor: int, size: int) -> mmap.mmap:
     """The first ``size`` bytes of a file as memory that cannot be written."""
     return mmap.mmap(descriptor, size, prot=mmap.PROT_READ)

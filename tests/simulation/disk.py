@@ -178,6 +178,10 @@ class Disk(Named):
             raise self._no_room(file.path)
         if end > inode.length:
             inode.set_length(end, self._next())
+        self.reserve(file, position, length)
+
+    def reserve(self, file: Open, position: int, length: int) -> None:
+        inode, end = file.inode, position + length
         inode.reserved.update(range(position // BLOCK, -(-end // BLOCK)))
         inode.frozen = None
         self.version += 1

@@ -311,6 +311,7 @@ def install() -> None:
     for name, method in {
         "pread": Disk.pread, "pwrite": Disk.pwrite, "preadv": _preadv,
         "ftruncate": Disk.ftruncate, "posix_fallocate": Disk.allocate,
+        "reserve": Disk.reserve,
         "fsync": lambda disk, file: disk.fsync(file, "fsync"),
         "fdatasync": lambda disk, file: disk.fsync(file, "fdatasync"),
         "fstat": lambda disk, file: disk.status(file.inode), "lseek": Disk.seek,

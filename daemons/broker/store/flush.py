@@ -15,6 +15,7 @@ import logging
 from typing import Any
 
 from mq.client.machine.threads import DiskThread
+from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.append import Appender, Batch
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.errors import StoreRefused
@@ -30,10 +31,13 @@ class Flusher:
     FLUSH_DISK_TIMEOUT: stored, but not known to be on disk.
     """
 
-    def __init__(self, commit_log: CommitLog, appender: Appender, timeout: float) -> None:
+    def __init__(
+        self, commit_log: CommitLog, appender: Appender, timeout: float, allocation: Allocation
+    ) -> None:
         self._log = commit_log
         self._appender = appender
         self._timeout = timeout
+        self._allocation = allocation
         self._thread = DiskThread("log-flush")
         self._waiting: list[Batch] = []
         self._deadlines: dict[Batch, float] = {}  # of those in _waiting not yet told, by loop time
@@ -85,6 +89,9 @@ class Flusher:
             self._done(upto, error)
 
         self._thread.submit(sync, done)
+        allocate = self._allocation.due()
+        if allocate is not None:
+            self._thread.submit(allocate, lambda result, error: None)
 
     async def drain(self, upto: int | None = None) -> bool:
         """Wait until the log is flushed up to an offset, or to its end; False if it cannot be."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.append import Appender, Batch, Extend
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
@@ -174,14 +175,16 @@ class MessageStore:
             )
         ahead = Prefault(self.log)
         self._parts.callback(ahead.close)
-        self.next_file = NextFile(self.log)
+        allocation = Allocation(self.log)
+        self.next_file = NextFile(self.log, allocation)
         self._parts.callback(self.next_file.close)
 
         def make_room() -> int:
             return min(self.next_file.look(), ahead.ask())
 
         self.appender.on_pages_needed = make_room
-        self.flusher = Flusher(self.log, self.appender, settings.sync_flush_timeout / 1000)
+        timeout = settings.sync_flush_timeout / 1000
+        self.flusher = Flusher(self.log, self.appender, timeout, allocation)
         self._parts.push_async_callback(self.flusher.close)
         if settings.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             self.appender.await_flush = self.flusher.await_flush

@@ -10,6 +10,7 @@ import contextlib
 from collections import deque
 
 from mq.client.machine.threads import DiskThread
+from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import MappedFile
 
@@ -18,10 +19,11 @@ _LEFT = 1 / 4
 
 
 class NextFile:
-    """Makes the next file of a log in a thread of its own."""
+    """Makes the next file of a log in a thread of its own, with its first blocks."""
 
-    def __init__(self, commit_log: CommitLog) -> None:
+    def __init__(self, commit_log: CommitLog, allocation: Allocation) -> None:
         self._log = commit_log
+        self._allocation = allocation
         self._thread = DiskThread("log-next")
         self._asked = -1  # where the file begins that was last asked for
         self._made: deque[MappedFile] = deque()  # the thread puts in, the loop takes out
@@ -46,7 +48,9 @@ class NextFile:
 
     def _make(self, start: int) -> None:
         def make() -> None:
-            self._made.append(self._log.make_file(start))
+            file = self._log.make_file(start)
+            self._allocation.begin(file)
+            self._made.append(file)
 
         # If it cannot be made now, who needs it tries again, and tells why it cannot be.
         self._thread.submit(make, lambda result, error: None)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mq.client.machine import files
+from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.next_file import NextFile
@@ -87,7 +88,7 @@ def test_a_file_that_comes_too_late_is_closed_and_the_log_keeps_its_own(
         log.load()
         own = [log.add_file()]
         log.position = FILE - 1
-        ahead = NextFile(log)
+        ahead = NextFile(log, Allocation(log))
         monkeypatch.setattr(files, "sync_folder", slowly)
         ahead.look()
         own.append(log.add_file())
