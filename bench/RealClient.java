@@ -122,14 +122,10 @@ public final class RealClient {
     private static void report(int seconds) {
         long[] sorted = Arrays.copyOf(LATENCIES, (int) Math.min(MEASURED.get(), MOST));
         Arrays.sort(sorted);
-        com.sun.management.OperatingSystemMXBean system = (com.sun.management.OperatingSystemMXBean)
-            java.lang.management.ManagementFactory.getOperatingSystemMXBean();
         System.out.printf(
-            "{\"per_second\":%d,\"total\":%d,\"errors\":{%s},\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f,"
-                + "\"client_cpu_seconds\":%.1f}%n",
+            "{\"per_second\":%d,\"total\":%d,\"errors\":{%s},\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f}%n",
             MEASURED.get() / seconds, TOTAL.get(), ERRORS.get() == 0 ? "" : "\"failed\":" + ERRORS.get(),
-            percentile(sorted, 0.5), percentile(sorted, 0.99), percentile(sorted, 0.999),
-            system.getProcessCpuTime() / 1e9);
+            percentile(sorted, 0.5), percentile(sorted, 0.99), percentile(sorted, 0.999));
     }
 
     private static double percentile(long[] sorted, double part) {

@@ -118,6 +118,7 @@ def load_row(name: str, theirs: Figures, ours: Figures) -> list[str]:
             for percentile in ("p50", "p99", "p999")
         ),
         f"{theirs.cpu_per_million:.1f} / {ours.cpu_per_million:.1f}",
+        f"{theirs.client_cores:.1f} / {ours.client_cores:.1f}",
         f"{sum(theirs.errors.values())} / {sum(ours.errors.values())}",
     ]
 
@@ -191,10 +192,7 @@ def client_rows(options: Options) -> Iterator[list[str]]:
                 found = []
                 for broker, server in pairs:
                     one = driver.run_client(broker, server, given, options.seconds, WARM_UP_SECONDS)
-                    say(
-                        f"{name}: {broker.name} {one.per_second:,.0f}/s, CPU s per million: broker "
-                        f"{one.cpu_per_million:.1f}, client {one.client_cpu_per_million:.1f}"
-                    )
+                    say(f"{name}: {broker.name} {one.per_second:,.0f}/s")
                     found.append(one)
                 yield load_row(name, *found)
     finally:
@@ -281,7 +279,7 @@ def _print(loads: list[list[str]], single: list[list[str]], options: Options) ->
             f"1 KB bodies; medians of {options.rounds} rounds of {options.seconds} s; Java / mq\n"
         )
         names = ["load", f"Java {brokers.RELEASE}/s", "mq/s", "ratio"]
-        names += ["p50 ms", "p99 ms", "p99.9 ms", "CPU s per million", "errors"]
+        names += ["p50 ms", "p99 ms", "p99.9 ms", "CPU s per million", "client cores", "errors"]
         print(tabulate(loads, names, tablefmt="github", disable_numparse=True), end="\n\n")
     if single:
         names = ["", f"Java {brokers.RELEASE}", "mq", "times less"]

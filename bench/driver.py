@@ -3,11 +3,11 @@
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.brokers import Daemon
 from tests.interop.jvm import CACHE, JDK_FLAGS, compiled, jars
@@ -49,42 +49,49 @@ class Figures:
     p999: float
     cpu_per_million: float
     errors: dict[str, int]
-    client_cpu_per_million: float = 0.0  # 0 where the driver is not watched
+    client_cores: (
+        float  # processors that the driver, or the client, was busy on, its start included
+    )
 
 
 def run(broker: Daemon, load: Load, seconds: int, warm: int) -> Figures:
     """Drive a broker and watch what it costs."""
-    before = broker.cpu_seconds()
     command = [*_command(), load.mode, broker.address, *load.arguments(seconds, warm)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-    return _figures(json.loads(output), broker.cpu_seconds() - before)
+    return _watched(broker, command, seconds + warm)
 
 
 def run_client(
     broker: Daemon, name_server: Daemon, options: tuple[str, ...], seconds: int, warm: int
 ) -> Figures:
     """Drive a broker by the Java client, which finds it by its name server."""
-    before = broker.cpu_seconds()
     folder = jars(f"client-{CLIENT_RELEASE}")
     path = os.pathsep.join((str(compiled(CLIENT_RELEASE, folder, CLIENT)), f"{folder}/*"))
     with tempfile.TemporaryDirectory() as home:
         command = ["java", *JDK_FLAGS, "-Xmx1g", f"-Duser.home={home}", "-cp", path, "RealClient"]
         command += [name_server.address, *options, f"seconds={seconds}", f"warm={warm}"]
-        result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return _figures(result, broker.cpu_seconds() - before)
+        return _watched(broker, command, seconds + warm)
 
 
-def _figures(result: dict[str, Any], cpu_seconds: float) -> Figures:
+def _watched(broker: Daemon, command: list[str], seconds: int) -> Figures:
+    own, broker_seconds = _children_seconds(), broker.cpu_seconds()
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+    broker_seconds = broker.cpu_seconds() - broker_seconds
+    result = json.loads(output)
     return Figures(
         result["total"],
         result["per_second"],
         result["p50_ms"],
         result["p99_ms"],
         result["p999_ms"],
-        1e6 * cpu_seconds / max(1, result["total"]),
+        1e6 * broker_seconds / max(1, result["total"]),
         result["errors"],
-        1e6 * result.get("client_cpu_seconds", 0.0) / max(1, result["total"]),
+        (_children_seconds() - own) / seconds,
     )
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def memory_with_connections(broker: Daemon, connections: int) -> float:

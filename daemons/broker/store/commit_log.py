@@ -136,13 +136,16 @@ class CommitLog:
         return file
 
     def make_file(self, start: int) -> MappedFile:
-        """Create the file that begins at an offset, its name on the disk, as no part of the log.
+        """Create the file that begins at an offset, as no part of the log yet.
 
-        In any thread. One that is there already stays as it is. Raises OSError.
+        In any thread. One that is there already stays as it is. Its name and length are on the
+        disk: one that a power cut left empty, with another behind it, would be a hole in the log.
+        Raises OSError.
         """
         folder = self.paths[start // self.file_size % len(self.paths)]
         file = MappedFile(folder / layout.file_name(start), start, self.file_size)
         try:
+            files.fsync(file.descriptor)
             files.sync_folder(folder)
         except OSError:
             file.close()
