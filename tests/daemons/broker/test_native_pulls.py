@@ -278,6 +278,59 @@ def test_any_pulls_of_any_store_are_answered_and_counted_as_by_python(
             pair.close()
 
 
+EACH_DAMAGE: list[list[Damage]] = [
+    [],
+    *([Damage(queue, 12, change)] for queue in (0, 1) for change in CHANGES),
+    *(
+        [Damage(queue, 12, record_at=at, raw=b"\x05")]
+        for queue in (0, 1)
+        for at in (3, 7, 15, 20, 27)
+    ),
+]
+
+
+def _plain_pull(queue: str, offset: int, expression: str, most: int) -> bytes:
+    fields = {"queueId": queue, "queueOffset": str(offset), "maxMsgNums": str(most)}
+    return encode(
+        Command(RequestCode.PULL_MESSAGE, PULL | fields | {"subscription": expression}, opaque=5)
+    )
+
+
+def test_pulls_from_each_place_and_over_each_damage_are_answered_as_by_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "milliseconds", lambda: NOW)
+    usual = {
+        "maxTransferCountOnMessageInMemory": "32",
+        "maxTransferBytesOnMessageInMemory": "262144",
+    }
+    pair = Pair(tmp_path)
+    try:
+        native_one, _ = pair.brokers
+        everywhere = b"".join(
+            _plain_pull(queue, offset, expression, most)
+            for queue in "01"
+            for offset in range(MESSAGES + 1)
+            for expression, most in (("*", 32), ("a", 32), ("b||é", 9), ("nobody's", 3))
+        )
+        sizes = [entry[1] for number in (0, 1) if (entry := native_one.queue(0).entry(number))]
+        for most in (262144, sum(sizes), sum(sizes) - 1):
+            limits = usual | {"maxTransferBytesOnMessageInMemory": str(most)}
+            pair.compare([everywhere], [], limits, 0)
+        assert native_one.taken > MESSAGES
+        around = [
+            _plain_pull(queue, offset, expression, most)
+            for queue in "01"
+            for offset, most in ((0, 32), (9, 3), (12, 5), (10, 3))
+            for expression in ("*", "a", "b||é")
+        ]
+        for damages in EACH_DAMAGE:
+            for trusted in (0, MESSAGES):
+                pair.compare(around, damages, usual, trusted)
+    finally:
+        pair.close()
+
+
 def test_what_the_native_path_fails_at_is_answered_by_python_from_then_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
