@@ -31,7 +31,7 @@ $(NATIVE): protocol/native/Cargo.toml protocol/native/Cargo.lock $(wildcard prot
 	if command -v cargo >/dev/null; then \
 	  cargo build --quiet --release --locked --manifest-path $< && \
 	  cp protocol/native/target/release/lib_native.so $@.new && mv $@.new $@; \
-	else echo "no Rust compiler (cargo): sends stay in Python" >&2; fi
+	else echo "no Rust compiler (cargo): sends and pulls stay in Python" >&2; fi
 
 tools: $(VENV)/.tools native ## what its developers need besides: test tools, Spark
 

@@ -23,6 +23,7 @@ import java.util.concurrent.locks.LockSupport;
  *   java Driver.java send 127.0.0.1:10911 connections=8 window=128 size=1024 seconds=5 properties=2
  *   java Driver.java send 127.0.0.1:10911 connections=8 window=4 size=1024 seconds=5 properties=2 messages=32
  *   java Driver.java pull 127.0.0.1:10911 connections=4 batch=32 seconds=5
+ *   java Driver.java follow 127.0.0.1:10911 connections=8 window=128 size=1024 seconds=5 properties=2 rate=40000
  *   java Driver.java idle 127.0.0.1:10911 connections=1000      (until standard input closes)
  * </pre>
  *
@@ -34,6 +35,10 @@ import java.util.concurrent.locks.LockSupport;
  * properties=2 are those that a Java producer gives a message with a key and a tag, with ids and keys that
  * differ from message to message; 1 are what the filter of `sql=1` looks at; 0 are none, which no client sends.
  * messages=32 sends so many in one batch.
+ *
+ * follow sends as send does, and pulls what is sent: on one connection for each queue, from its end on, each pull
+ * held by the broker until there is something. Counted are messages that were pulled, those that were sent apart from
+ * them; a latency runs from the moment one was handed to the kernel, or was due, until it has been pulled.
  */
 public final class Driver {
     private static final String TOPIC = "bench";
@@ -44,6 +49,8 @@ public final class Driver {
     private static final byte[] CODE = "\"code\":".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] OPAQUE = "\"opaque\":".getBytes(StandardCharsets.US_ASCII);
     private static final byte[] NEXT = "\"nextBeginOffset\":\"".getBytes(StandardCharsets.US_ASCII);
+    private static final byte[] OFFSET = "\"offset\":\"".getBytes(StandardCharsets.US_ASCII);
+    private static final int BODY_AT = 88; // in a record whose hosts are IPv4 addresses
 
     private final Map<String, Integer> options = new HashMap<>(Map.of(
         "connections", 8, "window", 128, "size", 1024, "batch", 32, "seconds", 5, "warm", 2,
@@ -57,6 +64,8 @@ public final class Driver {
     private long total;
     private long start;
     private long stop;
+    private boolean follows;
+    private long sends; // beside what is counted
 
     public static void main(String[] arguments) throws IOException {
         Driver driver = new Driver();
@@ -77,12 +86,17 @@ public final class Driver {
         stop = start + options.get("seconds") * 1_000_000_000L;
         List<Worker> workers = new ArrayList<>();
         try (Selector selector = Selector.open()) {
+            follows = mode.equals("follow");
             for (int number = 0; number < options.get("connections"); number++) {
-                Worker worker = mode.equals("send") ? new Sender(address, number) : new Reader(address, number);
+                workers.add(mode.equals("pull") ? new Reader(address, number) : new Sender(address, number));
+            }
+            for (int queue = 0; follows && queue < QUEUES; queue++) {
+                workers.add(queue, new Follower(address, queue));
+            }
+            for (Worker worker : workers) {
                 worker.channel.configureBlocking(false);
                 worker.key = worker.channel.register(selector, SelectionKey.OP_READ, worker);
                 worker.begin();
-                workers.add(worker);
             }
             while (System.nanoTime() < stop) {
                 if (options.get("rate") == 0) {
@@ -122,8 +136,8 @@ public final class Driver {
         errors.forEach((code, count) -> failures.append(failures.length() == 0 ? "" : ",")
             .append('"').append(code).append("\":").append(count));
         System.out.printf(
-            "{\"per_second\":%d,\"messages\":%d,\"total\":%d,\"errors\":{%s},\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f}%n",
-            messages / options.get("seconds"), messages, total, failures,
+            "{\"per_second\":%d,\"sent_per_second\":%d,\"messages\":%d,\"total\":%d,\"errors\":{%s},\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%.3f}%n",
+            messages / options.get("seconds"), sends / options.get("seconds"), messages, total, failures,
             percentile(0.5), percentile(0.99), percentile(0.999));
     }
 
@@ -371,7 +385,11 @@ public final class Driver {
             int slot = (int) number(data, from, headerEnd, OPAQUE);
             int code = (int) number(data, from, headerEnd, CODE);
             if (code == 0) {
-                count(now, sent[slot], options.get("messages"));
+                if (!follows) {
+                    count(now, sent[slot], options.get("messages"));
+                } else if (now >= start) {
+                    sends += options.get("messages");
+                }
             } else if (now >= start) {
                 errors.merge(code, 1, Integer::sum);
             }
@@ -394,6 +412,10 @@ public final class Driver {
                 sent[slot] = gap == 0 ? now : due;
                 due += gap;
                 next = frames[slot].fill(next);
+                if (follows) {
+                    ByteBuffer frame = frames[slot].frame;
+                    frame.putLong(frame.limit() - options.get("size"), sent[slot]);
+                }
                 out[index] = frames[slot].frame.duplicate();
             }
             write(out);
@@ -440,6 +462,49 @@ public final class Driver {
                 errors.merge(code, 1, Integer::sum);
             }
             queue = (queue + step) % QUEUES;
+            if (now < stop) {
+                begin();
+            }
+        }
+    }
+
+    /** One pull after the other from a queue, held until there is something, from its end on. */
+    private final class Follower extends Worker {
+        private final int queue;
+        private long offset = -1;
+
+        Follower(InetSocketAddress address, int queue) throws IOException {
+            super(address);
+            this.queue = queue;
+        }
+
+        @Override
+        void begin() throws IOException {
+            String place = "\"topic\":\"" + TOPIC + "\",\"queueId\":\"" + queue + "\"";
+            if (offset < 0) {
+                write(frame(30, 0, place, new byte[0]));
+                return;
+            }
+            write(frame(11, 0, place + ",\"consumerGroup\":\"" + GROUP + "\",\"queueOffset\":\"" + offset
+                + "\",\"maxMsgNums\":\"" + options.get("batch") + "\",\"sysFlag\":\"6\",\"commitOffset\":\"0\","
+                + "\"suspendTimeoutMillis\":\"15000\",\"subVersion\":\"0\",\"subscription\":\"*\","
+                + "\"expressionType\":\"TAG\"", new byte[0]));
+        }
+
+        @Override
+        void reply(byte[] data, int from, int headerEnd, int end, long now) throws IOException {
+            int code = (int) number(data, from, headerEnd, CODE);
+            if (offset < 0) {
+                offset = code == 0 ? number(data, from, headerEnd, OFFSET) : 0;
+            } else if (code == 0 || code >= 19 && code <= 21) {
+                ByteBuffer records = ByteBuffer.wrap(data);
+                for (int at = headerEnd; code == 0 && at < end; at += records.getInt(at)) {
+                    count(now, records.getLong(at + BODY_AT), 1);
+                }
+                offset = number(data, from, headerEnd, NEXT);
+            } else if (now >= start) {
+                errors.merge(code, 1, Integer::sum);
+            }
             if (now < stop) {
                 begin();
             }

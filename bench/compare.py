@@ -36,6 +36,11 @@ SEND = [
     Load("send batches of 32, 8 x 4", "send", 8, 4, (*REAL, "messages=32")),
 ]
 PULL = [Load("pull 32, 4 x 1", "pull", 4)]
+# A pull waits at the end of each queue while so many messages a second are sent, or all that go.
+FOLLOW = [
+    Load("pull behind 20,000/s", "follow", 8, 2048, (*REAL, "rate=20000")),
+    Load("pull behind sends 8 x 128", "follow", 8, 128, REAL),
+]
 SYNC = [
     Load("sync flush 8 x 128", "send", 8, 128, REAL),
     Load("sync flush 64 x 1", "send", 64, 1, REAL),
@@ -51,6 +56,7 @@ PARTS = (
     "start",
     "send",
     "pull",
+    "follow",
     "idle",
     "sync",
     "latency",
@@ -100,7 +106,8 @@ def measure(pair: tuple[Daemon, Daemon], load: Load, options: Options) -> list[F
             one = driver.run(broker, load, options.seconds, options.warm)
             figures.append(one)
             say(
-                f"{load.name}, round {number + 1}: {broker.name} {one.per_second:,.0f}/s,"
+                f"{load.name}, round {number + 1}: {broker.name} {one.per_second:,.0f}/s"
+                f"{f' of {one.sent_per_second:,.0f}/s sent' if one.sent_per_second else ''},"
                 f" p99 {one.p99:.2f} ms{', errors ' + str(one.errors) if one.errors else ''}"
             )
     ordered = [sorted(figures, key=lambda one: one.per_second) for figures in runs]
@@ -243,12 +250,14 @@ def main() -> None:
     measured: Callable[[str], bool] = options.parts.__contains__
     if measured("start"):
         single += start_rows(options)
-    if measured("send") or measured("pull") or measured("idle"):
+    if any(map(measured, ("send", "pull", "follow", "idle"))):
         with both_brokers() as (_, *pair):
             java, ours = pair
             warm_up((java, ours), SEND[0])
-            chosen = (SEND if measured("send") else []) + (PULL if measured("pull") else [])
-            loads += load_rows(chosen, (java, ours), options)
+            chosen = {"send": SEND, "pull": PULL, "follow": FOLLOW}
+            for part, its_loads in chosen.items():
+                if measured(part):
+                    loads += load_rows(its_loads, (java, ours), options)
             if measured("idle"):
                 single.append(idle_row((java, ours)))
     if measured("sync"):

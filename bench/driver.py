@@ -52,6 +52,7 @@ class Figures:
     client_cores: (
         float  # processors that the driver, or the client, was busy on, its start included
     )
+    sent_per_second: float = 0.0  # beside what is counted: while others are pulled
 
 
 def run(broker: Daemon, load: Load, seconds: int, warm: int) -> Figures:
@@ -86,6 +87,7 @@ def _watched(broker: Daemon, command: list[str], seconds: int) -> Figures:
         1e6 * broker_seconds / max(1, result["total"]),
         result["errors"],
         (_children_seconds() - own) / seconds,
+        result.get("sent_per_second", 0.0),
     )
 
 

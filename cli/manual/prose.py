@@ -60,7 +60,7 @@ VARIABLES = (
     ("MQ_CONFIG_DIR", "Where contexts are kept; else mq in XDG_CONFIG_HOME, else ~/.config/mq."),
     ("MQ_CONTEXT", "Context to use, unless --context names one."),
     ("MQ_DEBUG", "If set, a bug in mq shows its trace."),
-    ("MQ_NATIVE", "If 0, a broker takes sends in Python, though the native path has been built."),
+    ("MQ_NATIVE", "If 0, a broker does all in Python, though the native path has been built."),
     ("MQ_OUTPUT", "Format, unless --output names one."),
     ("MQ_SECRET_KEY", "Secret of MQ_ACCESS_KEY."),
     ("MQ_SECURITY_TOKEN", "Security token that belongs to MQ_ACCESS_KEY, where there is one."),

@@ -152,6 +152,10 @@ class Broker:
         else:
             why = absent or "access control or clientSendRate has to see each of them"
             log.info("plain sends do not take the native path: %s", why)
+        if self.services.pulls.native.is_taken:
+            log.info("plain pulls take the native path")
+        else:
+            log.info("plain pulls do not take the native path: %s", absent)
         parts.push_async_callback(self.services.end_reads)  # once more when no connection is left
         self._spawn()
         for listener in listeners:

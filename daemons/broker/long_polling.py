@@ -138,7 +138,11 @@ class HeldPull:
 
 def size_of_texts(texts: Iterable[str]) -> int:
     """About the bytes that the fields of a request take, and what is read of them."""
-    return sum(len(text) * (_BYTES_OF_LONG if len(text) > _LONG_TEXT else 1) for text in texts)
+    lengths = list(map(len, texts))
+    total = sum(lengths)
+    if total <= _LONG_TEXT:  # mostly: each pull that is held comes here
+        return total
+    return sum(size * (_BYTES_OF_LONG if size > _LONG_TEXT else 1) for size in lengths)
 
 
 def held_pulls(channel: Channel) -> dict[HeldPull, None]:

@@ -35,7 +35,7 @@ _identity = RECORD_IDENTITY.unpack_from
 _identity_size = RECORD_IDENTITY.size
 _MAGIC = MAGIC_V1
 # A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
-_MOST_SCANNED = 800
+MOST_SCANNED = 800
 
 
 class FoundMessages(NamedTuple):
@@ -46,6 +46,11 @@ class FoundMessages(NamedTuple):
     ranges: list[tuple[int, int]]  # physical offset and size of what lies in one piece
     messages: int
     size: int  # bytes
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind the last message, 0 if there is none."""
+        return sum(self.ranges[-1]) if self.ranges else 0
 
 
 class MessageFinder:
@@ -88,7 +93,7 @@ class MessageFinder:
             wanted, most_bytes = min(maximum, bulk_bytes // SMALLEST_RECORD), bulk_bytes
         everything = isinstance(expression, TagExpression) and not expression.codes
         # However large the reply may be, a filter does not hold up everybody else for longer.
-        scan = wanted if everything else max(_MOST_SCANNED, 0 if bulk_bytes else wanted)
+        scan = wanted if everything else max(MOST_SCANNED, 0 if bulk_bytes else wanted)
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
             return FoundMessages(NOT_FOUND, queue.next_file_index(offset), [], 0, 0)

@@ -69,18 +69,15 @@ class QueueReader:
     def count(self, topic: str, group: str, queue_id: int, found: FoundMessages) -> None:
         """Count what was given to a group."""
         counter = self._stats.group(topic, group, queue_id)
-        self.count_read(counter, found.messages, found.size, found.ranges)
+        self.count_read(counter, found.messages, found.size, found.end)
 
-    def count_read(
-        self, counter: GroupCounter, count: int, size: int, ranges: list[tuple[int, int]]
-    ) -> None:
-        """Count what was read for a group of which this is the counter."""
+    def count_read(self, counter: GroupCounter, count: int, size: int, end: int) -> None:
+        """Count what was read for a group of which this is the counter, up to a physical offset."""
         if count:
             counter.messages += count
             counter.size += size
             counter.pulls += 1
-            start, length = ranges[-1]
-            counter.behind = self._log.written - start - length
+            counter.behind = self._log.written - end
             self._stats.found += 1
             self._stats.transferred += count
         else:

@@ -40,3 +40,5 @@ def _text(source: Path) -> bytes | None:
 
 
 native, absent = load(Path(__file__).parent / "src")
+#: What it raises when it fails: a panic of Rust is no Exception.
+failures = () if native is None else (Exception, native.PanicException)

@@ -96,6 +96,7 @@ def test_prometheus_reads_the_figures_of_a_broker(tmp_path: Path) -> None:
             assert value(samples, "mq_disk_free_bytes") > 0
             assert value(samples, "mq_held_pulls") == 0
             assert value(samples, "mq_native_path") == (native is not None)
+            assert value(samples, "mq_native_pulls") == (native is not None)
             assert value(samples, "mq_flush_seconds_total") >= 0
             assert value(samples, "mq_loop_delay_seconds") >= 0
             assert value(samples, "process_open_fds") > 0

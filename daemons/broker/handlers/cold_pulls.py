@@ -75,7 +75,7 @@ class ColdPulls:
         finally:
             channel.owe(-owed)
         answer_pull(header, channel, queue, code, next_offset, slices, size)
-        self._reader.count_read(counter, count, size, ranges)
+        self._reader.count_read(counter, count, size, found.end)
         waited = int((clock.monotonic() - began) * 1000)
         counter.waited += waited
         self._stats.longest_read = max(self._stats.longest_read, waited)

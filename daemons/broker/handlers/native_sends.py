@@ -9,14 +9,11 @@ from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.frame import MAX_FRAME
-from mq.protocol.native import native
+from mq.protocol.native import failures, native
 from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
 
 log = logging.getLogger(__name__)
-
-# A panic of Rust is no Exception.
-_FAILURES = () if native is None else (Exception, native.PanicException)
 
 
 class NativeSends:
@@ -58,7 +55,7 @@ class NativeSends:
             return position
         try:
             taken = self._path.take(data, position, self._remembered, channel.born_host, *place)
-        except _FAILURES:  # it has changed nothing: all of it is still to be served
+        except failures:  # it has changed nothing: all of it is still to be served
             self._end(channel)
             return position
         if taken is None:

@@ -15,6 +15,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.cold_pulls import ColdPulls
+from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
 from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
@@ -36,6 +37,7 @@ from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader
+from mq.protocol.tags import TagExpression
 
 _PULLING = "pulling message"
 _COMMIT = PullSysFlag.COMMIT_OFFSET
@@ -82,6 +84,7 @@ class PullHandlers:
         self._queues: dict[tuple[str, str], ConsumeQueue] = {}
         self._residency = Residency(store.log)
         self._cold = ColdPulls(store.log, reader, stats)
+        self.native = NativePulls(settings, store.log, reader.warm_bytes)
         self._warm_bytes = reader.warm_bytes
         self._expression = subscriptions.expression
         self._find = reader.find
@@ -150,12 +153,50 @@ class PullHandlers:
             self._check_broadcast(group)
         expression = self._expression(fields, sys_flag, group, topic)
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
+        flag = header["flag"]
+        assert isinstance(flag, int)
+        answer = None
         try:
-            found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
+            if type(expression) is TagExpression and not bulk_bytes and not flag & ONE_WAY:
+                answer = self.native.answer(
+                    *(queue, offset, maximum, expression.codes, present, header["opaque"])
+                )
+            if answer is None:
+                found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
         except NotInMemory as absent:
             later = self._pull_once_there(absent, header, channel, may_hold)
             self._cold.run(later, header, channel)
             return
+        if answer is not None:
+            self._send(answer, channel, queue, self._stats.group(topic, group, queue.queue_id))
+        else:
+            self._answer(found, header, fields, channel, queue, offset, expression, may_hold)
+        if may_hold and sys_flag & _COMMIT:
+            self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
+
+    # what to send ---------------------------------------------------------------------------------
+
+    def _send(
+        self, answer: PullAnswer, channel: Channel, queue: ConsumeQueue, counter: GroupCounter
+    ) -> None:
+        frame, next_offset, count, size, end = answer
+        channel.send_parts([frame], size)
+        self._count(counter, count, size, end)
+        if not count:
+            self._look_how_far(counter, queue, next_offset)
+
+    def _answer(
+        self,
+        found: FoundMessages,
+        header: dict[str, object],
+        fields: dict[str, str],
+        channel: Channel,
+        queue: ConsumeQueue,
+        offset: int,
+        expression: Expression,
+        may_hold: bool,
+    ) -> None:
+        group, topic, sys_flag = fields["consumerGroup"], fields["topic"], int(fields["sysFlag"])
         code, next_offset, ranges, count, _ = found
         if code == MOVED:
             self._on_moved(group, topic, queue.queue_id, offset, next_offset)
@@ -169,10 +210,6 @@ class PullHandlers:
         else:
             counter = self._stats.group(topic, group, queue.queue_id)
             self._answer_warm(header, channel, queue, found, counter)
-        if may_hold and sys_flag & _COMMIT:
-            self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
-
-    # what to send ---------------------------------------------------------------------------------
 
     def _answer_warm(
         self,
@@ -187,7 +224,7 @@ class PullHandlers:
         if slices is None:  # a log file was deleted by age since the entries were read
             code, slices, count, size = RETRY, [], 0, 0
         answer_pull(header, channel, queue, code, next_offset, slices, size)
-        self._count(counter, count, size, ranges)
+        self._count(counter, count, size, found.end)
         if code == RETRY:
             self._look_how_far(counter, queue, next_offset)
 

@@ -16,7 +16,7 @@ _REMARKS = {
 _NEXT = {"suggestWhichBrokerId": "0"} | dict.fromkeys(
     ("nextBeginOffset", "minOffset", "maxOffset"), "%d"
 )
-_REPLIES = {code: ReplyTemplate(code, _NEXT, remark) for code, remark in _REMARKS.items()}
+REPLIES = {code: ReplyTemplate(code, _NEXT, remark) for code, remark in _REMARKS.items()}
 
 
 def answer_pull(
@@ -36,7 +36,7 @@ def answer_pull(
     opaque = header["opaque"]
     if type(opaque) is not int:
         raise TypeError("opaque")
-    reply = _REPLIES[code].frame(
+    reply = REPLIES[code].frame(
         *(next_offset, queue.minimum, queue.readable, opaque), body_size=size
     )
     channel.send_parts([reply, *slices], size)

@@ -25,6 +25,7 @@ from mq.daemons.broker.pop.service import PopService
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.dispatch import Handler
+from mq.daemons.metrics import gauge
 from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.protocol.bodies import MessageQueue
@@ -89,7 +90,8 @@ class Services:
         )
 
     def metrics(self) -> Metrics:
-        yield from ()
+        doc = "1 while the native path answers plain pulls, 0 while Python does."
+        yield gauge("mq_native_pulls", doc, float(self.pulls.native.is_taken))
 
     def _runtime_info(self) -> Mapping[str, str]:
         return {

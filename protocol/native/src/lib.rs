@@ -5,21 +5,25 @@ mod hash;
 mod header;
 mod index;
 mod properties;
+mod pull;
 mod record;
+mod reply;
 mod send;
 
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 8] = [
+const SOURCES: [(&str, &[u8]); 10] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("hash.rs", include_bytes!("hash.rs")),
     ("header.rs", include_bytes!("header.rs")),
     ("index.rs", include_bytes!("index.rs")),
     ("lib.rs", include_bytes!("lib.rs")),
     ("properties.rs", include_bytes!("properties.rs")),
+    ("pull.rs", include_bytes!("pull.rs")),
     ("record.rs", include_bytes!("record.rs")),
+    ("reply.rs", include_bytes!("reply.rs")),
     ("send.rs", include_bytes!("send.rs")),
 ];
 
@@ -31,5 +35,6 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     // For those who go on without the library when it panics: it is no Exception.
     module.add("PanicException", module.py().get_type::<PanicException>())?;
     module.add_class::<send::SendPath>()?;
+    module.add_class::<pull::PullPath>()?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)
 }

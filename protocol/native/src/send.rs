@@ -9,6 +9,7 @@ use crate::hash;
 use crate::header::Header;
 use crate::properties::Properties;
 use crate::record::{self, Message, Place};
+use crate::reply::{self, Pieces};
 
 const PREFIX: usize = 8;
 const HEADER_LENGTH: u32 = 0x00FF_FFFF;
@@ -35,8 +36,8 @@ pub struct SendPath {
     store_host: Vec<u8>,
     /// Headers of the replies to a message and to a batch, around ids, queue id, queue offset and
     /// opaque.
-    reply: Vec<Vec<u8>>,
-    batch_reply: Vec<Vec<u8>>,
+    reply: Pieces,
+    batch_reply: Pieces,
 }
 
 /// A queue that messages of this call go to.
@@ -97,15 +98,17 @@ impl SendPath {
         added: &str,
         unusual: Vec<String>,
         store_host: Vec<u8>,
-        reply: Vec<Vec<u8>>,
-        batch_reply: Vec<Vec<u8>>,
+        reply: Pieces,
+        batch_reply: Pieces,
     ) -> PyResult<Self> {
         let Some((name, _)) = added.split_once('\u{1}') else {
             return Err(PyValueError::new_err("what is added is no property"));
         };
-        if store_host.len() != record::HOST_SIZE || reply.len() != 5 || batch_reply.len() != 5 {
-            return Err(PyValueError::new_err("an IPv4 host, and four gaps in each reply"));
+        if store_host.len() != record::HOST_SIZE {
+            return Err(PyValueError::new_err("the store's host is no IPv4 address"));
         }
+        reply::check(&reply)?;
+        reply::check(&batch_reply)?;
         Ok(SendPath {
             max_body,
             most_frame,
@@ -331,7 +334,7 @@ impl SendPath {
     #[allow(clippy::too_many_arguments)]
     fn reply(
         &self,
-        pieces: &[Vec<u8>],
+        pieces: &Pieces,
         ids: &[u8],
         request: &Request,
         target: &Target,
@@ -347,15 +350,7 @@ impl SendPath {
         let offset = first_offset.to_string();
         let opaque = request.header.opaque.to_string();
         let values = [ids, queue_id.as_bytes(), offset.as_bytes(), opaque.as_bytes()];
-        let size = pieces.iter().map(Vec::len).sum::<usize>()
-            + values.iter().map(|value| value.len()).sum::<usize>();
-        to.extend_from_slice(&(4 + size as u32).to_be_bytes());
-        to.extend_from_slice(&(size as u32).to_be_bytes());
-        for (piece, value) in pieces.iter().zip(values) {
-            to.extend_from_slice(piece);
-            to.extend_from_slice(value);
-        }
-        to.extend_from_slice(&pieces[4]);
+        reply::push_head(to, pieces, values, 0);
     }
 }
 

@@ -56,7 +56,7 @@ def test_what_the_native_path_fails_at_is_left_to_python_with_all_that_came_with
 @pytest.mark.parametrize(
     ("settings", "way"), [({}, "take"), ({"clientSendRate": "9"}, "do not take")]
 )
-def test_a_broker_says_at_its_start_whether_sends_take_the_native_path(
+def test_a_broker_says_at_its_start_what_takes_the_native_path(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, str], way: str
 ) -> None:
     async def main() -> None:
@@ -66,4 +66,5 @@ def test_a_broker_says_at_its_start_whether_sends_take_the_native_path(
     with caplog.at_level(logging.INFO):
         asyncio.run(main())
     assert f"plain sends {way} the native path" in caplog.text
+    assert "plain pulls take the native path" in caplog.text
     assert ("clientSendRate" in caplog.text) == bool(settings)

@@ -12,12 +12,13 @@ from mq.protocol.native import native
 HERE = Path(__file__).parent
 TAKEN_OVER = (
     *("test_sends.py", "test_batches.py", "test_pull.py", "test_start.py"),
+    *("test_long_polling.py", "test_message_finder.py", "filter/test_pull_filters.py"),
     *("store/test_append.py", "store/test_flush.py", "store/test_index.py"),
 )
 
 
 @pytest.mark.skipif(native is None, reason="the native path is not built: the others ran so")
-def test_sends_and_the_store_are_the_same_without_it() -> None:
+def test_sends_pulls_and_the_store_are_the_same_without_it() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += [str(HERE / name) for name in TAKEN_OVER]
     environment = {

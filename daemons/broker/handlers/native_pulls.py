@@ -1,0 +1,113 @@
+"""Answers to plain pulls as the native path makes them (docs/decisions/0047)."""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.handlers.pull_reply import REPLIES
+from mq.daemons.broker.message_finder import FOUND, MOST_SCANNED, RETRY
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.residency import Residency
+from mq.protocol.native import failures, native
+
+log = logging.getLogger(__name__)
+
+_ENTRY_SIZE = layout.ENTRY_SIZE
+_physical = layout.LONG.unpack_from  # of an entry
+# Each entry is held against each code; with more of them Python's set is faster.
+_MOST_CODES = 64
+
+
+class PullAnswer(NamedTuple):
+    """A whole reply, and what it holds."""
+
+    frame: bytes
+    next_offset: int
+    messages: int
+    size: int  # bytes
+    end: int  # the physical offset behind the last message
+
+
+class NativePulls:
+    """What finds and copies messages for pulls, where the native path is there.
+
+    What lies further than ``warm_bytes`` behind the end of the log is left to Python.
+    """
+
+    def __init__(self, settings: BrokerSettings, commit_log: CommitLog, warm_bytes: int) -> None:
+        self._settings = settings
+        self._log = commit_log
+        self._warm_bytes = warm_bytes
+        self._answer: Callable[..., Any] | None = None
+        if native is not None:
+            self._answer = native.PullPath(REPLIES[FOUND].pieces(), REPLIES[RETRY].pieces()).answer
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether pulls are offered to the path: it is there, and has not failed."""
+        return self._answer is not None
+
+    def answer(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        maximum: int,
+        codes: Collection[int],
+        present: Residency | None,
+        opaque: object,
+    ) -> PullAnswer | None:
+        """The answer to a pull, as `MessageFinder.find` finds what is in it, of all messages or of
+        those that have one of the tags codes.
+
+        None if that is for Python to look at. Raises NotInMemory if ``present`` says that a disk
+        would have to be waited for.
+        """
+        make = self._answer
+        minimum, end = queue.minimum, queue.readable
+        if make is None or not minimum <= offset < end:
+            return None
+        config = self._settings.store
+        wanted = min(maximum, config.max_transfer_count_on_message_in_memory)
+        most_bytes = config.max_transfer_bytes_on_message_in_memory
+        if codes:
+            if len(codes) > _MOST_CODES or queue.extension is not None:
+                return None
+            entries = queue.entries(offset, max(MOST_SCANNED, wanted))
+        else:
+            entries = queue.entries(offset, wanted)
+        if not entries or wanted < 1 or most_bytes < 0:
+            return None
+        (first,) = _physical(entries)
+        if present is not None:
+            last = min(len(entries), wanted * _ENTRY_SIZE) - _ENTRY_SIZE
+            present.require(first, *_physical(entries, last))
+        commit_log = self._log
+        written = commit_log.written
+        file = commit_log.file_at(first)
+        if file is None:
+            return None
+        start = file.start
+        part = file.view, min(file.end, written) - start, start, written - self._warm_bytes
+        limits = wanted, most_bytes
+        try:
+            made = make(
+                *(entries, queue.queue_id, offset, tuple(codes), limits),
+                *(part, (minimum, end), opaque),
+            )
+        except failures:  # nothing has been sent: Python answers
+            self._end(queue)
+            return None
+        return None if made is None else PullAnswer._make(made)
+
+    def _end(self, queue: ConsumeQueue) -> None:
+        """Leave pulls to Python from now on: what the path failed at may come with each of them."""
+        self._answer = None
+        log.exception(
+            "the native path failed at messages of %r: pulls stay in Python until the next start; "
+            "this is a defect of mq",
+            queue,
+            extra={"failure": "native path"},
+        )

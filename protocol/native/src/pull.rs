@@ -1,0 +1,171 @@
+//! The answer to a pull, from entries of a queue and the log that they point into.
+
+use pyo3::buffer::{PyBuffer, ReadOnlyCell};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::record;
+use crate::reply::{self, Pieces};
+
+const ENTRY: usize = 20;
+/// The size in an entry that stands for no message.
+const FILLER: usize = 0x7FFF_FFFF;
+
+/// What pulls are answered: with messages, and where none of those looked at is wanted.
+#[pyclass(frozen)]
+pub struct PullPath {
+    found: Pieces,
+    none_fits: Pieces,
+}
+
+/// What a pull may get.
+struct Wish {
+    codes: Vec<i64>,
+    count: usize,
+    bytes: usize,
+}
+
+/// Part of the log, as a file has it mapped: of the bytes at `start` and behind it those that have
+/// been written. What lies before `warm` is read in another way.
+struct Log<'a> {
+    bytes: &'a [ReadOnlyCell<u8>],
+    start: i64,
+    warm: i64,
+}
+
+/// What was found: where it lies in the log's part, and how many entries were passed.
+#[derive(Default)]
+struct Found {
+    ranges: Vec<(usize, usize)>,
+    count: usize,
+    size: usize,
+    passed: usize,
+}
+
+#[pymethods]
+impl PullPath {
+    #[new]
+    fn new(found: Pieces, none_fits: Pieces) -> PyResult<Self> {
+        reply::check(&found)?;
+        reply::check(&none_fits)?;
+        Ok(PullPath { found, none_fits })
+    }
+
+    /// The answer to a pull from entries of a queue, of which the first has the queue offset
+    /// `offset`. None if Python has to look at them.
+    ///
+    /// `codes` are of the tags that are wanted, none for all; `limits` are messages and bytes. `part`
+    /// is what a file of the log has mapped, as bytes of which so many have been written, with the
+    /// physical offsets of its first byte and of what is probably in memory. `bounds` are those of
+    /// the queue. Returns the whole frame, the queue offset to go on at, messages, their bytes, and
+    /// the physical offset behind the last.
+    ///
+    /// The mapping can be neither deleted nor cut short meanwhile: a buffer of it is held, of which
+    /// Python closes none, what is taken off the disk stays readable as long as it is mapped, and
+    /// only starts shorten files. No other thread of the interpreter runs, and only what is behind
+    /// the end of what has been written changes.
+    #[allow(clippy::too_many_arguments)]
+    fn answer<'py>(
+        &self,
+        py: Python<'py>,
+        entries: &[u8],
+        queue_id: i32,
+        offset: i64,
+        codes: Vec<i64>,
+        limits: (usize, usize),
+        part: (PyBuffer<u8>, usize, i64, i64),
+        bounds: (i64, i64),
+        opaque: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, i64, usize, usize, i64)>> {
+        // One that is longer than any client writes it is no mistake of ours.
+        let Ok(opaque) = opaque.extract::<i64>() else { return Ok(None) };
+        let (map, written, start, warm) = part;
+        let Some(bytes) = map.as_slice(py).and_then(|all| all.get(..written)) else {
+            return Ok(None);
+        };
+        let log = Log { bytes, start, warm };
+        let wish = Wish { codes, count: limits.0, bytes: limits.1 };
+        let Some(found) = find(entries, queue_id, offset, &wish, &log) else { return Ok(None) };
+
+        let next = offset + found.passed as i64;
+        let numbers = [next, bounds.0, bounds.1, opaque].map(|number| number.to_string());
+        let values = [0, 1, 2, 3].map(|gap: usize| numbers[gap].as_bytes());
+        let pieces = if found.count > 0 { &self.found } else { &self.none_fits };
+        let mut head = Vec::with_capacity(512);
+        reply::push_head(&mut head, pieces, values, found.size);
+        let frame = PyBytes::new_with(py, head.len() + found.size, |frame| {
+            let (front, mut rest) = frame.split_at_mut(head.len());
+            front.copy_from_slice(&head);
+            for (at, size) in &found.ranges {
+                let (place, behind) = rest.split_at_mut(*size);
+                for (byte, cell) in place.iter_mut().zip(&bytes[*at..]) {
+                    *byte = cell.get();
+                }
+                rest = behind;
+            }
+            Ok(())
+        })?;
+        let end = found.ranges.last().map_or(0, |(at, size)| start + (at + size) as i64);
+        Ok(Some((frame, next, found.count, found.size, end)))
+    }
+}
+
+/// What is wanted of some entries, all of it looked at. `None` if one of them is not what it should
+/// be, or lies elsewhere: only Python knows how to go on then.
+fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> Option<Found> {
+    let mut found = Found::default();
+    let mut end = 0;
+    for entry in entries.chunks_exact(ENTRY) {
+        let physical = i64::from_be_bytes(entry[..8].try_into().ok()?);
+        let size = usize::try_from(i32::from_be_bytes(entry[8..12].try_into().ok()?)).ok()?;
+        let code = i64::from_be_bytes(entry[12..].try_into().ok()?);
+        if !wish.codes.is_empty() && !wish.codes.contains(&code) {
+            if size == 0 {
+                return None;
+            }
+            found.passed += 1;
+            continue;
+        }
+        // No message, or one that has been deleted perhaps: those do not count.
+        if size == FILLER || physical < log.start {
+            return None;
+        }
+        if found.count > 0 {
+            if found.count >= wish.count || found.size.checked_add(size)? > wish.bytes {
+                break;
+            }
+        } else if physical < log.warm {
+            return None;
+        }
+        let at = usize::try_from(physical.checked_sub(log.start)?).ok()?;
+        let stop = at.checked_add(size)?;
+        // In their order, and none within another: bytes that a peer has chosen may look like a
+        // record.
+        if size < record::SMALLEST || at < end || stop > log.bytes.len() {
+            return None;
+        }
+        let index = offset.checked_add(i64::try_from(found.passed).ok()?)?;
+        if !is_record(&log.bytes[at..stop], queue_id, index) {
+            return None;
+        }
+        match found.ranges.last_mut() {
+            Some((start, length)) if *start + *length == at => *length += size,
+            _ => found.ranges.push((at, size)),
+        }
+        end = stop;
+        found.count += 1;
+        found.size += size;
+        found.passed += 1;
+    }
+    Some(found)
+}
+
+/// Whether bytes are, by what their head says, the record of a message of a queue.
+fn is_record(bytes: &[ReadOnlyCell<u8>], queue_id: i32, index: i64) -> bool {
+    let int = |at: usize| i32::from_be_bytes([0, 1, 2, 3].map(|one| bytes[at + one].get()));
+    let long = |at: usize| i64::from(int(at)) << 32 | i64::from(int(at + 4) as u32);
+    usize::try_from(int(0)) == Ok(bytes.len())
+        && int(4) == record::MAGIC
+        && int(12) == queue_id
+        && long(20) == index
+}

@@ -1,0 +1,361 @@
+"""Pulls that the native path answers: as Python does, byte for byte."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mq.client.machine import clock
+from mq.daemons.broker.handlers.native_pulls import PullAnswer
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.channel import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import JSON, ROCKETMQ, Command
+from mq.protocol.frame import encode
+from mq.protocol.native import native
+from tests.daemons.broker.harness import Harness
+from tests.daemons.broker.pulls import PullBroker, pull, request, serve
+from tests.daemons.broker.test_native_sends import NOW, Written, plain
+from tests.daemons.peer import Peer
+
+pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
+
+# Records lie in several files of the log, entries in several files of a queue and in memory.
+SMALL = {"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "400"}
+TAGS = ("a", "b", "", "é")
+MESSAGES = 70  # in each of two queues, of which one has its messages side by side
+
+CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+PULL = {
+    **{"consumerGroup": "g", "topic": "T", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32"},
+    **{"sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*"},
+    **{"subVersion": "1", "expressionType": "TAG"},
+}
+NUMBERS = st.integers(-3, MESSAGES + 3) | st.sampled_from([-(1 << 63), 1 << 63, 1 << 70])
+ODD_TEXTS = NUMBERS.map(str) | st.sampled_from(["", " 1", "01", "1_0", "x", "*", "T"])
+EXPRESSIONS = st.sampled_from(["*", "a", "b||é", "a||b||é", "nobody's", " ", "||", "", "a || a"])
+
+
+@st.composite
+def pulls(draw: st.DrawFn) -> bytes:
+    """A pull, mostly as a client writes it."""
+    fields = PULL | {
+        "queueId": draw(st.sampled_from("0012")),
+        "queueOffset": str(draw(st.integers(0, MESSAGES))),
+        "maxMsgNums": str(draw(st.sampled_from([32, 32, 1, 3, 100, 0, -1]))),
+        "sysFlag": str(draw(st.sampled_from([4, 5, 6, 7, 0]))),
+        "commitOffset": str(draw(st.integers(0, MESSAGES))),
+        "subscription": draw(EXPRESSIONS),
+    }
+    if draw(st.integers(0, 4)) == 0:
+        odd = dict.fromkeys(PULL, ODD_TEXTS)
+        # Others would be a matter of time.
+        odd["suspendTimeoutMillis"] = st.sampled_from(["x", "-1", "1000000"])
+        fields |= draw(st.fixed_dictionaries({}, optional=odd))
+    if draw(st.integers(0, 4)) == 0:
+        fields["maxMsgBytes"] = draw(st.sampled_from(["300000", "5", "x"]))
+    code = draw(st.sampled_from(CODES))
+    kind = draw(st.sampled_from([JSON, JSON, ROCKETMQ]))
+    opaque = draw(st.integers(-(1 << 31), (1 << 31) - 1))
+    flag = draw(st.sampled_from([0, 0, 0, 2]))
+    return encode(Command(code, fields, opaque=opaque, flag=flag, serialization=kind))
+
+
+@st.composite
+def buffers(draw: st.DrawFn) -> bytes:
+    """Pulls, some of whose bytes have been changed."""
+    data = bytearray(b"".join(draw(st.lists(pulls(), min_size=1, max_size=6))))
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1]))):
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    return bytes(data)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """An entry that is not what it was, or some bytes of its record."""
+
+    queue: int
+    index: int
+    change: Callable[[tuple[int, int, int]], tuple[int, int, int]] | None = None
+    record_at: int = 0
+    raw: bytes = b""
+
+
+CHANGES: Sequence[Callable[[tuple[int, int, int]], tuple[int, int, int]]] = (
+    lambda entry: (0, 0, 0),
+    lambda entry: struct.unpack(">qiq", layout.FILLER_ENTRY),
+    lambda entry: (entry[0] + 1, entry[1], entry[2]),
+    lambda entry: (entry[0], entry[1] - 1, entry[2]),
+    lambda entry: (entry[0], -entry[1], entry[2]),
+    lambda entry: (entry[0], 0x7FFFFFFF, entry[2]),
+    lambda entry: (-1, entry[1], entry[2]),
+    lambda entry: ((1 << 63) - 1, entry[1], entry[2]),
+    lambda entry: (-(1 << 63), entry[1], entry[2]),
+    lambda entry: (entry[0], entry[1], 97),
+    lambda entry: (entry[0], 4, entry[2]),
+)
+DAMAGES = st.lists(
+    st.builds(
+        Damage, st.sampled_from((0, 1)), st.integers(0, MESSAGES - 1), st.sampled_from(CHANGES)
+    )
+    | st.builds(
+        Damage,
+        st.sampled_from((0, 1)),
+        st.integers(0, MESSAGES - 1),
+        record_at=st.integers(0, 30),
+        raw=st.binary(min_size=1, max_size=4),
+    ),
+    max_size=2,
+)
+LIMITS = st.fixed_dictionaries(
+    {
+        "maxTransferCountOnMessageInMemory": st.sampled_from(["32", "32", "1", "5"]),
+        "maxTransferBytesOnMessageInMemory": st.sampled_from(["262144", "262144", "1", "700"]),
+    }
+)
+
+
+class OneBroker:
+    """A broker with two queues of messages, that answers natively or not."""
+
+    def __init__(self, root: Path, is_native: bool) -> None:
+        self._root = root
+        self._is_native = is_native
+        self.taken = 0
+
+    async def start(self) -> None:
+        self.broker = await Harness(self._root, SMALL).__aenter__()
+        await self.take(plain(e="2"))
+        for number in range(MESSAGES):
+            queue = "0" if number % 2 else "1"
+            sent = plain(e=queue, i=f"TAGS\x01{TAGS[number % 4]}" if TAGS[number % 4] else "")
+            await self.take(sent)
+        await self.take(b"".join(plain(e="0") for _ in range(MESSAGES - MESSAGES // 2)))
+        for one in self.broker.stores.messages.queues:
+            one.persist()
+        await self.take(b"".join(plain(e="1", i="TAGS\x01a") for _ in range(MESSAGES // 2)))
+        # A pull of which a byte was changed may ask for anything else: to delete the topic, say.
+        dispatcher = self.broker.listener.dispatcher
+        dispatcher.handlers = {code: dispatcher.handlers[code] for code in CODES}
+        for other in set(dispatcher.direct) - set(CODES):
+            del dispatcher.direct[other]
+        pulls = self.broker.services.pulls
+        # Events of offsets that have moved are put into the log when a thread has time for it.
+        pulls._on_moved = lambda *_: None
+        made = pulls.native
+        answer = made.answer
+
+        def counted(*arguments: object) -> PullAnswer | None:
+            found = answer(*arguments) if self._is_native else None  # type: ignore[arg-type]
+            self.taken += found is not None
+            return found
+
+        made.answer = counted  # type: ignore[assignment]
+
+    async def take(self, data: bytes) -> bytes:
+        """What is answered to what comes."""
+        listener = self.broker.listener
+        channel, transport = Channel(listener, listener.dispatcher), Written()
+        channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
+        try:
+            channel.data_received(data)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            await self.broker.services.pulls.close()
+        finally:
+            channel.connection_lost(None)
+        return transport.data
+
+    def queue(self, number: int) -> ConsumeQueue:
+        return self.broker.stores.messages.queue("T", number)
+
+    async def answers(
+        self, data: list[bytes], damages: list[Damage], limits: dict[str, str], trusted: int
+    ) -> tuple[object, ...]:
+        """What is answered to pulls while some of the store is damaged, and what is counted."""
+        self.broker.settings.update(limits)
+        kept = [
+            (queue, queue.entries(index, 1), index)
+            for queue in map(self.queue, (0, 1))
+            for index in range(queue.readable)
+        ]
+        undo = [self._damage(damage) for damage in damages]
+        for number in (0, 1):
+            self.queue(number).trusted = trusted
+        try:
+            replies = [await self.take(piece) for piece in data]
+        finally:
+            for put_back in reversed(undo):
+                put_back()
+            for queue, entry, index in kept:
+                if queue.entries(index, 1) != entry:
+                    queue.mend(index, entry)
+        stats = self.broker.stats.counters
+        groups = {
+            key: tuple(getattr(one, name) for name in ("behind", "messages", "pulls", "size"))
+            for key, one in stats.groups.items()
+        }
+        totals = stats.found, stats.missed, stats.transferred
+        return replies, groups, totals, self.broker.stores.offsets.table
+
+    def _damage(self, damage: Damage) -> Callable[[], object]:
+        queue = self.queue(damage.queue)
+        entry = queue.entry(damage.index)
+        assert entry is not None
+        if damage.change is not None:
+            queue.mend(damage.index, struct.pack(">qiq", *damage.change(entry)))
+            return lambda: None
+        log = self.broker.stores.messages.log
+        file = log.file_at(entry[0])
+        assert file is not None
+        position = entry[0] - file.start + damage.record_at
+        before = file.read(position, len(damage.raw))
+        file.write(damage.raw, position)
+        return lambda: file.write(before, position)
+
+
+class Pair:
+    """Two brokers, of which one answers natively."""
+
+    def __init__(self, root: Path) -> None:
+        self.brokers = [OneBroker(root / str(native), native) for native in (True, False)]
+        self._runner = asyncio.Runner()
+        for broker in self.brokers:
+            broker._root.mkdir(parents=True)
+            self._runner.run(broker.start())
+
+    def compare(self, *what: object) -> None:
+        ours, theirs = (self._runner.run(broker.answers(*what)) for broker in self.brokers)  # type: ignore[arg-type]
+        assert ours == theirs
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            self._runner.run(broker.broker.__aexit__())
+        self._runner.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.lists(buffers(), min_size=1, max_size=4),
+    damages=DAMAGES,
+    limits=LIMITS,
+    trusted=st.sampled_from([0, 0, 20, MESSAGES]),
+)
+def _compare(
+    pairs: list[Pair],
+    root: Path,
+    data: list[bytes],
+    damages: list[Damage],
+    limits: dict[str, str],
+    trusted: int,
+) -> None:
+    if not pairs:
+        pairs.append(Pair(root / str(len(list(root.iterdir())))))
+    try:
+        pairs[0].compare(data, damages, limits, trusted)
+    except BaseException:
+        pairs.pop().close()  # they differ from now on
+        raise
+
+
+def test_any_pulls_of_any_store_are_answered_and_counted_as_by_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "milliseconds", lambda: NOW)
+    pairs: list[Pair] = []
+    try:
+        _compare(pairs, tmp_path)
+        assert pairs[0].brokers[0].taken > 50
+    finally:
+        for pair in pairs:
+            pair.close()
+
+
+EACH_DAMAGE: list[list[Damage]] = [
+    [],
+    *([Damage(queue, 12, change)] for queue in (0, 1) for change in CHANGES),
+    *(
+        [Damage(queue, 12, record_at=at, raw=b"\x05")]
+        for queue in (0, 1)
+        for at in (3, 7, 15, 20, 27)
+    ),
+]
+
+
+def _plain_pull(queue: str, offset: int, expression: str, most: int) -> bytes:
+    fields = {"queueId": queue, "queueOffset": str(offset), "maxMsgNums": str(most)}
+    return encode(
+        Command(RequestCode.PULL_MESSAGE, PULL | fields | {"subscription": expression}, opaque=5)
+    )
+
+
+def test_pulls_from_each_place_and_over_each_damage_are_answered_as_by_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "milliseconds", lambda: NOW)
+    usual = {
+        "maxTransferCountOnMessageInMemory": "32",
+        "maxTransferBytesOnMessageInMemory": "262144",
+    }
+    pair = Pair(tmp_path)
+    try:
+        native_one, _ = pair.brokers
+        everywhere = b"".join(
+            _plain_pull(queue, offset, expression, most)
+            for queue in "01"
+            for offset in range(MESSAGES + 1)
+            for expression, most in (("*", 32), ("a", 32), ("b||é", 9), ("nobody's", 3))
+        )
+        sizes = [entry[1] for number in (0, 1) if (entry := native_one.queue(0).entry(number))]
+        for most in (262144, sum(sizes), sum(sizes) - 1):
+            limits = usual | {"maxTransferBytesOnMessageInMemory": str(most)}
+            pair.compare([everywhere], [], limits, 0)
+        assert native_one.taken > MESSAGES
+        around = [
+            _plain_pull(queue, offset, expression, most)
+            for queue in "01"
+            for offset, most in ((0, 32), (9, 3), (12, 5), (10, 3))
+            for expression in ("*", "a", "b||é")
+        ]
+        for damages in EACH_DAMAGE:
+            for trusted in (0, MESSAGES):
+                pair.compare(around, damages, usual, trusted)
+    finally:
+        pair.close()
+
+
+def test_what_the_native_path_fails_at_is_answered_by_python_from_then_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def script(broker: PullBroker, peer: Peer) -> None:
+        pulls = broker.services.pulls
+        await broker.put(b"m0", b"m1")
+        assert pulls.native.is_taken
+        broker.queue.queue_id = 1 << 40  # more than a record holds
+        reply = await pull(peer, request(0))
+        assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY  # none of the records is of it
+        assert not pulls.native.is_taken
+        broker.queue.queue_id = 0
+        assert (await pull(peer, request(0))).code == ResponseCode.SUCCESS
+        assert not pulls.native.is_taken
+
+    with caplog.at_level(logging.ERROR):
+        serve(tmp_path, script)
+    assert caplog.text.count("pulls stay in Python") == 1
+
+
+def test_a_part_of_the_log_that_is_not_as_large_as_it_is_said_to_be_is_left_alone() -> None:
+    assert native is not None
+    pieces = [b""] * 5
+    path = native.PullPath(pieces, pieces)
+    entry = struct.pack(">qiq", 0, 100, 0)
+    for written in (101, 1 << 62):
+        part = memoryview(bytes(100)), written, 0, 0
+        assert path.answer(entry, 0, 0, (), (32, 1000), part, (0, 1), 1) is None
