@@ -19,12 +19,9 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from mq.protocol.native import native
+from mq.protocol.native import failures, native
 
 log = logging.getLogger(__name__)
-
-# A panic of Rust is no Exception.
-FAILURES = (Exception,) if native is None else (Exception, native.PanicException)
 
 
 class Programs:
@@ -44,7 +41,7 @@ class Programs:
             return None
         try:
             return self._library.Filter(list(names), form)
-        except FAILURES:
+        except failures:
             self.end()
             return None
 

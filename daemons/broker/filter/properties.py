@@ -10,7 +10,7 @@ from collections.abc import Callable
 from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.filter.evaluation import property_value
 from mq.daemons.broker.filter.memory import Memory
-from mq.daemons.broker.filter.program import FAILURES, programs
+from mq.daemons.broker.filter.program import programs
 from mq.daemons.broker.filter.sql92 import Sql92Filter
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData
 from mq.daemons.broker.store import layout
@@ -19,6 +19,7 @@ from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.native import failures
 from mq.protocol.properties import PropertyKey
 from mq.protocol.record import (
     AT,
@@ -199,7 +200,7 @@ class PropertyExpression:
                 max(wanted, 1),  # one in any case, also for who asks for none
                 most_bytes,
             )
-        except FAILURES:
+        except failures:
             programs.end()
             return None
         return taken

@@ -7,11 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::filter::{Filter, Found};
-use crate::record::{HEAD_SIZE, MAGIC};
+use crate::record::{HEAD_SIZE, MAGIC, SMALLEST};
 
 const ENTRY: usize = 20;
-/// With empty body, topic and properties.
-const SMALLEST_RECORD: usize = HEAD_SIZE + 1 + 2;
 const IPV6_HOSTS: i32 = 0x30;
 
 /// A queue whose messages are looked at, and where its entries point at.
@@ -91,7 +89,7 @@ impl Records<'_> {
     /// with that index, or not as records usually are.
     fn read(&self, at: i64, size: i64, index: i64, properties: &mut Vec<u8>) -> Option<()> {
         let at = usize::try_from(at).ok()?;
-        let size = usize::try_from(size).ok().filter(|size| *size >= SMALLEST_RECORD)?;
+        let size = usize::try_from(size).ok().filter(|size| *size >= SMALLEST)?;
         let record = self.file.get(at..at.checked_add(size)?)?;
         if number(record, 0) as usize != size
             || number(record, 4) != MAGIC
