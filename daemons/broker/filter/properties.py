@@ -6,6 +6,7 @@ which is also the check that an entry is true.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.filter.evaluation import property_value
@@ -83,6 +84,11 @@ class PropertyExpression:
         self._tags = tags
         self._data = data
 
+    @property
+    def program(self) -> Any:
+        """The filter on the native path; None where Python has to look at messages."""
+        return None if programs.select is None or self.source is None else self.source.program
+
     def select(
         self,
         queue: ConsumeQueue,
@@ -100,7 +106,7 @@ class PropertyExpression:
         first = index
         ranges: list[tuple[int, int]] = []
         count = total = 0
-        if self.source is not None and self.source.program is not None:
+        if self.program is not None:
             taken = self._select_natively(queue, index, entries, wanted, most_bytes, coldest)
             if taken is not None:
                 ranges, count, total, passed, goes_on = taken
@@ -185,11 +191,11 @@ class PropertyExpression:
         the others are to be looked at. None if it takes nothing."""
         (physical,) = layout.LONG.unpack_from(entries)
         file = self._store.log.file_at(physical)
-        if file is None or programs.select is None or self.source is None:
+        if file is None or programs.select is None:
             return None
         try:
             taken: tuple[list[tuple[int, int]], int, int, int, bool] = programs.select(
-                self.source.program,
+                self.program,
                 file.view,
                 file.start,
                 max(file.start, coldest),

@@ -13,12 +13,13 @@ mod record;
 mod reply;
 mod select;
 mod send;
+mod stored;
 
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 14] = [
+const SOURCES: [(&str, &[u8]); 15] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("filter.rs", include_bytes!("filter.rs")),
     ("filter_form.rs", include_bytes!("filter_form.rs")),
@@ -33,6 +34,7 @@ const SOURCES: [(&str, &[u8]); 14] = [
     ("reply.rs", include_bytes!("reply.rs")),
     ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
+    ("stored.rs", include_bytes!("stored.rs")),
 ];
 
 #[pymodule]

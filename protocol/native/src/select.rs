@@ -7,15 +7,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::filter::{Filter, Found};
-use crate::record::{HEAD_SIZE, MAGIC, SMALLEST};
+use crate::record::SMALLEST;
+use crate::stored;
 
 const ENTRY: usize = 20;
-const IPV6_HOSTS: i32 = 0x30;
 
 /// A queue whose messages are looked at, and where its entries point at.
 struct Records<'a> {
     file: &'a [ReadOnlyCell<u8>],
-    queue_id: i64,
+    queue_id: i32,
     /// Behind head and body of a record: its topic, and the length of the properties.
     between: usize,
 }
@@ -37,7 +37,7 @@ pub fn select<'py>(
     least: i64,
     entries: &[u8],
     index: i64,
-    queue_id: i64,
+    queue_id: i32,
     between: usize,
     wanted: usize,
     most_bytes: i64,
@@ -91,23 +91,9 @@ impl Records<'_> {
         let at = usize::try_from(at).ok()?;
         let size = usize::try_from(size).ok().filter(|size| *size >= SMALLEST)?;
         let record = self.file.get(at..at.checked_add(size)?)?;
-        if number(record, 0) as usize != size
-            || number(record, 4) != MAGIC
-            || i64::from(number(record, 12)) != self.queue_id
-            || i64::from(number(record, 20)) << 32 | i64::from(number(record, 24) as u32) != index
-            || number(record, 36) & IPV6_HOSTS != 0
-        {
+        if !stored::is_record(record, self.queue_id, index) {
             return None;
         }
-        let body = usize::try_from(number(record, HEAD_SIZE - 4)).ok()?;
-        let stored = record.get(HEAD_SIZE + self.between + body..)?;
-        // The file may be written while it is read: what is looked at twice is a copy.
-        properties.clear();
-        properties.extend(stored.iter().map(ReadOnlyCell::get));
-        Some(())
+        stored::properties(record, self.between, properties)
     }
-}
-
-fn number(record: &[ReadOnlyCell<u8>], at: usize) -> i32 {
-    i32::from_be_bytes([0, 1, 2, 3].map(|place| record[at + place].get()))
 }
