@@ -124,6 +124,7 @@ class Channel(asyncio.Protocol):
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0  # of those that were sent in parts
         self._reading = False  # inside data_received: replies are joined and leave at its end
+        self._flushes_soon = False  # those that are made elsewhere leave at the end of the turn
         self._questions = Questions()
 
     # asyncio calls these ------------------------------------------------------------------
@@ -249,7 +250,17 @@ class Channel(asyncio.Protocol):
 
     def send(self, command: Command) -> None:
         """Send a command; it leaves with what else is sent in this turn of the loop."""
-        self.send_parts([encode(command)], len(command.body))
+        self._out.append(encode(command))
+        self._out_bytes += len(command.body)
+        if self._out_bytes > _JOINED:
+            self.flush()
+        elif not self._reading and not self._flushes_soon:
+            self._flushes_soon = True
+            asyncio.get_running_loop().call_soon(self._flush_late)
+
+    def _flush_late(self) -> None:
+        self._flushes_soon = False
+        self.flush()
 
     def send_frame(self, frame: bytes | memoryview) -> None:
         """Send bytes that are a whole frame, or the next part of one."""

@@ -8,6 +8,7 @@ recursing too far.
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from lark import Token, Transformer, v_args
 
@@ -33,6 +34,19 @@ _TEXT_TESTS: dict[str, Callable[[bytes, bytes], bool]] = {
 }
 
 
+# The same for the native path: a word and its parts (mq.daemons.broker.filter.program).
+Form = tuple[Any, ...]
+
+# Of literals.
+_WORDS = {
+    Kind.TEXT: "text",
+    Kind.INTEGER: "integer",
+    Kind.LONG: "long",
+    Kind.DOUBLE: "double",
+    Kind.BOOLEAN: "constant",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """A part of an expression.
@@ -40,6 +54,7 @@ class Node:
     Attributes:
         kind: what it evaluates to.
         evaluate: how.
+        form: how, for the native path.
         depth: levels of functions in it.
         at: its first token that is of use in an error.
         literal: whether it is a literal and not, for example, minus a literal.
@@ -50,6 +65,7 @@ class Node:
 
     kind: Kind
     evaluate: Evaluate
+    form: Form
     depth: int
     at: Token
     literal: bool = False
@@ -94,7 +110,8 @@ class Builder(Transformer[Token, Node]):
     def property(self, token: Token) -> Node:
         value = evaluation.property_value(token)
         names = frozenset((str(token),))
-        return Node(Kind.TEXT, value, 1, token, is_property=True, names=names)
+        form = ("property", str(token))
+        return Node(Kind.TEXT, value, form, 1, token, is_property=True, names=names)
 
     # unary
 
@@ -105,26 +122,31 @@ class Builder(Transformer[Token, Node]):
         if node.kind in NUMBERS:
             assert isinstance(node.value, int | float)
             value = -node.value
-            return Node(node.kind, evaluation.constant(value), 1, node.at, value=value)
-        return _made(Kind.NOTHING, evaluation.null_of(node.evaluate), node)
+            form: Form = (_WORDS[node.kind], value)
+            return Node(node.kind, evaluation.constant(value), form, 1, node.at, value=value)
+        form = ("nothing", node.form)
+        return _made(Kind.NOTHING, evaluation.null_of(node.evaluate), form, node)
 
     def negation(self, node: Node) -> Node:
         node = _condition(node)
-        return _made(Kind.BOOLEAN, evaluation.negation(node.evaluate), node)
+        form = ("not", node.form)
+        return _made(Kind.BOOLEAN, evaluation.negation(node.evaluate), form, node)
 
     # logic
 
     def both(self, *nodes: Node) -> Node:
-        return self._logic(evaluation.conjunction, nodes)
+        return self._logic("and", evaluation.conjunction, nodes)
 
     def either(self, *nodes: Node) -> Node:
-        return self._logic(evaluation.disjunction, nodes)
+        return self._logic("or", evaluation.disjunction, nodes)
 
     def _logic(
-        self, join: Callable[[tuple[Evaluate, ...]], Evaluate], nodes: tuple[Node, ...]
+        self, word: str, join: Callable[[tuple[Evaluate, ...]], Evaluate], nodes: tuple[Node, ...]
     ) -> Node:
         conditions = tuple(map(_condition, nodes))
-        return _made(Kind.BOOLEAN, join(tuple(c.evaluate for c in conditions)), *conditions)
+        evaluate = join(tuple(condition.evaluate for condition in conditions))
+        form = (word, *(condition.form for condition in conditions))
+        return _made(Kind.BOOLEAN, evaluate, form, *conditions)
 
     # equality
 
@@ -139,13 +161,14 @@ class Builder(Transformer[Token, Node]):
             evaluate = evaluation.equal_to_text(left.evaluate, right.value)
         else:
             evaluate = evaluation.equal(left.evaluate, left.kind, right.evaluate, right.kind)
-        return _made(Kind.BOOLEAN, evaluate, left, right)
+        return _made(Kind.BOOLEAN, evaluate, ("=", left.form, right.form), left, right)
 
     def not_equal(self, left: Node, right: Node) -> Node:
         return self.negation(self.equal(left, right))
 
     def is_null(self, node: Node, _: Token) -> Node:
-        return _made(Kind.BOOLEAN, evaluation.is_null(node.evaluate), node)
+        form = ("is null", node.form)
+        return _made(Kind.BOOLEAN, evaluation.is_null(node.evaluate), form, node)
 
     def is_not_null(self, node: Node, null: Token) -> Node:
         return self.negation(self.is_null(node, null))
@@ -186,19 +209,20 @@ def _error(token: Token, why: str) -> FilterSyntaxError:
 
 
 def _literal(kind: Kind, value: bytes | float | bool | None, token: Token) -> Node:
-    return Node(kind, evaluation.constant(value), 1, token, literal=True, value=value)
+    form = (_WORDS[kind], value)
+    return Node(kind, evaluation.constant(value), form, 1, token, literal=True, value=value)
 
 
 def _text(token: Token) -> bytes:
     return token[1:-1].replace("''", "'").encode("utf-8", "surrogatepass")
 
 
-def _made(kind: Kind, evaluate: Evaluate, *parts: Node) -> Node:
+def _made(kind: Kind, evaluate: Evaluate, form: Form, *parts: Node) -> Node:
     depth = 1 + max(part.depth for part in parts)
     if depth > MOST_NESTED:
         raise _error(parts[0].at, f"nested more than {MOST_NESTED} levels deep")
     names = parts[0].names.union(*(part.names for part in parts[1:]))
-    return Node(kind, evaluate, depth, parts[0].at, names=names)
+    return Node(kind, evaluate, form, depth, parts[0].at, names=names)
 
 
 def _condition(node: Node) -> Node:
@@ -206,7 +230,8 @@ def _condition(node: Node) -> Node:
     if node.kind is Kind.BOOLEAN:
         return node
     if node.is_property:
-        return _made(Kind.BOOLEAN, evaluation.truth_of_text(node.evaluate), node)
+        form = ("text is true", node.form)
+        return _made(Kind.BOOLEAN, evaluation.truth_of_text(node.evaluate), form, node)
     raise _error(node.at, f"{_shown(node.at)} is no condition: compare it with something")
 
 
@@ -224,7 +249,8 @@ def _ordered(left: Node, symbol: str, right: Node) -> Node:
         )
     else:
         evaluate = evaluation.ordered(left.evaluate, left.kind, right.evaluate, right.kind, accepts)
-    return _made(Kind.BOOLEAN, evaluate, left, right)
+    form = (str(symbol), left.form, right.form)
+    return _made(Kind.BOOLEAN, evaluate, form, left, right)
 
 
 def _check_range(low: Node, high: Node) -> None:
@@ -240,13 +266,16 @@ def _one_of(node: Node, strings: tuple[Token, ...], wanted: bool) -> Node:
     if not node.is_property:
         raise _error(node.at, f"IN tests a property, not {_shown(node.at)}")
     values = frozenset(map(_text, strings))
-    return _made(Kind.BOOLEAN, evaluation.one_of(node.evaluate, values, wanted), node)
+    form = ("in", node.form, sorted(values), wanted)
+    return _made(Kind.BOOLEAN, evaluation.one_of(node.evaluate, values, wanted), form, node)
 
 
 def _text_test(node: Node, word: Token, string: Token, wanted: bool) -> Node:
     test = _TEXT_TESTS[word.upper()]
-    evaluate = evaluation.text_test(node.evaluate, node.kind, test, _text(string), wanted)
-    return _made(Kind.BOOLEAN, evaluate, node)
+    part = _text(string)
+    evaluate = evaluation.text_test(node.evaluate, node.kind, test, part, wanted)
+    form = (word.lower(), node.form, part, wanted) if part else ("constant", False)
+    return _made(Kind.BOOLEAN, evaluate, form, node)
 
 
 def _shown(token: Token) -> str:

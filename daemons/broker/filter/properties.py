@@ -6,10 +6,12 @@ which is also the check that an entry is true.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.filter.evaluation import property_value
 from mq.daemons.broker.filter.memory import Memory
+from mq.daemons.broker.filter.program import programs
 from mq.daemons.broker.filter.sql92 import Sql92Filter
 from mq.daemons.broker.filter.table import ConsumerFilters, FilterData
 from mq.daemons.broker.store import layout
@@ -18,6 +20,7 @@ from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.protocol.names import RETRY_PREFIX
+from mq.protocol.native import failures
 from mq.protocol.properties import PropertyKey
 from mq.protocol.record import (
     AT,
@@ -81,6 +84,11 @@ class PropertyExpression:
         self._tags = tags
         self._data = data
 
+    @property
+    def program(self) -> Any:
+        """The filter on the native path; None where Python has to look at messages."""
+        return None if programs.select is None or self.source is None else self.source.program
+
     def select(
         self,
         queue: ConsumeQueue,
@@ -95,16 +103,25 @@ class PropertyExpression:
         """
         log = self._store.log
         coldest = log.written - self._warm_bytes
+        first = index
+        ranges: list[tuple[int, int]] = []
+        count = total = 0
+        if self.program is not None:
+            taken = self._select_natively(queue, index, entries, wanted, most_bytes, coldest)
+            if taken is not None:
+                ranges, count, total, passed, goes_on = taken
+                if not goes_on or passed * layout.ENTRY_SIZE == len(entries):
+                    return ranges, count, total, passed
+                entries = entries[passed * layout.ENTRY_SIZE :]
+                index += passed
         if self._tags.codes and queue.extension is not None:
             entries = queue.extension.resolve(entries, unknown=next(iter(self._tags.codes)))
         memory = _NO_MEMORY if self._memory is None or self._tags.codes else self._memory
         shape, recall = memory.shape, memory.known.get
         fixed = RECORD_HEAD.size + len(queue.topic_field) + layout.SHORT.size
         queue_id = queue.queue_id
-        ranges: list[tuple[int, int]] = []
-        begin, length = -1, 0  # the last range, not in the list yet
-        count = total = 0
-        first = index
+        # The last range, which is not in the list: before the first message an empty one.
+        begin, length = ranges.pop() if ranges else (-1, 0)
         cold = base = least = limit = 0  # the file, and what of it is in memory
         view = _NOTHING
         for physical, size, code in _iterate(entries):
@@ -148,7 +165,8 @@ class PropertyExpression:
                 if physical == begin + length:
                     length += size
                 else:
-                    ranges.append((begin, length))
+                    if length:
+                        ranges.append((begin, length))
                     begin, length = physical, size
                 if count >= wanted:
                     index += 1
@@ -156,9 +174,42 @@ class PropertyExpression:
             index += 1
             if cold >= _MOST_COLD:
                 break
-        ranges.append((begin, length))
-        del ranges[0]  # the empty one before the first message
+        if length:
+            ranges.append((begin, length))
         return ranges, count, total, index - first
+
+    def _select_natively(
+        self,
+        queue: ConsumeQueue,
+        index: int,
+        entries: bytes,
+        wanted: int,
+        most_bytes: int,
+        coldest: int,
+    ) -> tuple[list[tuple[int, int]], int, int, int, bool] | None:
+        """The same for the first of these entries, as many as the native path can take, and whether
+        the others are to be looked at. None if it takes nothing."""
+        (physical,) = layout.LONG.unpack_from(entries)
+        file = self._store.log.file_at(physical)
+        if file is None or programs.select is None:
+            return None
+        try:
+            taken: tuple[list[tuple[int, int]], int, int, int, bool] = programs.select(
+                self.program,
+                file.view,
+                file.start,
+                max(file.start, coldest),
+                entries,
+                index,
+                queue.queue_id,
+                len(queue.topic_field) + layout.SHORT.size,
+                max(wanted, 1),  # one in any case, also for who asks for none
+                most_bytes,
+            )
+        except failures:
+            programs.end()
+            return None
+        return taken
 
     def _look(
         self, queue: ConsumeQueue, index: int, physical: int, size: int, code: int

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from mq.daemons.broker.filter.errors import FilterSyntaxError, NotComparableError
 from mq.daemons.broker.filter.memory import Memory
+from mq.daemons.broker.filter.program import programs
 
 if TYPE_CHECKING:
     from lark import Lark
     from lark.exceptions import UnexpectedInput
 
     from mq.daemons.broker.filter.evaluation import Evaluate
-    from mq.daemons.broker.filter.nodes import Node
+    from mq.daemons.broker.filter.nodes import Form, Node
 
 # A parser reads some ten thousand characters in a tenth of a second, in which the broker does
 # nothing else. Java has no limit but that of a frame.
@@ -53,13 +54,15 @@ class Sql92Filter:
     Attributes:
         text: what it was read from.
         memory: what it has said of messages.
+        program: the same on the native path; None where there is none.
     """
 
-    __slots__ = ("_evaluate", "memory", "text")
+    __slots__ = ("_evaluate", "memory", "program", "text")
 
-    def __init__(self, text: str, evaluate: "Evaluate", names: Iterable[str]) -> None:
+    def __init__(self, text: str, evaluate: "Evaluate", form: "Form", names: Iterable[str]) -> None:
         """For an expression that names these properties."""
         self.text = text
+        self.program = programs.compile(names, form)
         self.memory = Memory(names, self.matches)
         self._evaluate = evaluate
 
@@ -103,7 +106,7 @@ def _read(text: str) -> Sql92Filter | str:
         return str(error)
     except UnexpectedInput as error:
         return _explain(text, error)
-    return Sql92Filter(text, root.evaluate, root.names)
+    return Sql92Filter(text, root.evaluate, root.form, root.names)
 
 
 _read_short = lru_cache(_MOST_REMEMBERED)(_read)

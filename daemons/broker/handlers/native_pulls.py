@@ -56,11 +56,12 @@ class NativePulls:
         offset: int,
         maximum: int,
         codes: Collection[int],
+        program: Any,
         present: Residency | None,
         opaque: object,
     ) -> PullAnswer | None:
-        """The answer to a pull, as `MessageFinder.find` finds what is in it, of all messages or of
-        those that have one of the tags codes.
+        """The answer to a pull, as `MessageFinder.find` finds what is in it, of all messages, of
+        those that have one of the tags codes, or of those that a filter by properties lets through.
 
         None if that is for Python to look at. Raises NotInMemory if ``present`` says that a disk
         would have to be waited for.
@@ -75,6 +76,7 @@ class NativePulls:
         if codes:
             if len(codes) > _MOST_CODES or queue.extension is not None:
                 return None
+        if codes or program is not None:
             entries = queue.entries(offset, max(MOST_SCANNED, wanted))
         else:
             entries = queue.entries(offset, wanted)
@@ -92,9 +94,11 @@ class NativePulls:
         start = file.start
         part = file.view, min(file.end, written) - start, start, written - self._warm_bytes
         limits = wanted, most_bytes
+        between = len(queue.topic_field) + layout.SHORT.size
+        by = tuple(codes), None if program is None else (program, between)
         try:
             made = make(
-                *(entries, queue.queue_id, offset, tuple(codes), limits),
+                *(entries, queue.queue_id, offset, by, limits),
                 *(part, (minimum, end), opaque),
             )
         except failures:  # nothing has been sent: Python answers

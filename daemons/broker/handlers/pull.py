@@ -157,9 +157,9 @@ class PullHandlers:
         assert isinstance(flag, int)
         answer = None
         try:
-            if type(expression) is TagExpression and not bulk_bytes and not flag & ONE_WAY:
-                answer = self.native.answer(
-                    *(queue, offset, maximum, expression.codes, present, header["opaque"])
+            if not bulk_bytes and not flag & ONE_WAY:
+                answer = self._answer_natively(
+                    *(queue, offset, maximum, expression, present, header["opaque"])
                 )
             if answer is None:
                 found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
@@ -175,6 +175,25 @@ class PullHandlers:
             self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
 
     # what to send ---------------------------------------------------------------------------------
+
+    def _answer_natively(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        maximum: int,
+        expression: Expression,
+        present: Residency | None,
+        opaque: object,
+    ) -> PullAnswer | None:
+        """None if it is for Python to answer. Raises NotInMemory."""
+        if isinstance(expression, TagExpression):
+            return self.native.answer(
+                *(queue, offset, maximum, expression.codes, None, present, opaque)
+            )
+        program = expression.program
+        if program is None:
+            return None
+        return self.native.answer(queue, offset, maximum, (), program, present, opaque)
 
     def _send(
         self, answer: PullAnswer, channel: Channel, queue: ConsumeQueue, counter: GroupCounter

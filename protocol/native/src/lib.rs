@@ -1,30 +1,40 @@
 //! What mq's interpreter would do for each message, done for each buffer (docs/decisions/0047).
 
 mod batch;
+mod filter;
+mod filter_form;
 mod hash;
 mod header;
 mod index;
+mod number;
 mod properties;
 mod pull;
 mod record;
 mod reply;
+mod select;
 mod send;
+mod stored;
 
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 10] = [
+const SOURCES: [(&str, &[u8]); 15] = [
     ("batch.rs", include_bytes!("batch.rs")),
+    ("filter.rs", include_bytes!("filter.rs")),
+    ("filter_form.rs", include_bytes!("filter_form.rs")),
     ("hash.rs", include_bytes!("hash.rs")),
     ("header.rs", include_bytes!("header.rs")),
     ("index.rs", include_bytes!("index.rs")),
     ("lib.rs", include_bytes!("lib.rs")),
+    ("number.rs", include_bytes!("number.rs")),
     ("properties.rs", include_bytes!("properties.rs")),
     ("pull.rs", include_bytes!("pull.rs")),
     ("record.rs", include_bytes!("record.rs")),
     ("reply.rs", include_bytes!("reply.rs")),
+    ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
+    ("stored.rs", include_bytes!("stored.rs")),
 ];
 
 #[pymodule]
@@ -36,5 +46,7 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add("PanicException", module.py().get_type::<PanicException>())?;
     module.add_class::<send::SendPath>()?;
     module.add_class::<pull::PullPath>()?;
+    module.add_class::<filter::Filter>()?;
+    module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)
 }

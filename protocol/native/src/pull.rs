@@ -4,8 +4,10 @@ use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::filter::{Filter, Found as Values};
 use crate::record;
 use crate::reply::{self, Pieces};
+use crate::stored;
 
 const ENTRY: usize = 20;
 /// The size in an entry that stands for no message.
@@ -19,8 +21,10 @@ pub struct PullPath {
 }
 
 /// What a pull may get.
-struct Wish {
+struct Wish<'a> {
     codes: Vec<i64>,
+    /// With the bytes between body and properties of a record.
+    filter: Option<(&'a Filter, usize)>,
     count: usize,
     bytes: usize,
 }
@@ -54,7 +58,8 @@ impl PullPath {
     /// The answer to a pull from entries of a queue, of which the first has the queue offset
     /// `offset`. None if Python has to look at them.
     ///
-    /// `codes` are of the tags that are wanted, none for all; `limits` are messages and bytes. `part`
+    /// `wanted` has the codes of tags that are, none for all, and a filter by properties or None, with
+    /// the bytes between body and properties of a record. `limits` are messages and bytes. `part`
     /// is what a file of the log has mapped, as bytes of which so many have been written, with the
     /// physical offsets of its first byte and of what is probably in memory. `bounds` are those of
     /// the queue. Returns the whole frame, the queue offset to go on at, messages, their bytes, and
@@ -71,7 +76,7 @@ impl PullPath {
         entries: &[u8],
         queue_id: i32,
         offset: i64,
-        codes: Vec<i64>,
+        wanted: (Vec<i64>, Option<(PyRef<'py, Filter>, usize)>),
         limits: (usize, usize),
         part: (PyBuffer<u8>, usize, i64, i64),
         bounds: (i64, i64),
@@ -84,7 +89,9 @@ impl PullPath {
             return Ok(None);
         };
         let log = Log { bytes, start, warm };
-        let wish = Wish { codes, count: limits.0, bytes: limits.1 };
+        let (codes, filter) = wanted;
+        let filter = filter.as_ref().map(|(filter, between)| (&**filter, *between));
+        let wish = Wish { codes, filter, count: limits.0, bytes: limits.1 };
         let Some(found) = find(entries, queue_id, offset, &wish, &log) else { return Ok(None) };
 
         let next = offset + found.passed as i64;
@@ -115,6 +122,7 @@ impl PullPath {
 fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> Option<Found> {
     let mut found = Found::default();
     let mut end = 0;
+    let (mut properties, mut values) = (Vec::new(), Values::default());
     for entry in entries.chunks_exact(ENTRY) {
         let physical = i64::from_be_bytes(entry[..8].try_into().ok()?);
         let size = usize::try_from(i32::from_be_bytes(entry[8..12].try_into().ok()?)).ok()?;
@@ -130,11 +138,14 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
         if size == FILLER || physical < log.start {
             return None;
         }
-        if found.count > 0 {
-            if found.count >= wish.count || found.size.checked_add(size)? > wish.bytes {
-                break;
-            }
-        } else if physical < log.warm {
+        let is_too_large = found.count > 0 && found.size.checked_add(size)? > wish.bytes;
+        if found.count > 0 && found.count >= wish.count {
+            break;
+        }
+        if wish.filter.is_none() && is_too_large {
+            break;
+        }
+        if physical < log.warm && (found.count == 0 || wish.filter.is_some()) {
             return None;
         }
         let at = usize::try_from(physical.checked_sub(log.start)?).ok()?;
@@ -145,8 +156,19 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
             return None;
         }
         let index = offset.checked_add(i64::try_from(found.passed).ok()?)?;
-        if !is_record(&log.bytes[at..stop], queue_id, index) {
+        let bytes = &log.bytes[at..stop];
+        if !stored::is_record(bytes, queue_id, index) {
             return None;
+        }
+        if let Some((filter, between)) = wish.filter {
+            stored::properties(bytes, between, &mut properties)?;
+            if !filter.matches(&properties, &mut values)? {
+                found.passed += 1;
+                continue;
+            }
+            if is_too_large {
+                break;
+            }
         }
         match found.ranges.last_mut() {
             Some((start, length)) if *start + *length == at => *length += size,
@@ -158,14 +180,4 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
         found.passed += 1;
     }
     Some(found)
-}
-
-/// Whether bytes are, by what their head says, the record of a message of a queue.
-fn is_record(bytes: &[ReadOnlyCell<u8>], queue_id: i32, index: i64) -> bool {
-    let int = |at: usize| i32::from_be_bytes([0, 1, 2, 3].map(|one| bytes[at + one].get()));
-    let long = |at: usize| i64::from(int(at)) << 32 | i64::from(int(at + 4) as u32);
-    usize::try_from(int(0)) == Ok(bytes.len())
-        && int(4) == record::MAGIC
-        && int(12) == queue_id
-        && long(20) == index
 }

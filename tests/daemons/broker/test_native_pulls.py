@@ -18,7 +18,9 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import JSON, ROCKETMQ, Command
+from mq.protocol.command_reader import CommandReader
 from mq.protocol.frame import encode
+from mq.protocol.message import decode_records
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
 from tests.daemons.broker.pulls import PullBroker, pull, request, serve
@@ -28,7 +30,10 @@ from tests.daemons.peer import Peer
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
 # Records lie in several files of the log, entries in several files of a queue and in memory.
-SMALL = {"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "400"}
+SMALL = {
+    **{"mappedFileSizeCommitLog": "16384", "mappedFileSizeConsumeQueue": "400"},
+    "enablePropertyFilter": "true",
+}
 TAGS = ("a", "b", "", "é")
 MESSAGES = 70  # in each of two queues, of which one has its messages side by side
 
@@ -41,6 +46,12 @@ PULL = {
 NUMBERS = st.integers(-3, MESSAGES + 3) | st.sampled_from([-(1 << 63), 1 << 63, 1 << 70])
 ODD_TEXTS = NUMBERS.map(str) | st.sampled_from(["", " 1", "01", "1_0", "x", "*", "T"])
 EXPRESSIONS = st.sampled_from(["*", "a", "b||é", "a||b||é", "nobody's", " ", "||", "", "a || a"])
+FILTERS = st.sampled_from(
+    [
+        *("TAGS = 'a'", "TAGS IS NULL OR TAGS > 5", "TAGS IN ('a', 'é')", "CLUSTER IS NOT NULL"),
+        *("nobody = 1", "TAGS IS NULL", "not a filter", "TAGS > 5", "TAGS BETWEEN 'a' AND 'b'"),
+    ]
+)
 
 
 @st.composite
@@ -54,6 +65,8 @@ def pulls(draw: st.DrawFn) -> bytes:
         "commitOffset": str(draw(st.integers(0, MESSAGES))),
         "subscription": draw(EXPRESSIONS),
     }
+    if draw(st.integers(0, 2)) == 0:
+        fields |= {"expressionType": "SQL92", "subscription": draw(FILTERS)}
     if draw(st.integers(0, 4)) == 0:
         odd = dict.fromkeys(PULL, ODD_TEXTS)
         # Others would be a matter of time.
@@ -291,9 +304,9 @@ EACH_DAMAGE: list[list[Damage]] = [
 
 def _plain_pull(queue: str, offset: int, expression: str, most: int) -> bytes:
     fields = {"queueId": queue, "queueOffset": str(offset), "maxMsgNums": str(most)}
-    return encode(
-        Command(RequestCode.PULL_MESSAGE, PULL | fields | {"subscription": expression}, opaque=5)
-    )
+    kind = "SQL92" if " " in expression else "TAG"
+    fields |= {"subscription": expression, "expressionType": kind}
+    return encode(Command(RequestCode.PULL_MESSAGE, PULL | fields, opaque=5))
 
 
 def test_pulls_from_each_place_and_over_each_damage_are_answered_as_by_python(
@@ -311,7 +324,10 @@ def test_pulls_from_each_place_and_over_each_damage_are_answered_as_by_python(
             _plain_pull(queue, offset, expression, most)
             for queue in "01"
             for offset in range(MESSAGES + 1)
-            for expression, most in (("*", 32), ("a", 32), ("b||é", 9), ("nobody's", 3))
+            for expression, most in (
+                *(("*", 32), ("a", 32), ("b||é", 9), ("nobody's", 3)),
+                *(("TAGS = 'a'", 32), ("TAGS <> 'a'", 9), ("TAGS IS NULL", 3)),
+            )
         )
         sizes = [entry[1] for number in (0, 1) if (entry := native_one.queue(0).entry(number))]
         for most in (262144, sum(sizes), sum(sizes) - 1):
@@ -322,13 +338,28 @@ def test_pulls_from_each_place_and_over_each_damage_are_answered_as_by_python(
             _plain_pull(queue, offset, expression, most)
             for queue in "01"
             for offset, most in ((0, 32), (9, 3), (12, 5), (10, 3))
-            for expression in ("*", "a", "b||é")
+            for expression in ("*", "a", "b||é", "TAGS = 'a'", "TAGS <> 'a'", "TAGS IS NULL")
         ]
         for damages in EACH_DAMAGE:
             for trusted in (0, MESSAGES):
                 pair.compare(around, damages, usual, trusted)
     finally:
         pair.close()
+
+
+def test_a_pull_by_a_filter_is_answered_natively(tmp_path: Path) -> None:
+    async def main() -> None:
+        broker = OneBroker(tmp_path, True)
+        await broker.start()
+        taken = broker.taken
+        fields = PULL | {"queueId": "1", "expressionType": "SQL92", "subscription": "TAGS = 'a'"}
+        (reply,) = CommandReader().receive(await broker.take(encode(Command(11, fields))))
+        assert (reply.code, broker.taken) == (ResponseCode.SUCCESS, taken + 1)
+        found = decode_records(reply.body)
+        assert len(found) >= 10 and {one.tags for one in found} == {"a"}
+        await broker.broker.__aexit__()
+
+    asyncio.run(main())
 
 
 def test_what_the_native_path_fails_at_is_answered_by_python_from_then_on(
@@ -358,4 +389,4 @@ def test_a_part_of_the_log_that_is_not_as_large_as_it_is_said_to_be_is_left_alon
     entry = struct.pack(">qiq", 0, 100, 0)
     for written in (101, 1 << 62):
         part = memoryview(bytes(100)), written, 0, 0
-        assert path.answer(entry, 0, 0, (), (32, 1000), part, (0, 1), 1) is None
+        assert path.answer(entry, 0, 0, ((), None), (32, 1000), part, (0, 1), 1) is None

@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 TAKEN_OVER = (
     *("test_sends.py", "test_batches.py", "test_pull.py", "test_start.py"),
     *("test_long_polling.py", "test_message_finder.py", "filter/test_pull_filters.py"),
+    "filter/test_bit_maps.py",
     *("store/test_append.py", "store/test_flush.py", "store/test_index.py"),
 )
 
