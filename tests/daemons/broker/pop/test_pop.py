@@ -174,7 +174,9 @@ def test_a_message_that_is_hidden_while_the_clock_is_set_back_comes_again(tmp_pa
         pop_time = int(popped.receipt.split(" ")[1])
         broker.services.pop._ack._clock = lambda: pop_time
         first = await consumer.hide(popped, 60_000)
-        assert (await consumer.ack(popped)).code == ResponseCode.SUCCESS  # late, and not known to be
+        assert (
+            await consumer.ack(popped)
+        ).code == ResponseCode.SUCCESS  # late, and not known to be
         popped.receipt = popped.receipt.replace(str(pop_time), first.fields["popTime"])
         second = await consumer.hide(popped, 100)
         assert second.code == ResponseCode.SUCCESS
