@@ -12,9 +12,10 @@ PROCESSES ?= 6
 SPARKS ?= 4.0 4.1
 
 NATIVE := protocol/native/_native.abi3.so
+CARGO := protocol/native/Cargo.toml
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: install native tools run test test-long durations test-spark simulate check fuzz bench bench-spark build docs manual clean
+.PHONY: install native tools run test test-long durations test-spark simulate check fuzz fuzz-native bench bench-spark build docs manual clean
 
 install: $(VENV)/.installed native ## a virtual environment with mq: nothing that only its tests need
 
@@ -68,10 +69,22 @@ check: tools ## lint, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	if cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1; then \
+	  cargo fmt --check --manifest-path $(CARGO) && \
+	  cargo clippy --quiet --locked --manifest-path $(CARGO) -- --deny warnings; \
+	else echo "no cargo with clippy and rustfmt: the native path is not looked at" >&2; fi
 
 fuzz: tools ## look for inputs that nothing expects: make fuzz [ARGS='broker --inputs 1000000']
 	$(PIP) atheris
 	$(BIN)/python -m tests.fuzzing $(ARGS)
+
+# No unsafe code may be in it; what it is built upon has some. Sanitizers are for nightly compilers, and this variable.
+fuzz-native: tools ## a million buffers of sends, taken natively - with each access to memory and each sum looked at - and by Python: make fuzz-native [ARGS='--cases 20000']
+	host=$$(rustc -vV | sed -n 's/^host: //p') && checked=protocol/native/target/checked && \
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS='-Zsanitizer=address -Cdebug-assertions=on -Coverflow-checks=on' \
+	  cargo build --quiet --release --locked --manifest-path $(CARGO) --target $$host --target-dir $$checked && \
+	LD_PRELOAD=$$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	  $(BIN)/python -m tests.fuzzing.both_paths --library $$checked/$$host/release/lib_native.so $(ARGS)
 
 bench: tools ## this broker beside the Java one: make bench [ARGS='--only send,pull']
 	$(BIN)/python -m bench.compare $(ARGS)

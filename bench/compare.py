@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import brokers, commands, driver, latency, scale
+from bench import brokers, commands, driver, latency, overload, scale
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
@@ -60,6 +60,7 @@ PARTS = (
     "idle",
     "sync",
     "latency",
+    "overload",
     "client",
     "filter",
     "restart",
@@ -269,6 +270,11 @@ def main() -> None:
             warm_up((java, ours), SEND[0])
             for name, *found in latency.runs((java, ours), SEND[0], options.seconds, say):
                 loads.append(load_row(name, *found))
+    if measured("overload"):
+        with both_brokers() as (_, java, ours):
+            warm_up((java, ours), SEND[0])
+            for name, (theirs, mine) in overload.runs((java, ours), SEND[0], options.seconds, say):
+                loads.append(load_row(name, theirs, mine))
     if measured("client"):
         loads += client_rows(options)
     if measured("filter"):

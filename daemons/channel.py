@@ -47,6 +47,7 @@ _JOINED = 256 * 1024
 # Why a connection is not read from: it does not read itself; the listener has enough to serve; it
 # waits for so much that is on its way to it.
 _WRITING, _BACKLOG, _OWED = range(3)
+_LAST_READS = 0.5  # seconds for which one that is evicted is read
 
 
 class Port(Protocol):
@@ -320,8 +321,11 @@ class Channel(asyncio.Protocol):
         self._postponed.append(work)
 
     def evict(self, reply: BusyReply) -> None:
-        """Close at once, and drop what waits. A peer that is in the middle of a request gets
-        `reply`, if it still can."""
+        """Close, and drop what waits. A peer that is in the middle of a request gets `reply`, if it
+        still can."""
+        if self._ended:
+            self.abort()
+            return
         opaque = None if self.unsent else opaque_in(b"".join(self._frames.pieces[:2])[:4096])
         self._ended = self.stalled = True
         self._out.clear()
@@ -335,7 +339,10 @@ class Channel(asyncio.Protocol):
             self._transport.abort()
         else:
             self._transport.write(reply.frame(opaque))
-            self._transport.close()
+            # What it sends meanwhile is read and dropped: closed with something unread the kernel
+            # would reset the connection, and the peer would not see the reply.
+            self._transport.resume_reading()
+            asyncio.get_running_loop().call_later(_LAST_READS, self.close)
 
     def reply(
         self,

@@ -3,7 +3,8 @@
 What was read and cannot be served in this turn of the loop waits here, so that one busy connection
 does not hold up the others. A connection that has its share waiting is not read from: refusing
 costs nearly as much as serving, so the best that can be done with more than can be served is to
-leave it with its sender. TCP tells that one to wait; who sends little is read all the while.
+leave it with its sender. TCP tells that one to wait; who sends little is read all the while. Of
+many that send much each is read in turn, as many at a time as what they bring can be served soon.
 
 A send that has waited for too long all the same is refused (see busy_reply.py).
 """
@@ -12,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Set
 from typing import Protocol
+from weakref import WeakSet
 
 from mq.client.machine import clock
 from mq.client.machine.clock import perf_counter
@@ -27,6 +29,7 @@ MOST_WAITING = 64 * 1024 * 1024  # bytes; more are left to TCP, whoever sends th
 _OF_LONGEST_WAIT = 0.25
 _LEAST_TARGET = 2 * 1024 * 1024
 _TARGET_WITHOUT_LIMIT = 8 * 1024 * 1024
+_ONE_READ = 256 * 1024  # bytes that a connection brings at most before it can be paused
 _RATE_WEIGHT = 0.1  # of the latest turn, in the bytes that are served a second
 _STALE_COST = 8  # refusing takes so many times less than serving
 
@@ -62,7 +65,9 @@ class Backlog:
         self._waiting: dict[Reader, deque[tuple[bytes, float]]] = {}
         self._throttled: dict[Reader, None] = {}
         self._bytes: dict[Reader, int] = {}  # that wait of each
-        self._paused: set[Reader] = set()  # those with their share waiting
+        self._paused: set[Reader] = set()  # those with their share waiting, or waiting for a turn
+        self._resting: dict[Reader, None] = {}  # of these: nothing of them waits any more
+        self._greedy: WeakSet[Reader] = WeakSet()  # sent much at once, and are being read
         self._left = TURN_BYTES
         self._scheduled = False
         self._rate = 0.0  # bytes a second
@@ -85,9 +90,14 @@ class Backlog:
         pieces.append((data, self._clock()))
         self.size += len(data)
         waiting = self._bytes[channel] = self._bytes.get(channel, 0) + len(data)
-        if waiting > self._share():
-            self._paused.add(channel)
-            channel.throttle(True)
+        target = self._target()
+        if self.size > target:
+            for each in [channel, *self._greedy]:
+                self._pause(each)
+        elif waiting > target // max(1, len(self._waiting)):
+            self._pause(channel)
+        elif channel not in self._paused:
+            self._greedy.add(channel)
         if self.size > MOST_WAITING and not self.full:
             self.full = True
             for each in self._channels:
@@ -105,16 +115,36 @@ class Backlog:
         self._bytes.pop(channel, None)
         self._throttled.pop(channel, None)
         self._paused.discard(channel)
+        self._resting.pop(channel, None)
+        self._greedy.discard(channel)
         channel.waits = False
         self.size -= sum(len(data) for data, _ in pieces)
         return [data for data, _ in pieces]
 
-    def _share(self) -> int:
-        """Bytes of one connection that may wait."""
+    def _pause(self, channel: "Reader") -> None:
+        self._greedy.discard(channel)
+        if channel not in self._paused:
+            self._paused.add(channel)
+            channel.throttle(True)
+            if channel not in self._waiting:
+                self._resting[channel] = None
+
+    def _resume(self) -> None:
+        """Read again from those of whom nothing waits, the longest paused first."""
+        room = self._target() - self.size
+        while self._resting and room > 0 and not self.full:
+            channel = next(iter(self._resting))
+            del self._resting[channel]
+            self._paused.discard(channel)
+            self._greedy.add(channel)
+            channel.throttle(False)
+            room -= _ONE_READ
+
+    def _target(self) -> int:
+        """Bytes that may wait, of all connections."""
         limit = self._longest_wait()
         target = self._rate * limit * _OF_LONGEST_WAIT if limit else _TARGET_WITHOUT_LIMIT
-        target = min(max(target, _LEAST_TARGET), MOST_WAITING)
-        return int(target) // max(1, len(self._waiting))
+        return int(min(max(target, _LEAST_TARGET), MOST_WAITING))
 
     def _measure(self, served: int) -> None:
         """Note how fast it goes, over turns that follow each other without a rest."""
@@ -139,7 +169,8 @@ class Backlog:
                 self._left = 0  # what is read in this turn waits behind it
         finally:
             self._measure(before - self.size)
-            if self._waiting and not self._scheduled:
+            self._resume()
+            if (self._waiting or self._resting) and not self._scheduled:
                 self._scheduled = True
                 asyncio.get_running_loop().call_soon(self._turn)
         if self.full and self.size < MOST_WAITING // 2:
@@ -161,11 +192,7 @@ class Backlog:
             del self._bytes[channel]
             channel.waits = False
         if channel in self._paused and not pieces:
-            self._paused.discard(channel)
-            if not self.full:
-                channel.throttle(False)
-            else:
-                self._throttled[channel] = None
+            self._resting[channel] = None
         if came < oldest:
             self._left -= len(data) // _STALE_COST
             channel.read(data, stale=True)

@@ -134,6 +134,8 @@ class AckHandlers:
         old = self._points.find(_key(topic, group, receipt))
         if old is None or old.is_reviving or header.offset not in old.missing:
             raise _too_late(topic, receipt)
+        if header.offset in old.ending:  # who acknowledged it is told that it does not come again
+            raise _too_late(topic, receipt)
         new = PopCheckPoint(
             topic,
             group,
@@ -145,7 +147,7 @@ class AckHandlers:
             receipt.revive_queue_id,
             old.broker_name,
         )
-        while self._points.find(new.key) is not None:
+        while self._points.has_known(new.key):
             # Popped in this very millisecond, by which the acknowledgement below names the old one.
             new.pop_time += 1
         results = StoreResults()

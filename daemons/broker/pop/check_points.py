@@ -39,6 +39,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.request import deliver_time
 from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.message import StoredMessage
@@ -142,6 +143,11 @@ class PopCheckPoints:
     def find(self, key: Key) -> PopCheckPoint | None:
         return self._table.get(key)
 
+    def has_known(self, key: Key) -> bool:
+        """Whether another check point of that name would be taken for one that there is, or that
+        was acknowledged more than once."""
+        return key in self._table or key in self._orphans
+
     # writing --------------------------------------------------------------------------------
 
     def put(self, point: PopCheckPoint, on_stored: OnStored) -> None:
@@ -159,12 +165,15 @@ class PopCheckPoints:
         def stored(refusal: StoreRefused | None) -> None:
             if point is not None:
                 point.acks_under_way -= 1
+                if not is_stored(refusal):
+                    point.ending.difference_update(offsets)
             on_stored(refusal)
 
         record = ack_record(key, offsets, revive_queue_id, due, self._cluster, self.host)
         self._writer.put(record, stored)
         if point is not None:
             point.acks_under_way += 1
+            point.ending.update(offsets)
 
     def has_queue(self, revive_queue_id: int) -> bool:
         """Whether a receipt may name this revive queue."""

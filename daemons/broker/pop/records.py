@@ -75,6 +75,7 @@ class PopCheckPoint:
         "acks_under_way",
         "again",
         "broker_name",
+        "ending",
         "group",
         "invisible_time",
         "is_reviving",
@@ -111,6 +112,7 @@ class PopCheckPoint:
         self.broker_name = broker_name
         self.acked: set[int] = set()
         self.acks_under_way = 0  # put, but not yet read from the revive queue
+        self.ending: set[int] = set()  # offsets whose acknowledgements have been put
         self.is_reviving = False
         self.again: set[int] = set()  # offsets of those that are in the retry topic already
         self.revive_offset = -1

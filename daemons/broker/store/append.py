@@ -28,6 +28,7 @@ from mq.daemons.broker.store.index import PUT, key_hash
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import SysFlag
+from mq.protocol.properties import MAX_LENGTH, PROPERTY_SEPARATOR
 from mq.protocol.record import (
     BLANK,
     CRC_MASK,
@@ -51,6 +52,7 @@ _ROOM = layout.END_OF_FILE_ROOM
 _MAGIC = MAGIC_V1
 
 _SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
@@ -176,6 +178,8 @@ class Appender:
             raise self.refusal
         if len(properties_field) > _SECTOR and _UNWRITTEN in properties_field:
             raise _looks_torn()
+        if not properties_field[-1]:
+            properties_field = _ended(properties_field)
         topic_field = queue.topic_field
         size = _HEAD_SIZE + len(body) + len(topic_field) + len(properties_field)
         if len(born_host) != IPV4_HOST or self._sys_flag:
@@ -235,6 +239,11 @@ class Appender:
         """
         if self.refusal is not None:
             raise self.refusal
+        if not all(field[-1] for _, field, *_ in messages):
+            messages = [
+                (body, _ended(field), flag, code, keys)
+                for body, field, flag, code, keys in messages
+            ]
         host, topic_field = self.store_host, queue.topic_field
         fixed = _HEAD_SIZE + len(topic_field) + len(born_host) + len(host) - 2 * IPV4_HOST
         sizes = [fixed + len(body) + len(field) for body, field, *_ in messages]
@@ -511,6 +520,15 @@ def _looks_torn() -> StoreRefused:
         f"properties with {layout.SECTOR} zeros in a row: a start behind a power cut would take "
         f"the message for torn, and cut the log there; put such data into the body",
     )
+
+
+def _ended(properties_field: bytes) -> bytes:
+    """The same with a separator behind it: a record that ended in zeros could not be told from one
+    whose end a crash has kept from the disk."""
+    length = len(properties_field) - 2
+    if not 0 < length < MAX_LENGTH:
+        return properties_field
+    return layout.SHORT.pack(length + 1) + properties_field[2:] + _SEPARATOR
 
 
 def _send(replies: list[tuple[ReplySink, bytes]]) -> None:

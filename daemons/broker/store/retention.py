@@ -64,6 +64,8 @@ class Retention:
         self._ratio = ratio or used_ratio
         self._cleaned_minimum = commit_log.minimum
         self._requested_rounds = 0
+        self._turn = asyncio.Lock()  # one round at a time: it waits between looking and deleting
+        self._unsynced: Path | None = None  # where a file was deleted, not yet for a power cut
 
     async def run(self) -> None:
         """Work until cancelled. A disk that fails is reported and looked at again."""
@@ -105,6 +107,10 @@ class Retention:
         """
         if manual:
             self._requested_rounds = ROUNDS_OF_A_REQUEST
+        async with self._turn:
+            return await self._clean()
+
+    async def _clean(self) -> int:
         requested = self._requested_rounds > 0
         self._requested_rounds -= requested
         deleted = await self._clean_log(requested)
@@ -137,12 +143,19 @@ class Retention:
                 break
             if not await self._is_vouched_for(file.end):
                 break
+            await self._sync_deleted()  # of a round that has failed, or was cancelled
             log.info("deleting %s: %s", file.path, "the disk is full" if forced else "expired")
-            folder = self._log.remove_first().path.parent
+            self._unsynced = self._log.remove_first().path.parent
             deleted += 1
-            await asyncio.to_thread(files.sync_folder, folder)
+            await self._sync_deleted()
             await asyncio.sleep(config.delete_commit_log_files_interval / 1000)
         return deleted
+
+    async def _sync_deleted(self) -> None:
+        """Let the name of what was deleted be gone behind a power cut, too. Raises OSError."""
+        if self._unsynced is not None:
+            await asyncio.to_thread(files.sync_folder, self._unsynced)
+            self._unsynced = None
 
     async def _is_vouched_for(self, end: int) -> bool:
         """Whether the queues are on the disk up to an end: when a power cut takes their last

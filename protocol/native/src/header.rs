@@ -46,7 +46,11 @@ pub fn whole_number(text: &str) -> Option<i64> {
         && digits.bytes().all(|byte| byte.is_ascii_digit())
         && (digits.len() == 1 || !digits.starts_with('0'))
         && text != "-0";
-    if plain { text.parse().ok() } else { None }
+    if plain {
+        text.parse().ok()
+    } else {
+        None
+    }
 }
 
 struct Reader<'a> {
@@ -56,8 +60,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn header(&mut self, is_wanted: fn(i64) -> bool) -> Option<Header<'a>> {
-        let mut header =
-            Header { flag: 0, opaque: 0, fields: Vec::with_capacity(MOST_FIELDS) };
+        let mut header = Header { flag: 0, opaque: 0, fields: Vec::with_capacity(MOST_FIELDS) };
         let mut seen = 0u8;
         self.expect(b'{')?;
         loop {
@@ -121,7 +124,8 @@ impl<'a> Reader<'a> {
 
     fn skip_blanks(&mut self) {
         let rest = &self.text.as_bytes()[self.at..];
-        self.at += rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
+        self.at +=
+            rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
     }
 
     /// The next byte that is no blank.
@@ -164,7 +168,11 @@ impl<'a> Reader<'a> {
         }
         let raw = self.text.get(start..self.at)?;
         self.at += 1;
-        if escaped { unescaped(raw).map(Cow::Owned) } else { Some(Cow::Borrowed(raw)) }
+        if escaped {
+            unescaped(raw).map(Cow::Owned)
+        } else {
+            Some(Cow::Borrowed(raw))
+        }
     }
 
     fn number(&mut self) -> Option<i64> {

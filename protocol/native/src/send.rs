@@ -151,7 +151,9 @@ impl SendPath {
         let mut output = Output::default();
         let mut at = position;
         while let Some((request, end)) = self.next_request(data, at) {
-            let Some(target) = find_target(py, &mut targets, queues, &request.header)? else { break };
+            let Some(target) = find_target(py, &mut targets, queues, &request.header)? else {
+                break;
+            };
             if output.messages == 0 {
                 output.records.reserve((data.len() - at).min(room.size));
             }
@@ -234,8 +236,7 @@ impl SendPath {
         let promptly = if request.is_batch {
             let promptly = batch::is_prompt(text)?;
             let sent = batch::messages(request.body, &self.added_name, &self.unusual)?;
-            let sizes: Option<Vec<usize>> =
-                sent.iter().map(|one| self.size(one, target)).collect();
+            let sizes: Option<Vec<usize>> = sent.iter().map(|one| self.size(one, target)).collect();
             let total: usize = sizes?.iter().sum();
             if sent.is_empty() || output.records.len() + total > room.size {
                 return None;
@@ -273,7 +274,11 @@ impl SendPath {
     /// What is put behind the properties of a message.
     fn added(&self, sent: &Sent) -> &[u8] {
         // Without properties there is no separator before it.
-        if sent.text.is_empty() { &self.added[1..] } else { &self.added }
+        if sent.text.is_empty() {
+            &self.added[1..]
+        } else {
+            &self.added
+        }
     }
 
     /// The size of a record. `None` if its properties are too long.
@@ -324,7 +329,8 @@ impl SendPath {
         target.bytes += size;
         target.next += 1;
         let keys = sent.properties.keys.split(' ');
-        for key in std::iter::once(sent.properties.unique).chain(keys).filter(|key| !key.is_empty()) {
+        for key in std::iter::once(sent.properties.unique).chain(keys).filter(|key| !key.is_empty())
+        {
             output.items.extend_from_slice(&hash::key_hash(target.topic_hash, key).to_be_bytes());
             output.items.extend_from_slice(&physical_offset.to_be_bytes());
         }

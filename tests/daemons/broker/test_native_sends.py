@@ -1,6 +1,5 @@
 """Sends that the native path takes: stored and answered as by Python, byte for byte."""
 
-import asyncio
 import json
 import struct
 from pathlib import Path
@@ -9,19 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mq.client.machine import chance, clock
-from mq.daemons.channel import Channel
 from mq.protocol.native import native
-from tests.daemons.broker.harness import Harness
+from tests.daemons.broker.native_pair import FIELDS, HEADER, TO_EACH_QUEUE, Pair, stand_still
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
-
-NOW = 1_700_000_000_000
-FIELDS = {
-    **{"a": "P", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1699999999999"},
-    **{"h": "0", "i": "", "j": "0", "k": "false", "l": "16", "m": "false"},
-}
-HEADER = {"code": 310, "flag": 0, "language": "JAVA", "opaque": 7, "version": 409}
 
 NUMBERS = st.integers(-(1 << 65), 1 << 65) | st.integers(-20, 20)
 TEXTS = (
@@ -117,133 +107,9 @@ def buffers(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-def plain(**fields: str) -> bytes:
-    """A send as clients write it."""
-    text = json.dumps({**HEADER, "extFields": FIELDS | fields}).encode()
-    return struct.pack(">ii", 4 + len(text), len(text)) + text
-
-
-# The queues are known from here on, and what is sent to them may be taken natively.
-TO_EACH_QUEUE = b"".join(plain(e=str(queue)) for queue in range(3)) + plain()
-
-# Files roll in the middle of what comes; a slot of the index holds several keys.
-SMALL = {"mappedFileSizeCommitLog": "20000", "maxHashSlotNum": "50", "maxIndexNum": "40"}
-
-
-class Written:
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.data = b""
-        self.closed = False
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.data += data
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def set_write_buffer_limits(self, high: int) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return ("127.0.0.1", 5555) if name in ("peername", "sockname") else default
-
-
-class OneBroker:
-    """A broker that takes bytes as they come, natively or not."""
-
-    def __init__(self, root: Path, is_native: bool) -> None:
-        self._root = root
-        self._is_native = is_native
-        self._seen = 0  # of the log
-        self.taken = 0  # calls that took something
-
-    async def start(self) -> None:
-        self._broker = await Harness(self._root, SMALL).__aenter__()
-        self._broker.listener.dispatcher.serve_bulk(self._bulk if self._is_native else None)
-
-    def _bulk(self, data: bytes, position: int, channel: Channel) -> int:
-        bulk = self._broker.services.sends.native.bulk
-        assert bulk is not None
-        behind = bulk(data, position, channel)
-        self.taken += behind > position
-        return behind
-
-    async def stop(self) -> None:
-        await self._broker.__aexit__()
-
-    async def take(self, data: list[bytes]) -> tuple[object, ...]:
-        """What is answered to what comes in so many pieces, and what has been stored of it."""
-        listener, store = self._broker.listener, self._broker.stores.messages
-        channel, transport = Channel(listener, listener.dispatcher), Written()
-        channel.connection_made(transport)  # type: ignore[arg-type]  # as much of one as is needed
-        try:
-            for piece in data:
-                if not transport.closed:
-                    channel.data_received(piece)
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        finally:
-            channel.connection_lost(None)  # the listener waits for it when it closes
-        stored, self._seen = self._log_from(self._seen), store.log.written
-        ends = {(one.topic, one.queue_id): (one.readable, one.put_bytes) for one in store.queues}
-        index = store.key_index
-        assert index is not None
-        items = [(file.count, file.used_slots, file.end_offset) for file in index.files]
-        return transport.data, transport.closed, stored, ends, items, store.appender.messages
-
-    def _log_from(self, start: int) -> bytes:
-        log = self._broker.stores.messages.log
-        return b"".join(
-            bytes(file.view[max(0, start - file.start) : max(0, log.written - file.start)])
-            for file in log.files
-        )
-
-    def files(self) -> dict[str, bytes]:
-        """Queues and index, as they have been written."""
-        store = self._root / "store"
-        folders = (store / "consumequeue", store / "commitlog")
-        found = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file()]
-        index = [path.read_bytes() for path in sorted((store / "index").iterdir())]
-        named = {str(path.relative_to(store)): path.read_bytes() for path in found}
-        return named | {f"index {number}": data for number, data in enumerate(index)}
-
-
-class Pair:
-    """Two brokers, of which one takes sends natively, at a clock that stands."""
-
-    def __init__(self, root: Path) -> None:
-        self.brokers = [OneBroker(root / str(native), native) for native in (True, False)]
-        self._runner = asyncio.Runner()
-        for broker in self.brokers:
-            broker._root.mkdir(parents=True)
-            self._runner.run(broker.start())
-
-    def compare(self, data: list[bytes]) -> None:
-        ours, theirs = (self._runner.run(broker.take(data)) for broker in self.brokers)
-        assert ours == theirs
-
-    def close(self) -> None:
-        for broker in self.brokers:
-            self._runner.run(broker.stop())
-        self._runner.close()
-
-
 @pytest.fixture
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "milliseconds", lambda: NOW)
-    # Of the queues for a message that names none, both brokers choose the same.
-    monkeypatch.setattr(chance, "randrange", lambda *bounds: bounds[-1] - 1)
+    stand_still(monkeypatch.setattr)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,7 +1,10 @@
 """Refusing early what cannot be served in time."""
 
 import asyncio
+import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 import pytest
@@ -158,6 +161,53 @@ def test_much_more_than_can_be_served_is_left_with_its_sender_and_hardly_refused
         runner.run(main())
     assert len(served) > 19_000
     assert sorted(waited)[len(waited) // 2] < 0.1  # others are read all the while
+
+
+def test_many_that_send_much_are_read_in_turn_and_hardly_refused() -> None:
+    """Each brings what is read at once, all of them five times what can be served in time."""
+    now = thread_time
+    connections, sends = 100, 300
+
+    def send(header: dict[str, object], body: bytes, channel: Channel) -> None:
+        until = now() + 0.00004
+        while now() < until:
+            pass
+        channel.send(Command(0, opaque=int(str(header["opaque"])), flag=1))
+
+    direct: dict[int, DirectHandler] = {RequestCode.SEND_MESSAGE_V2: send}
+
+    def send_and_wait(port: int) -> int:
+        """From a thread of its own, so that the listener's has its time to itself."""
+        refused = 0
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as peer:
+            for count in (20, sends):
+                writing = threading.Thread(target=peer.sendall, args=(numbered(0, count),))
+                writing.start()
+                reader, replies = CommandReader(), 0
+                while replies < count:
+                    for reply in reader.receive(peer.recv(1 << 16)):
+                        replies += 1
+                        refused += reply.code == ResponseCode.SYSTEM_BUSY
+                writing.join()
+        return refused
+
+    async def main() -> int:
+        listener = Listener(Dispatcher({}, direct), "127.0.0.1", 0, longest_wait=lambda: 0.2)
+        listener.backlog._clock = now
+        loop = asyncio.get_running_loop()
+        async with listener:
+            with ThreadPoolExecutor(connections) as threads:
+                asking = [
+                    loop.run_in_executor(threads, send_and_wait, listener.port)
+                    for _ in range(connections)
+                ]
+                refused = sum(await asyncio.gather(*asking))
+            assert listener.backlog.size == 0
+        return refused
+
+    with settled(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        refused = runner.run(main())
+    assert refused < connections * sends // 10
 
 
 def test_without_a_limit_everything_is_served_in_order() -> None:

@@ -146,6 +146,45 @@ def test_a_message_that_is_hidden_in_the_millisecond_of_its_pop_comes_again(tmp_
     run(tmp_path, script)
 
 
+@pytest.mark.parametrize("first", ["acknowledge", "hide"])
+def test_a_message_is_not_hidden_again_while_its_end_is_being_stored(
+    tmp_path: Path, first: str
+) -> None:
+    """A client renews what one of its threads has just acknowledged, or hides it twice."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.pop()
+        end = consumer.ack(popped) if first == "acknowledge" else consumer.hide(popped, 50_000)
+        async with Peer(broker.port) as other:
+            replies = await asyncio.gather(end, PopConsumer(other, broker).hide(popped, 100))
+        assert [reply.code for reply in replies] == [ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE]
+        assert len(broker.services.pop.points) == (first == "hide")
+        assert await consumer.pop(pollTime="700") == []
+
+    run(tmp_path, script)
+
+
+def test_a_message_that_is_hidden_while_the_clock_is_set_back_comes_again(tmp_path: Path) -> None:
+    """Its check point must not have the name of one that was acknowledged: twice, as some are."""
+
+    async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
+        await fill(peer, 1)
+        (popped,) = await consumer.pop()
+        pop_time = int(popped.receipt.split(" ")[1])
+        broker.services.pop._ack._clock = lambda: pop_time
+        first = await consumer.hide(popped, 60_000)
+        assert (
+            await consumer.ack(popped)
+        ).code == ResponseCode.SUCCESS  # late, and not known to be
+        popped.receipt = popped.receipt.replace(str(pop_time), first.fields["popTime"])
+        second = await consumer.hide(popped, 100)
+        assert second.code == ResponseCode.SUCCESS
+        assert bodies(await consumer.pop(**POLL)) == [b"0"]
+
+    run(tmp_path, script)
+
+
 def test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer, consumer: PopConsumer) -> None:
         await create_topic(peer, TOPIC, 2)

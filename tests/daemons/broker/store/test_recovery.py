@@ -13,8 +13,9 @@ from mq.daemons.broker.store import append, layout, recovery
 from mq.daemons.broker.store.errors import StoreLoadError, StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
+from mq.protocol.message import decode_record
 from mq.protocol.record import SMALLEST_RECORD
-from tests.daemons.broker.store.stores import bodies, crashed_copy, put, with_store
+from tests.daemons.broker.store.stores import HOST, bodies, crashed_copy, put, with_store
 
 
 async def fill(store: MessageStore, count: int = 60, start: int = 0) -> None:
@@ -315,15 +316,43 @@ def test_what_a_kill_has_left_of_a_write_is_cut_off(tmp_path: Path, part: str) -
     with_store(tmp_path / "b", check, log_file=16384)
 
 
-def test_a_last_message_that_ends_in_zeros_outlives_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_batch", [False, True])
+@pytest.mark.parametrize("loses_power", [False, True])
+@pytest.mark.parametrize("behind", [0, 1, 20, 39, 40])
+def test_a_last_message_that_ends_in_zeros_outlives_a_crash(
+    tmp_path: Path, behind: int, loses_power: bool, in_batch: bool
+) -> None:
+    """So many of them lie in a sector that has nothing else: as if that had not been written."""
+    text = b"a\x01b" + bytes(40)
+
     async def work(store: MessageStore) -> None:
-        await put(store, "orders", 0, b"b" * 700, properties=b"a\x01b" + bytes(40))
+        size = SMALLEST_RECORD - 2 + len("orders") + 2 + len(text)
+        body = b"b" * (1024 - size + behind)
+        if in_batch:
+            field = len(text).to_bytes(2, "big") + text
+            store.appender.append_batch(
+                store.queue("orders", 0),
+                [(body, field, 0, 0, ())],
+                sys_flag=0,
+                born_timestamp=0,
+                born_host=HOST,
+                reconsume_times=0,
+            )
+            store.appender.commit()
+        else:
+            await put(store, "orders", 0, body, properties=text)
         crashed_copy(store, tmp_path / "b")
 
     async def check(store: MessageStore) -> None:
-        assert bodies(store, "orders", 0) == [b"b" * 700]
+        assert store.report.machine_crashed is loses_power
+        assert store.max_offset("orders", 0) == 1 and not store.report.damages
+        record = store.record_at(0)
+        assert record is not None
+        assert decode_record(record).properties == {"a": "b" + 40 * "\0"}
 
     with_store(tmp_path / "a", work)
+    if loses_power:
+        (tmp_path / "b" / "abort").write_text("of another boot\n")
     with_store(tmp_path / "b", check)
 
 

@@ -107,6 +107,48 @@ def test_no_file_goes_before_its_queues_are_on_the_disk(
     with_store(tmp_path, work)
 
 
+@pytest.mark.parametrize("rounds", [2, 5])
+def test_rounds_at_the_same_time_delete_no_more_than_one_would(tmp_path: Path, rounds: int) -> None:
+    """An administrator asks while the cleaner is at work, and both wait for the same checkpoint."""
+
+    async def work(store: MessageStore) -> None:
+        for _ in range(2 * PER_FILE):
+            await put(store, "orders", 0, b"x" * 900)
+        await store.flusher.drain()
+        assert (starts(store), store.checkpointer.safe_offset) == ([0, 4096], 0)
+        disk = Disk(store, file_reserved_time=0)
+        disk.now = time.time() + HOUR
+        cleaning = [disk.retention.clean(manual=True) for _ in range(rounds)]
+        assert sorted(await asyncio.gather(*cleaning)) == [0] * (rounds - 1) + [1]
+        assert starts(store) == [4096]
+
+    with_store(tmp_path, work)
+
+
+def test_no_file_goes_before_the_name_of_the_one_before_it_is_gone_from_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut that brought back the first and not the second would leave a gap in the log."""
+
+    async def work(store: MessageStore) -> None:
+        await fill(store, 4)
+        disk = Disk(store)
+        disk.now = FOUR
+
+        def fail(_: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "sync_folder", fail)
+            for _ in range(3):
+                with pytest.raises(OSError, match="Input/output"):
+                    await disk.retention.clean()
+            assert len(store.log.files) == 3
+        assert await disk.retention.clean() == 2
+
+    with_store(tmp_path, work)
+
+
 @pytest.mark.parametrize("hours", ["4", "4;16", "16; 04", "004"])
 def test_hours_are_compared_as_numbers(tmp_path: Path, hours: str) -> None:
     async def work(store: MessageStore) -> None:
