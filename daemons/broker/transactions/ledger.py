@@ -47,7 +47,10 @@ class Ledger:
 
     def add(self, half: StoredMessage, offset: int) -> None:
         """A half is stored. If its producer has sent it twice, only the second is open."""
-        key = transaction_key(half)
+        self.add_key(transaction_key(half), offset)
+
+    def add_key(self, key: bytes, offset: int) -> None:
+        """The same of a half whose key is known."""
         self._forget(key)
         self._open[offset] = key
         self._newest[key] = offset

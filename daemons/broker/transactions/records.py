@@ -5,6 +5,7 @@ operation  a half has ended: a message of RMQ_SYS_TRANS_OP_HALF_TOPIC that has i
 final      the message where consumers see it, with the physical offset of its half
 """
 
+import re
 from hashlib import blake2b
 
 from mq.daemons.broker.writer import MessageWriter
@@ -78,17 +79,32 @@ def _is_number(part: bytes) -> bool:
 
 
 def transaction_key(half: StoredMessage) -> bytes:
-    """What tells one transaction from another, however often its half is put again.
-
-    Its producer's group, topic and unique id; of a half without an id, its queue offset.
-    """
+    """What tells one transaction from another, however often its half is put again."""
     properties = half.properties
-    unique = properties.get(PropertyKey.UNIQUE_KEY)
-    if not unique:
-        return str(half.queue_offset).encode()
-    group = properties.get(PropertyKey.PRODUCER_GROUP, "")
-    topic = properties.get(PropertyKey.REAL_TOPIC, "")
-    return blake2b("\x01".join((group, topic, unique)).encode(), digest_size=16).digest()
+    return key_of(
+        properties.get(PropertyKey.PRODUCER_GROUP, ""),
+        properties.get(PropertyKey.REAL_TOPIC, ""),
+        properties.get(PropertyKey.UNIQUE_KEY, ""),
+        half.queue_offset,
+    )
+
+
+def key_of(group: str, topic: str, unique_id: str, offset: int) -> bytes:
+    """The same of what makes it: the producer's group, topic and unique id of a half; where there
+    is no id, its offset in its queue."""
+    if not unique_id:
+        return str(offset).encode()
+    return blake2b("\x01".join((group, topic, unique_id)).encode(), digest_size=16).digest()
+
+
+_UNIQUE_ID = re.compile(rb"(?:^..|\x02)UNIQ_KEY\x01([^\x01\x02]*)", re.DOTALL)
+
+
+def unique_id_in(properties_field: bytes) -> str:
+    """The unique id among properties as a record holds them, their length first; "" if there is
+    none."""
+    found = _UNIQUE_ID.search(properties_field)
+    return "" if found is None else found[1].decode()
 
 
 def number_property(message: StoredMessage, name: str) -> int | None:

@@ -8,11 +8,14 @@ half twice: by its first offset and by the one that a check has given it.)
 """
 
 import logging
+import re
 import struct
+from collections.abc import Callable
+from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.append import BatchedMessage, OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
@@ -22,10 +25,12 @@ from mq.daemons.broker.transactions.records import (
     HALF_QUEUE,
     ended_offsets,
     is_final_of,
+    key_of,
     make_final,
     make_half,
     number_property,
     operation,
+    unique_id_in,
 )
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter, NoTarget
@@ -44,6 +49,11 @@ log = logging.getLogger(__name__)
 _ROOM = 2048
 # Bytes of properties that a half gets on its way: number of checks, first offset, the timer's.
 _PROPERTIES_ROOM = 256
+# Among properties as a record holds them: what has a message wait, or another wait no more.
+_WAITING = re.compile(rb"(?:^..|\x02)(?:DELAY\x01|TIMER_D)", re.DOTALL)
+
+#: Reads a batch, given the topic for which the keys of its messages are to be hashed.
+ReadBatch = Callable[[str], list[BatchedMessage]]
 
 
 class Transactions:
@@ -78,6 +88,43 @@ class Transactions:
                 f"{_PROPERTIES_ROOM} more",
             )
         self.put_half(message)
+
+    def prepare_batch(
+        self, queue: ConsumeQueue, common: dict[str, str], read: ReadBatch
+    ) -> tuple[ConsumeQueue, list[BatchedMessage], Callable[[int], OnStored]]:
+        """Read a batch for `queue` as halves: where they are to be appended, and what. The third
+        makes, of the queue offset that the first of them got, what is to be called when stored.
+
+        ``common`` are the properties that each gets; those of a half are put to them. ``read``
+        reads the batch for a topic with them. Raises StoreRefused for what only a message that is
+        sent by itself may be, and what ``read`` raises.
+        """
+        common[PropertyKey.REAL_TOPIC] = queue.topic
+        common[PropertyKey.REAL_QUEUE_ID] = str(queue.queue_id)
+        self._topics.create_internal(names.TRANSACTION_HALF_TOPIC, 1)
+        halves = self._store.queue(names.TRANSACTION_HALF_TOPIC, HALF_QUEUE)
+        messages = read(halves.topic)
+        group, ids = common[PropertyKey.PRODUCER_GROUP], []
+        for _, field, *_ in messages:
+            if len(field) > MAX_LENGTH - _PROPERTIES_ROOM or _WAITING.search(field):
+                raise StoreRefused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "a message with long properties or a time of delivery is not prepared in a "
+                    "batch: send it by itself",
+                )
+            ids.append(unique_id_in(field))
+
+        def at(first: int) -> OnStored:
+            return partial(self._add_batch, group, queue.topic, ids, first)
+
+        return halves, messages, at
+
+    def _add_batch(
+        self, group: str, topic: str, ids: list[str], first: int, refusal: StoreRefused | None
+    ) -> None:
+        if is_stored(refusal):
+            for offset, unique_id in enumerate(ids, first):
+                self.ledger.add_key(key_of(group, topic, unique_id, offset), offset)
 
     def put_half(self, half: StoredMessage, on_stored: OnStored | None = None) -> None:
         """Store what is a half already. Raises StoreRefused."""
