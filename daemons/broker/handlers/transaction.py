@@ -11,6 +11,7 @@ from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -79,13 +80,14 @@ class TransactionHandlers:
             return
         more = more_halves(command.body)
         ends = _Ends(command, channel, counted=bool(more))
-        self._end_one(header, command, channel, ends)
+        usual_halves = self._transactions.usual_halves()
+        self._end_one(header, command, channel, ends, usual_halves)
         for physical, queue_offset in more[: _MOST_AT_ONCE - 1]:
             if ends.size > _BYTES_AT_ONCE:
                 break
             header.commit_log_offset, header.tran_state_table_offset = physical, queue_offset
             try:
-                self._end_one(header, command, channel, ends)
+                self._end_one(header, command, channel, ends, usual_halves)
             except (Refused, OSError):
                 break  # those before it have ended; asked for first, it is told what is wrong
         ends.all_begun()
@@ -96,8 +98,14 @@ class TransactionHandlers:
         command: Command,
         channel: Channel,
         ends: "_Ends",
+        usual_halves: UsualHalves,
     ) -> None:
-        half = self._half(header)
+        half: UsualHalf | StoredMessage | None = None
+        if header.commit_or_rollback == SysFlag.TRANSACTION_COMMIT:
+            physical, queue_offset = header.commit_log_offset, header.tran_state_table_offset
+            half = usual_halves.read(physical, queue_offset)
+        if half is None or half.properties.get(PropertyKey.PRODUCER_GROUP) != header.producer_group:
+            half = self._half(header)
         if self._check_write is not None:
             topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
             self._check_write(command, channel, topic)
@@ -121,14 +129,17 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return half
 
-    def _end(self, half: StoredMessage, offset: int, how: int, ends: "_Ends") -> None:
+    def _end(self, half: UsualHalf | StoredMessage, offset: int, how: int, ends: "_Ends") -> None:
         transactions = self._transactions
         if not transactions.ledger.may_end(offset):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is just being ended")
 
-        size, stored = half.store_size, ends.next()
+        size = half.size if isinstance(half, UsualHalf) else half.store_size
+        stored = ends.next()
         try:
-            if how == SysFlag.TRANSACTION_COMMIT:
+            if isinstance(half, UsualHalf):
+                transactions.commit_usual(half, offset, stored)
+            elif how == SysFlag.TRANSACTION_COMMIT:
                 transactions.commit(half, offset, stored)
             else:
                 transactions.roll_back(offset, stored)

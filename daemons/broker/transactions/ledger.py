@@ -10,7 +10,7 @@ its producer may still end it by an older one, on the way when the check was mad
 
 from collections.abc import Iterable
 
-from mq.daemons.broker.transactions.records import transaction_key
+from mq.daemons.broker.transactions.records import HalfLike, transaction_key
 from mq.protocol.message import StoredMessage
 
 # Transactions that were given up may still be ended by their producers; so many are remembered.
@@ -55,7 +55,7 @@ class Ledger:
         self._open[offset] = key
         self._newest[key] = offset
 
-    def find(self, half: StoredMessage) -> int | None:
+    def find(self, half: HalfLike) -> int | None:
         """The offset by which the transaction of a half is to be ended, None if it is not open."""
         if half.queue_offset in self._open:
             return half.queue_offset

@@ -7,15 +7,21 @@ final      the message where consumers see it, with the physical offset of its h
 
 import re
 from hashlib import blake2b
+from typing import Protocol
 
-from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.broker.writer import MessageWriter, properties_field
 from mq.protocol import names
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
+from mq.protocol.tags import tags_code
 
 REMOVE_TAG = "d"  # TransactionalMessageUtil.REMOVETAG
 HALF_QUEUE = 0  # the only one
+
+# Of an operation; its body is the queue offset of the half that it ends.
+REMOVE_CODE = tags_code(REMOVE_TAG)
+OPERATION_FIELD = properties_field({PropertyKey.TAGS: REMOVE_TAG, PropertyKey.WAIT_STORE: "true"})
 
 
 def make_half(message: StoredMessage) -> None:
@@ -51,18 +57,6 @@ def is_final_of(message: StoredMessage, half: StoredMessage) -> bool:
     )
 
 
-def operation(half_offset: int, host: tuple[str, int], now: int) -> StoredMessage:
-    """The message that says that the half with this queue offset has ended; `now` in ms."""
-    return StoredMessage(
-        names.TRANSACTION_OPERATION_TOPIC,
-        str(half_offset).encode(),
-        {PropertyKey.TAGS: REMOVE_TAG, PropertyKey.WAIT_STORE: "true"},
-        queue_id=HALF_QUEUE,
-        born_timestamp=now,
-        born_host=host,
-    )
-
-
 def ended_offsets(message: StoredMessage) -> list[int]:
     """The queue offsets of the halves that an operation ends.
 
@@ -78,7 +72,16 @@ def _is_number(part: bytes) -> bool:
     return part.isdigit() and len(part) < 19
 
 
-def transaction_key(half: StoredMessage) -> bytes:
+class HalfLike(Protocol):
+    """A half, in whatever form it was read."""
+
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def properties(self) -> dict[str, str]: ...
+
+
+def transaction_key(half: HalfLike) -> bytes:
     """What tells one transaction from another, however often its half is put again."""
     properties = half.properties
     return key_of(

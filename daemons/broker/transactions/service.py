@@ -19,19 +19,22 @@ from mq.daemons.broker.store.append import BatchedMessage, OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.records import keys_of
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.ledger import Ledger, Operations
 from mq.daemons.broker.transactions.records import (
     HALF_QUEUE,
+    OPERATION_FIELD,
+    REMOVE_CODE,
     ended_offsets,
     is_final_of,
     key_of,
     make_final,
     make_half,
     number_property,
-    operation,
     unique_id_in,
 )
+from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
@@ -42,6 +45,7 @@ from mq.protocol.host import host_text
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import MAX_LENGTH, PropertyKey, encode
 from mq.protocol.record import SMALLEST_RECORD
+from mq.protocol.tags import tags_code
 
 log = logging.getLogger(__name__)
 
@@ -169,23 +173,60 @@ class Transactions:
         self.committed += 1
         self._put_operation(offset, on_stored)
 
+    def commit_usual(self, half: UsualHalf, offset: int, on_stored: OnStored) -> None:
+        """The same of a half that is as most are."""
+        appender, target = self._store.appender, half.target
+        size = len(half.body) + len(half.properties_field) + _ROOM
+        appender.reserve(size + 2 * SMALLEST_RECORD)
+        physical = appender.append(
+            target,
+            half.body,
+            half.properties_field,
+            flag=half.flag,
+            sys_flag=half.sys_flag | SysFlag.TRANSACTION_COMMIT,
+            born_timestamp=half.born_timestamp,
+            born_host=half.born_host,
+            reconsume_times=half.reconsume_times,
+            prepared_offset=half.physical,
+            tags_code=tags_code(half.properties.get(PropertyKey.TAGS)),
+        )
+        appender.index(target.topic, keys_of(half.properties), physical)
+        self.committed += 1
+        self._put_operation(offset, on_stored)
+
+    def usual_halves(self) -> UsualHalves:
+        """What reads those, for one turn of the loop."""
+        return UsualHalves(self._store, self._writer)
+
     def roll_back(self, offset: int, on_stored: OnStored) -> None:
         """End a half that nobody shall see. Raises StoreRefused."""
         self.rolled_back += 1
         self._put_operation(offset, on_stored)
 
     def _put_operation(self, offset: int, on_stored: OnStored) -> None:
-        message = operation(offset, self.host, clock.milliseconds())
+        appender = self._store.appender
+        queue = self._store.queue(names.TRANSACTION_OPERATION_TOPIC, HALF_QUEUE)
+        appender.append(
+            queue,
+            str(offset).encode(),
+            OPERATION_FIELD,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=clock.milliseconds(),
+            born_host=appender.store_host,
+            tags_code=REMOVE_CODE,
+        )
+        at = queue.appended - 1
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):
                 self.ledger.remove(offset)
-                self._operations.add(message.queue_offset, (offset,))
+                self._operations.add(at, (offset,))
             else:
                 self.ledger.cancel_end(offset)
             on_stored(refusal)
 
-        self._writer.put(message, stored)
+        appender.call_when_stored(stored)
         self.ledger.begin_end(offset)
 
     # how far the group CID_RMQ_SYS_TRANS is ------------------------------------------------------

@@ -9,16 +9,19 @@ import pytest
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.handlers import transaction
+from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.protocol.batch import encode_batch
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.transaction import ENDED, pack_halves
-from mq.protocol.message import Message
+from mq.protocol.message import Message, StoredMessage, decode_record
 from mq.protocol.message_id import decode_offset_id
+from mq.protocol.record import RECORD_HEAD
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     GROUP,
     HALF,
+    OPERATION,
     ROLLBACK,
     TOPIC,
     TransactionPeer,
@@ -60,6 +63,11 @@ async def send(
 async def prepare(peer: TransactionPeer, *bodies: bytes) -> list[Place]:
     reply = await send(peer, *(message(body) for body in bodies))
     assert reply.code == ResponseCode.SUCCESS, reply
+    return places_of(reply)
+
+
+def places_of(reply: Command) -> list[Place]:
+    """Where the halves of a batch are."""
     first = int(reply.fields["queueOffset"])
     ids = reply.fields["msgId"].split(",")
     return [(decode_offset_id(each).offset, first + n) for n, each in enumerate(ids)]
@@ -222,3 +230,86 @@ def test_what_was_prepared_in_a_batch_is_open_after_a_start(tmp_path: Path) -> N
 
     run(tmp_path, before)
     run(tmp_path, after)
+
+
+PROPERTIES: list[dict[str, str]] = [
+    {},
+    {"TAGS": "t", "KEYS": "k1 k2", "own": "ü"},
+    {"WAIT": "true", "TAGS": "ß"},
+    {"DELAY": "1"},
+    {"TIMER_DECK": "x"},
+    {"own": "a=b", "KEYS": "k"},
+    {"UNIQ_KEY": ""},
+]
+
+
+def finals_of(folder: Path, usual: bool, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What a commit makes of halves of every kind, and how they are found."""
+    found: list[object] = []
+
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        places = []
+        for n, properties in enumerate(PROPERTIES):
+            half = await peer.prepare(b"%d" % n * 40, 1_700_000_000_000, **properties)
+            places.append((half.physical, half.offset))
+        places += await prepare(peer, b"8", b"9")
+        with monkeypatch.context() as patch:
+            read = UsualHalves.read
+            taken: list[bool] = []
+
+            def noted(self: UsualHalves, physical: int, offset: int) -> UsualHalf | None:
+                half = read(self, physical, offset) if usual else None
+                taken.append(half is not None)
+                return half
+
+            patch.setattr(UsualHalves, "read", noted)
+            assert (await end(peer, places)).fields == {ENDED: str(len(places))}
+            expected = [True, True, True, False, False, True, True, True, True]
+            assert taken == (expected if usual else [False] * len(places))
+        store = broker.stores.messages
+        for topic, queue in ((TOPIC, 2), ("SCHEDULE_TOPIC_XXXX", 0), (OPERATION, 0)):
+            for offset in range(store.max_offset(topic, queue)):
+                entry = store.consume_queue_entry(topic, queue, offset)
+                assert entry is not None
+                record = store.record_at(entry[0])
+                assert record is not None
+                final = decode_record(record)
+                fixed = vars_of(final)
+                found.append((entry[1:] if topic != "SCHEDULE_TOPIC_XXXX" else entry[1], fixed))
+        for key in ("k", "k1", "k2", b"8".decode(), "0" * 40):
+            _, _, records = store.query_by_key(TOPIC, key, 10, 0, 1 << 62)
+            found.append((key, [decode_record(record).body for record in records]))
+
+    run(folder, script)
+    return found
+
+
+def vars_of(message: StoredMessage) -> dict[str, object]:
+    """All but the times and the port, which differ from run to run."""
+    names = "topic queue_id queue_offset physical_offset flag sys_flag reconsume_times store_size"
+    names += " body body_crc properties prepared_transaction_offset"
+    return {name: getattr(message, name) for name in names.split()} | {
+        "in_order": list(message.properties)
+    }
+
+
+def test_usual_halves_become_what_any_half_becomes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same records, entries and items of the index as the way of all halves makes."""
+    usual = finals_of(tmp_path / "usual", True, monkeypatch)
+    assert len(usual) > 2 * len(PROPERTIES)
+    assert usual == finals_of(tmp_path / "any", False, monkeypatch)
+
+
+def test_a_damaged_half_is_not_committed(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        ((physical, offset), whole) = await prepare(peer, b"a" * 64, b"b")
+        file = broker.stores.messages.log.file_at(physical)
+        assert file is not None
+        file.write(b"A", physical - file.start + RECORD_HEAD.size)
+        assert (await end(peer, [(physical, offset)])).code == ResponseCode.SYSTEM_ERROR
+        assert (await end(peer, [whole, (physical, offset)])).fields == {ENDED: "1"}
+        assert await peer.consumed() == [b"b"]
+
+    run(tmp_path, script)
