@@ -23,7 +23,7 @@ class EndTransactionRequestHeader(RpcRequestHeader, request=RequestCode.END_TRAN
 
 
 class EndTransactionResponseHeader(Header, answers=RequestCode.END_TRANSACTION):
-    """Nothing. What our brokers say besides: `ENDED`."""
+    """Nothing; of a request with a body how many have ended (`ENDED`)."""
 
 
 #: A field of the answer to a request with a body: how many halves have ended, from the first on.
