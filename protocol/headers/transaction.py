@@ -1,7 +1,7 @@
 """Transactions: their end, and the check of one that did not end."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mq.protocol.codes import SINCE_5, RequestCode
 from mq.protocol.errors import RemoteProtocolError
@@ -41,13 +41,13 @@ def pack_halves(halves: Iterable[tuple[int, int]]) -> bytes:
     return b"".join([_HALF.pack(*half) for half in halves])
 
 
-def more_halves(body: bytes | bytearray | memoryview) -> list[tuple[int, int]]:
-    """What `pack_halves` made. Raises RemoteProtocolError."""
+def more_halves(body: bytes | bytearray | memoryview) -> Iterator[tuple[int, int]]:
+    """What `pack_halves` made, one by one. Raises RemoteProtocolError."""
     if len(body) % _HALF.size:
         raise RemoteProtocolError(
             f"a body of {len(body)} bytes does not name halves, 16 bytes each"
         )
-    return list(_HALF.iter_unpack(body))
+    return _HALF.iter_unpack(body)
 
 
 class CheckTransactionStateRequestHeader(

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
@@ -79,10 +80,10 @@ class TransactionHandlers:
             )
             return
         more = more_halves(command.body)
-        ends = _Ends(command, channel, counted=bool(more))
+        ends = _Ends(command, channel, counted=bool(command.body))
         usual_halves = self._transactions.usual_halves()
         self._end_one(header, command, channel, ends, usual_halves)
-        for physical, queue_offset in more[: _MOST_AT_ONCE - 1]:
+        for physical, queue_offset in islice(more, _MOST_AT_ONCE - 1):
             if ends.size > _BYTES_AT_ONCE:
                 break
             header.commit_log_offset, header.tran_state_table_offset = physical, queue_offset
@@ -116,7 +117,7 @@ class TransactionHandlers:
                 f"the transaction {header.msg_id} is not open: it has ended, or was given up "
                 f"(mqadmin resumeCheckHalfMessage opens it again)",
             )
-        self._end(half, offset, header.commit_or_rollback, ends)
+        self._end(half, offset, header.commit_or_rollback, ends, usual_halves)
 
     def _half(self, header: EndTransactionRequestHeader) -> StoredMessage:
         """The half that is to end. Raises Refused as checkPrepareMessage does."""
@@ -129,7 +130,14 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return half
 
-    def _end(self, half: UsualHalf | StoredMessage, offset: int, how: int, ends: "_Ends") -> None:
+    def _end(
+        self,
+        half: UsualHalf | StoredMessage,
+        offset: int,
+        how: int,
+        ends: "_Ends",
+        usual_halves: UsualHalves,
+    ) -> None:
         transactions = self._transactions
         if not transactions.ledger.may_end(offset):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is just being ended")
@@ -138,7 +146,7 @@ class TransactionHandlers:
         stored = ends.next()
         try:
             if isinstance(half, UsualHalf):
-                transactions.commit_usual(half, offset, stored)
+                transactions.commit_usual(half, usual_halves, offset, stored)
             elif how == SysFlag.TRANSACTION_COMMIT:
                 transactions.commit(half, offset, stored)
             else:

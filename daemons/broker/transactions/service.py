@@ -164,18 +164,22 @@ class Transactions:
         try:
             make_final(half, self._writer)
         except NoTarget as error:
-            raise StoreRefused(
-                ResponseCode.MESSAGE_ILLEGAL, f"the prepared message cannot be committed: {error}"
-            ) from None
+            raise _for_nobody(error) from None
         size = len(half.body) + len(encode(half.properties).encode()) + _ROOM
         self._store.appender.reserve(size + 2 * SMALLEST_RECORD)
         self._writer.put_or_delay(half)
         self.committed += 1
         self._put_operation(offset, on_stored)
 
-    def commit_usual(self, half: UsualHalf, offset: int, on_stored: OnStored) -> None:
-        """The same of a half that is as most are."""
-        appender, target = self._store.appender, half.target
+    def commit_usual(
+        self, half: UsualHalf, halves: UsualHalves, offset: int, on_stored: OnStored
+    ) -> None:
+        """The same of a half that is as most are, read by `halves`."""
+        try:
+            target = halves.target(half)
+        except NoTarget as error:
+            raise _for_nobody(error) from None
+        appender = self._store.appender
         size = len(half.body) + len(half.properties_field) + _ROOM
         appender.reserve(size + 2 * SMALLEST_RECORD)
         physical = appender.append(
@@ -322,3 +326,9 @@ class Transactions:
 
     def _queue(self, topic: str) -> ConsumeQueue | None:
         return self._store.queues.get(topic, HALF_QUEUE)
+
+
+def _for_nobody(error: NoTarget) -> StoreRefused:
+    return StoreRefused(
+        ResponseCode.MESSAGE_ILLEGAL, f"the prepared message cannot be committed: {error}"
+    )

@@ -12,7 +12,7 @@ from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.transactions.records import HALF_QUEUE
-from mq.daemons.broker.writer import MessageWriter, NoTarget
+from mq.daemons.broker.writer import MessageWriter
 from mq.protocol import names
 from mq.protocol.checksum import crc32
 from mq.protocol.flags import SysFlag
@@ -37,7 +37,6 @@ class UsualHalf(NamedTuple):
     queue_offset: int
     physical: int
     size: int
-    target: ConsumeQueue
     body: bytes
     properties_field: bytes
     properties: dict[str, str]
@@ -82,12 +81,18 @@ class UsualHalves:
         properties = _read_properties(field)
         if properties is None or crc32(body) & CRC_MASK != crc:
             return None
-        target = self._target(properties)
-        if target is None:
-            return None
         return UsualHalf(
-            *(queue_offset, physical, size),
-            *(target, body, field, properties, flag, sys_flag, born, host, reconsume_times),
+            queue_offset,
+            physical,
+            size,
+            body,
+            field,
+            properties,
+            flag=flag,
+            sys_flag=sys_flag,
+            born_timestamp=born,
+            born_host=host,
+            reconsume_times=reconsume_times,
         )
 
     def _place(self, queue_offset: int) -> int:
@@ -103,18 +108,17 @@ class UsualHalves:
         place: int = layout.ENTRY.unpack_from(self._entries, at)[0]
         return place
 
-    def _target(self, properties: dict[str, str]) -> ConsumeQueue | None:
-        key = (
-            properties.get(PropertyKey.REAL_TOPIC, ""),
-            properties.get(PropertyKey.REAL_QUEUE_ID, ""),
-        )
+    def target(self, half: UsualHalf) -> ConsumeQueue:
+        """The queue that a half is for, whose topic may be made again: of who may send to it.
+
+        Raises NoTarget.
+        """
+        get = half.properties.get
+        key = get(PropertyKey.REAL_TOPIC, ""), get(PropertyKey.REAL_QUEUE_ID, "")
         target = self._targets.get(key)
         if target is None:
-            try:
-                topic, queue_id = self._writer.target_of(properties)
-            except NoTarget:
-                return None
-            target = self._targets[key] = self._store.queue(topic, queue_id)
+            place = self._writer.target_of(half.properties)
+            target = self._targets[key] = self._store.queue(*place)
         return target
 
 

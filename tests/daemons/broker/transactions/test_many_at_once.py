@@ -53,8 +53,9 @@ async def send(
     peer: TransactionPeer,
     *messages: Message,
     common: str = f"TRAN_MSG\x01true\x02PGROUP\x01{GROUP}",
+    topic: str = TOPIC,
 ) -> Command:
-    header = {"a": GROUP, "b": TOPIC, "c": "TBW102", "d": "4", "e": "2", "f": "4", "g": str(now())}
+    header = {"a": GROUP, "b": topic, "c": "TBW102", "d": "4", "e": "2", "f": "4", "g": str(now())}
     header |= {"h": "0", "i": common, "j": "0", "k": "false", "m": "true"}
     command = Command(RequestCode.SEND_BATCH_MESSAGE, header, encode_batch(messages))
     return await peer.session.invoke(peer.address, command)
