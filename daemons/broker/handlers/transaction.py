@@ -79,28 +79,31 @@ class TransactionHandlers:
                 command.remark or "no reason given",
             )
             return
+        how, usual_halves = header.commit_or_rollback, self._transactions.usual_halves()
+        half, offset = self._open(header, command, channel, usual_halves)
         more = more_halves(command.body)
         ends = _Ends(command, channel, counted=bool(command.body))
-        usual_halves = self._transactions.usual_halves()
-        self._end_one(header, command, channel, ends, usual_halves)
+        self._end(half, offset, how, ends, usual_halves)
         for physical, queue_offset in islice(more, _MOST_AT_ONCE - 1):
             if ends.size > _BYTES_AT_ONCE:
                 break
             header.commit_log_offset, header.tran_state_table_offset = physical, queue_offset
             try:
-                self._end_one(header, command, channel, ends, usual_halves)
+                half, offset = self._open(header, command, channel, usual_halves)
+                self._end(half, offset, how, ends, usual_halves)
             except (Refused, OSError):
                 break  # those before it have ended; asked for first, it is told what is wrong
         ends.all_begun()
 
-    def _end_one(
+    def _open(
         self,
         header: EndTransactionRequestHeader,
         command: Command,
         channel: Channel,
-        ends: "_Ends",
         usual_halves: UsualHalves,
-    ) -> None:
+    ) -> tuple[UsualHalf | StoredMessage, int]:
+        """The half that a header names, and the offset by which it is to be ended. Raises Refused
+        where it is not open, or not for who has sent the request."""
         half: UsualHalf | StoredMessage | None = None
         if header.commit_or_rollback == SysFlag.TRANSACTION_COMMIT:
             physical, queue_offset = header.commit_log_offset, header.tran_state_table_offset
@@ -117,7 +120,7 @@ class TransactionHandlers:
                 f"the transaction {header.msg_id} is not open: it has ended, or was given up "
                 f"(mqadmin resumeCheckHalfMessage opens it again)",
             )
-        self._end(half, offset, header.commit_or_rollback, ends, usual_halves)
+        return half, offset
 
     def _half(self, header: EndTransactionRequestHeader) -> StoredMessage:
         """The half that is to end. Raises Refused as checkPrepareMessage does."""
