@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mq.client.hooks import (
     ConsumeContext,
@@ -15,9 +15,11 @@ from mq.client.hooks import (
 )
 from mq.client.machine import clock
 from mq.client.send_result import SendResult
-from mq.client.trace.entries import ConsumeOutcome
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import Message, StoredMessage
+
+if TYPE_CHECKING:
+    from mq.client.trace.entries import ConsumeOutcome
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ class ConsumeHooks:
     def end(
         self,
         began: tuple[ConsumeContext, float],
-        outcome: ConsumeOutcome,
+        outcome: "ConsumeOutcome",
         error: BaseException | None = None,
     ) -> None:
         """The user has done with them."""
@@ -124,6 +126,8 @@ class ConsumeHooks:
 
     def hand_over(self, queue: MessageQueue, messages: Sequence[StoredMessage]) -> None:
         """The user gets messages and does not say when it has done with them."""
+        from mq.client.trace.entries import ConsumeOutcome  # no producer needs it
+
         self.end(self.begin(queue, messages), ConsumeOutcome.SUCCESS)
 
 

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from mq.client.aims import Aims
 from mq.client.closing import Closing
@@ -30,8 +30,6 @@ from mq.client.send_result import SendResult as SendResult
 from mq.client.send_result import SendStatus as SendStatus
 from mq.client.sender import Sender
 from mq.client.session import Session, session_for
-from mq.client.trace.dispatcher import SEND_SECONDS, TraceDispatcher, trace_group
-from mq.client.trace.hooks import SendTrace
 from mq.protocol.bodies import HeartbeatData, MessageQueue, ProducerData
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -40,6 +38,10 @@ from mq.protocol.message import Message, StoredMessage
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import check_group, reply_topic
 from mq.protocol.recall import RecallHandle
+
+if TYPE_CHECKING:  # loaded by those who trace
+    from mq.client.trace.dispatcher import TraceDispatcher
+    from mq.client.trace.hooks import SendTrace
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +120,8 @@ class Producer:
                 await self._open_trace(self._trace_topic)
 
     async def _open_trace(self, topic: bool | str) -> None:
+        from mq.client.trace.hooks import SendTrace
+
         dispatcher = trace_dispatcher(self.session, self.group, "PRODUCE", topic)
         self.trace = SendTrace(dispatcher, self.group, self.namespace)
         await dispatcher.open()
@@ -308,8 +312,10 @@ class Producer:
 
 def trace_dispatcher(
     session: Session, group: str, kind: str, topic: bool | str = True
-) -> TraceDispatcher:
+) -> "TraceDispatcher":
     """What sends the traces of `group`, by a producer of its own; `kind` PRODUCE or CONSUME."""
+    from mq.client.trace.dispatcher import SEND_SECONDS, TraceDispatcher, trace_group
+
     name = trace_group(group, kind)
     producer = Producer(session, name, timeout=SEND_SECONDS, client=ClientOptions())
     return TraceDispatcher(session, producer, topic)

@@ -2,8 +2,10 @@
 
 Rows that may share a request become one batch (SEND_BATCH_MESSAGE): Arrow joins heads, bodies and
 properties of all of them to the bytes that go out, a row is no Python object. Delayed rows, rows
-for retry topics, very large ones and those of transactions are sent one by one: brokers take no
-batches of them. Requests come in the order of their rows, as far as they are for the same queue.
+for retry topics and very large ones are sent one by one: brokers take no batches of them. Of rows
+that are prepared only our brokers take batches; others refuse them (MESSAGE_ILLEGAL, Java's since
+4.3), and get their messages one by one. Requests come in the order of their rows, as far as they
+are for the same queue.
 """
 
 import os
@@ -22,6 +24,7 @@ from mq.client.outgoing import DEFAULT_QUEUES
 from mq.pipeline.sink_columns import Messages, SinkColumns, check_properties
 from mq.pipeline.sink_queues import QueueChoice
 from mq.pipeline.write_options import WriteOptions
+from mq.protocol.batch import decode_batch
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
@@ -30,7 +33,7 @@ from mq.protocol.flags import SysFlag
 from mq.protocol.headers.send import Letter
 from mq.protocol.message_id import UniqueIdMaker
 from mq.protocol.names import DEFAULT_TOPIC, RETRY_PREFIX
-from mq.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PropertyKey
+from mq.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PropertyKey, encode
 
 _SLICE_BYTES = 32 * 1024 * 1024  # bodies that are worked on at a time: what a task holds twice
 _SLICE_ROWS = 16_384  # fewer than a unique id's counter counts
@@ -56,6 +59,26 @@ class Outgoing(NamedTuple):
     fields: dict[str, str]
     body: bytes | memoryview
     unique_id: str  # of a single message, "" of a batch
+    ids: tuple[str, ...] = ()  # those of a batch that is prepared
+
+    @property
+    def unique_ids(self) -> tuple[str, ...]:
+        """Of prepared messages, in their order."""
+        return self.ids or (self.unique_id,)
+
+    def singles(self) -> "Iterator[Outgoing]":
+        """The messages of a batch that is prepared, each by itself."""
+        common = self.fields[Letter.PROPERTIES]
+        for element, unique_id in zip(decode_batch(self.body), self.ids, strict=True):
+            own = bytes(element.properties).decode()
+            fields = {
+                **self.fields,
+                Letter.BATCH: "false",
+                Letter.FLAG: str(element.flag),
+                Letter.PROPERTIES: f"{common}{PROPERTY_SEPARATOR}{own}",
+            }
+            code = RequestCode.SEND_MESSAGE_V2
+            yield Outgoing(self.topic, self.queue, 1, code, fields, element.body, unique_id)
 
     def command(self, queue: MessageQueue, opaque: int) -> Command:
         """The request that sends the rows to `queue`."""
@@ -109,6 +132,12 @@ class Encoder:
         self._options = options
         self._queues = queues
         self._ids = ids
+        # What the messages of a batch have in common.
+        prepared = {
+            PropertyKey.TRANSACTION_PREPARED: "true",
+            PropertyKey.PRODUCER_GROUP: options.group,
+        }
+        self._common = encode(prepared) if options.exactly_once else _WAIT
 
     def requests(self, batch: pa.RecordBatch) -> Iterator[Outgoing]:
         """The requests that send the rows of a record batch. Raises RowError."""
@@ -132,19 +161,8 @@ class Encoder:
 
     def _properties(self, messages: Messages, ids: pa.Array) -> pa.Array:
         last = pa.scalar(f"{PropertyKey.UNIQUE_KEY}{NAME_VALUE_SEPARATOR}")
-        parts = [*messages.properties]
-        if self._options.exactly_once:
-            prepared = {
-                PropertyKey.TRANSACTION_PREPARED: "true",
-                PropertyKey.PRODUCER_GROUP: self._options.group,
-            }
-            text = "".join(
-                f"{name}{NAME_VALUE_SEPARATOR}{value}{PROPERTY_SEPARATOR}"
-                for name, value in prepared.items()
-            )
-            parts.append(pa.scalar(text))
-        joined = pc.binary_join_element_wise(*parts, last, ids, "")
-        check_properties(joined)
+        joined = pc.binary_join_element_wise(*messages.properties, last, ids, "")
+        check_properties(joined, len(self._common) if self._options.exactly_once else 0)
         return joined
 
     def _group(
@@ -171,7 +189,13 @@ class Encoder:
             if how[begin] in (_IN_BATCH, _IN_COMPRESSED_BATCH):
                 sys_flag = self._sys_flag if how[begin] == _IN_COMPRESSED_BATCH else 0
                 yield from self._batches(
-                    topic, queue, body.slice(begin, count), text.slice(begin, count), some, sys_flag
+                    topic,
+                    queue,
+                    body.slice(begin, count),
+                    text.slice(begin, count),
+                    ids.slice(begin, count),
+                    some,
+                    sys_flag,
                 )
             else:
                 sys_flag = self._sys_flag if how[begin] == _SINGLE_COMPRESSED else 0
@@ -210,7 +234,7 @@ class Encoder:
         single = lengths + text_length + _HEAD.itemsize + 2 > self._options.batch_bytes
         if delayed is not None:
             single = single | delayed
-        if topic.startswith(RETRY_PREFIX) or self._options.exactly_once:
+        if topic.startswith(RETRY_PREFIX):
             single[:] = True
         return body, compressed + 2 * single.astype(np.int64)
 
@@ -227,10 +251,14 @@ class Encoder:
         queue: MessageQueue | None,
         body: pa.Array,
         text: pa.Array,
+        ids: pa.Array,
         flag: npt.NDArray[np.int32] | None,
         sys_flag: int,
     ) -> Iterator[Outgoing]:
         count = len(body)
+        prepared = self._options.exactly_once
+        if prepared:
+            sys_flag |= SysFlag.TRANSACTION_PREPARED
         text_length = pc.binary_length(text).to_numpy()
         heads = np.zeros(count, _HEAD)
         heads["body"] = pc.binary_length(body).to_numpy()
@@ -246,16 +274,16 @@ class Encoder:
         )
         offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1)
         data = memoryview(joined.buffers()[2])
-        fields = self._fields(topic, sys_flag, 0, _WAIT)
+        fields = self._fields(topic, sys_flag, 0, self._common)
         fields[Letter.BATCH] = "true"
         begin = 0
         while begin < count:
             most = int(offsets[begin]) + self._options.batch_bytes
             end = max(begin + 1, int(np.searchsorted(offsets, most, "right")) - 1)
             piece = data[offsets[begin] : offsets[end]]
-            yield Outgoing(
-                topic, queue, end - begin, RequestCode.SEND_BATCH_MESSAGE, fields, piece, ""
-            )
+            some = tuple(ids[begin:end].to_pylist()) if prepared else ()
+            code = RequestCode.SEND_BATCH_MESSAGE
+            yield Outgoing(topic, queue, end - begin, code, fields, piece, "", some)
             begin = end
 
     def _singles(
@@ -271,6 +299,8 @@ class Encoder:
         if self._options.exactly_once:
             sys_flag |= SysFlag.TRANSACTION_PREPARED
         for index, (text, unique, flag) in enumerate(zip(texts, ids, flags, strict=True)):
+            if self._options.exactly_once:
+                text = f"{self._common}{PROPERTY_SEPARATOR}{text}"
             fields = self._fields(topic, sys_flag, flag, text)
             piece = memoryview(body[index].as_buffer())
             yield Outgoing(topic, queue, 1, RequestCode.SEND_MESSAGE_V2, fields, piece, unique)

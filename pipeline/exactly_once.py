@@ -14,8 +14,8 @@ they are read from where they ended at the decision on. docs/decisions/0022 has 
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 
 from pyspark.sql.types import StringType, StructType
 
@@ -34,11 +34,13 @@ from mq.pipeline.write_options import WriteOptions
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag
-from mq.protocol.headers.transaction import EndTransactionRequestHeader
+from mq.protocol.headers.transaction import ENDED, EndTransactionRequestHeader, pack_halves
 
 log = logging.getLogger(__name__)
 
-_IN_FLIGHT = 128
+_IN_FLIGHT = 128  # requests, and the halves that they name
+_HALVES_IN_FLIGHT = 1024
+_HALVES_PER_REQUEST = 64  # a broker of ours ends these in one turn, 1 to 2 ms
 # After the death of a driver its last requests may still be worked on, and their messages not be
 # readable at once.
 _SETTLE_SECONDS = 3.0
@@ -180,17 +182,23 @@ class Transactions:
 
     def _end(self, halves: Sequence[Half], how: int) -> tuple[list[Half], MQError | None]:
         """End transactions, those of a queue one after the other. Returns the halves of which it is
-        not known that they have ended, with the last error."""
+        not known that they have ended, with the last error.
+
+        A request names several. A broker that does not look at its body, Java's or an older one,
+        ends the first one, and a broker that cannot end one does not try those behind it: they go
+        again, so that each error is about the first half of its request.
+        """
         failed: list[Half] = []
         last: MQError | None = None
+        in_flight = 0
         window: RequestWindow[_Line] = RequestWindow(self._session, self._options.timeout)
         try:
             waiting = deque(_lines(halves))
             while waiting or len(window):
-                while waiting and len(window) < _IN_FLIGHT:
+                while waiting and len(window) < _IN_FLIGHT and in_flight < _HALVES_IN_FLIGHT:
                     line = waiting.popleft()
                     try:
-                        self._send_next(window, line, how)
+                        in_flight += self._send_next(window, line, how)
                     except MQError as error:  # its broker is in no route
                         last = error
                         failed += line
@@ -198,18 +206,23 @@ class Transactions:
                     break
                 outcome = window.next_completion()
                 line = outcome.token
-                half = line.popleft()
-                if outcome.error is not None:
-                    last = outcome.error
-                    failed += [half, *line]  # those behind it may not overtake it
-                elif line:
-                    waiting.append(line)
+                in_flight -= min(len(line), _HALVES_PER_REQUEST)
+                if outcome.error is None:
+                    waiting += _left(line, outcome.fields)
+                    continue
+                last = outcome.error
+                if isinstance(last, BrokerError) and line[0].queue_id == NO_QUEUE:
+                    failed.append(line.popleft())
+                    waiting += [line] if line else []
+                else:  # nobody knows of any of them; or those behind it may not overtake it
+                    failed += line
         finally:
             window.close()
         return failed, last
 
-    def _send_next(self, window: "RequestWindow[_Line]", line: "_Line", how: int) -> None:
-        half = line[0]
+    def _send_next(self, window: "RequestWindow[_Line]", line: "_Line", how: int) -> int:
+        """Send the first halves of a line; returns how many."""
+        half, *more = islice(line, _HALVES_PER_REQUEST)
         header = EndTransactionRequestHeader(
             producer_group=self._options.group,
             tran_state_table_offset=half.queue_offset,
@@ -220,9 +233,12 @@ class Transactions:
             topic=half.topic,
             broker=half.broker_name,
         )
-        command = Command(RequestCode.END_TRANSACTION, header.encode(), opaque=window.next_opaque())
+        body = pack_halves((each.physical, each.queue_offset) for each in more)
+        opaque = window.next_opaque()
+        command = Command(RequestCode.END_TRANSACTION, header.encode(), body, opaque=opaque)
         address = run(self._session.master_address(half.topic, half.broker_name))
         window.send(address, command, line)
+        return 1 + len(more)
 
 
 _Line = deque[Half]
@@ -249,9 +265,22 @@ def _halves(prepared: Iterable[Prepared]) -> list[Half]:
 
 
 def _lines(halves: Iterable[Half]) -> Iterator[_Line]:
-    """Messages whose order counts, in a line for each queue; all others by themselves."""
+    """Messages whose order counts, in a line for each queue; others in lines of one request."""
     for (_, _, queue_id), group in groupby(halves, lambda half: half[:3]):
-        if queue_id == NO_QUEUE:
-            yield from (deque([half]) for half in group)
-        else:
+        if queue_id != NO_QUEUE:
             yield deque(group)
+            continue
+        while line := deque(islice(group, _HALVES_PER_REQUEST)):
+            yield line
+
+
+def _left(line: _Line, answer: Mapping[str, object]) -> Iterable[_Line]:
+    """What is left of a line when a request for its first halves has succeeded."""
+    text = str(answer.get(ENDED, ""))
+    ended = int(text) if text.isdecimal() and len(text) < 5 else 0
+    for _ in range(min(max(ended, 1), len(line))):
+        line.popleft()
+    if not line:
+        return ()
+    # Where a request ends one, many have to be on their way at once.
+    return (line,) if ended or line[0].queue_id != NO_QUEUE else [deque([half]) for half in line]

@@ -73,16 +73,21 @@ class Halves:
         self._by_queue: dict[MessageQueue, bytearray] = {}
 
     def add(self, outgoing: Outgoing, queue: MessageQueue, fields: dict[str, object]) -> None:
-        """Note a message that was stored, by the fields of the reply. Raises CommitFailed."""
+        """Note messages that were stored, by the fields of the reply. Raises CommitFailed."""
+        ids = outgoing.unique_ids
         try:
-            physical = decode_offset_id(str(fields["msgId"])).offset
-            offset = int(str(fields["queueOffset"]))
+            places = str(fields["msgId"]).split(",")
+            first = int(str(fields["queueOffset"]))
+            if len(places) != len(ids):
+                raise ValueError(f"{len(places)} ids for {len(ids)} messages")
+            physicals = [decode_offset_id(place).offset for place in places]
         except (KeyError, ValueError) as error:
             raise CommitFailed(
                 f"{queue}: the broker does not say where it has a message: {error}"
             ) from None
         packed = self._by_queue.setdefault(queue, bytearray())
-        packed += _HALF.pack(physical, offset, bytes.fromhex(outgoing.unique_id))
+        for offset, (physical, unique_id) in enumerate(zip(physicals, ids, strict=True), first):
+            packed += _HALF.pack(physical, offset, bytes.fromhex(unique_id))
 
     def prepared(self, *, ordered: bool) -> list[Prepared]:
         """All of them. With `ordered` those of a queue keep their order."""

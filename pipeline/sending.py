@@ -3,7 +3,8 @@
 Rows that say their queue keep their order there: of such a queue one request is in flight at a
 time, as brokers work on several at once. A request that failed is sent again, to the same queue if
 its rows have said so, else to one of another broker. It may have been stored before it failed: then
-its messages are there twice, with the same unique ids.
+its messages are there twice, with the same unique ids. Where a broker takes no batch of prepared
+messages, they go by themselves from then on.
 """
 
 import logging
@@ -19,11 +20,13 @@ from mq.pipeline.sink_queues import QueueChoice
 from mq.pipeline.window import Completion, RequestWindow
 from mq.pipeline.write_options import WriteOptions
 from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
 WINDOW = 8  # batches in flight, of 256 KB: enough that no broker waits for the next
 WINDOW_OF_SINGLES = 64
+_NO_BATCH = ResponseCode.MESSAGE_ILLEGAL
 
 #: Told of each request that was stored: where, and the fields of the reply.
 OnStored = Callable[[Outgoing, MessageQueue, dict[str, object]], None]
@@ -52,6 +55,7 @@ class Sender:
         self._window: RequestWindow[_Sent] = RequestWindow(session, options.timeout)
         self._busy: set[MessageQueue] = set()
         self._resumed = 0.0  # when the last pause ended
+        self._singly = False  # a broker has refused a batch of prepared messages
 
     def __enter__(self) -> "Sender":
         return self
@@ -64,6 +68,10 @@ class Sender:
 
         Raises WriteFailed for this or an earlier one that failed for good.
         """
+        if self._singly and outgoing.ids:
+            for single in outgoing.singles():
+                self.send(single)
+            return
         most = WINDOW_OF_SINGLES if outgoing.unique_id else WINDOW
         while len(self._window) >= most or outgoing.queue in self._busy:
             self._accept(self._window.next_completion())
@@ -92,6 +100,12 @@ class Sender:
 
     def _accept(self, outcome: Completion[_Sent]) -> None:
         sent = outcome.token
+        if sent.outgoing.ids and getattr(outcome.error, "code", None) == _NO_BATCH:
+            self._singly = True
+            if sent.outgoing.queue is not None:
+                self._busy.discard(sent.queue)  # whoever waits for it does so until these are sent
+            self.send(sent.outgoing)
+            return
         if outcome.error is not None:
             tries = self._again(sent.outgoing, sent.tries, outcome.error, sent.at)
             self._send(sent.outgoing, tries, sent.queue.broker_name)

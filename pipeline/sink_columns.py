@@ -239,11 +239,12 @@ def property_text(name: str, values: pa.Array) -> pa.Array:
     return pc.if_else(present, ended, "")
 
 
-def check_properties(text: pa.Array) -> None:
-    """Raises RowError for properties that are longer than a record holds."""
+def check_properties(text: pa.Array, more: int) -> None:
+    """Raises RowError for properties that are longer, with so many bytes `more`, than a record
+    holds."""
     lengths = pc.binary_length(text)
-    if len(lengths) and pc.max(lengths).as_py() > MAX_LENGTH:
-        most = pc.max(lengths).as_py()
+    if len(lengths) and pc.max(lengths).as_py() + more > MAX_LENGTH:
+        most = pc.max(lengths).as_py() + more
         raise RowError(f"the properties of a row have {most} bytes, the limit is {MAX_LENGTH}")
 
 

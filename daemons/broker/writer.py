@@ -94,7 +94,11 @@ class MessageWriter:
         return message
 
     def restore_target(self, message: StoredMessage) -> None:
-        """Give a message that waited its real topic and queue.
+        """Give a message that waited its real topic and queue. Raises NoTarget."""
+        message.topic, message.queue_id = self.target_of(message.properties)
+
+    def target_of(self, properties: Mapping[str, str]) -> tuple[str, int]:
+        """The real topic and queue of a message that waited.
 
         Its properties stay as they are stored, as with Java. They are not believed: a store may be
         older than the checks of what is stored, or another's. A queue that its topic has no more is
@@ -102,7 +106,6 @@ class MessageWriter:
 
         Raises NoTarget.
         """
-        properties = message.properties
         topic = properties.get(PropertyKey.REAL_TOPIC, "")
         text = properties.get(PropertyKey.REAL_QUEUE_ID, "")
         try:
@@ -124,8 +127,7 @@ class MessageWriter:
             if queues <= 0:
                 raise NoTarget(f"the topic {topic} has no queues")
             queue_id %= queues
-        message.topic = topic
-        message.queue_id = queue_id
+        return topic, queue_id
 
     def put_or_delay(self, message: StoredMessage, on_stored: OnStored | None = None) -> int:
         """Like `put`, but one that is delayed waits first (HookUtils.handleScheduleMessage).
@@ -181,7 +183,7 @@ class MessageWriter:
 
     def _append(self, message: StoredMessage, on_stored: OnStored | None) -> int:
         properties = message.properties
-        field = _properties_field(properties)
+        field = properties_field(properties)
         appender = self._store.appender
         queue = self._store.queue(message.topic, message.queue_id)
         address, port = message.born_host
@@ -238,7 +240,8 @@ def _fits(properties: dict[str, str]) -> bool:
     return len(encode(properties).encode()) <= MAX_LENGTH
 
 
-def _properties_field(properties: dict[str, str]) -> bytes:
+def properties_field(properties: dict[str, str]) -> bytes:
+    """Properties as a record holds them, their length first. Raises StoreRefused."""
     try:
         raw = encode(properties).encode()
     except UnicodeEncodeError as error:

@@ -1,6 +1,10 @@
 """Transactions: their end, and the check of one that did not end."""
 
+import struct
+from collections.abc import Iterable, Iterator
+
 from mq.protocol.codes import SINCE_5, RequestCode
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers.rpc import RpcRequestHeader
 from mq.protocol.headers.schema import Header, Int, Long, field
 
@@ -19,7 +23,31 @@ class EndTransactionRequestHeader(RpcRequestHeader, request=RequestCode.END_TRAN
 
 
 class EndTransactionResponseHeader(Header, answers=RequestCode.END_TRANSACTION):
-    """Nothing."""
+    """Nothing; of a request with a body how many have ended (`ENDED`)."""
+
+
+#: A field of the answer to a request with a body: how many halves have ended, from the first on.
+#: Those behind were not tried. Brokers without it have ended the one of the header.
+ENDED = "ended"
+_HALF = struct.Struct(">qq")  # position in the commit log, offset in the queue of halves
+
+
+def pack_halves(halves: Iterable[tuple[int, int]]) -> bytes:
+    """The body of a request that ends more halves than the one in its header, in the same way: of
+    each the position in the commit log and the offset in the queue of halves.
+
+    It is of ours: Java's brokers do not look at a body, and end the one of the header.
+    """
+    return b"".join([_HALF.pack(*half) for half in halves])
+
+
+def more_halves(body: bytes | bytearray | memoryview) -> Iterator[tuple[int, int]]:
+    """What `pack_halves` made, one by one. Raises RemoteProtocolError."""
+    if len(body) % _HALF.size:
+        raise RemoteProtocolError(
+            f"a body of {len(body)} bytes does not name halves, 16 bytes each"
+        )
+    return _HALF.iter_unpack(body)
 
 
 class CheckTransactionStateRequestHeader(

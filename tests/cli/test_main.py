@@ -128,6 +128,12 @@ def test_a_simple_command_imports_only_its_module_and_no_event_loop() -> None:
     assert mine == {"mq.cli.commands.topic"}
 
 
+def test_a_send_that_is_not_traced_loads_nothing_that_traces() -> None:
+    modules = imported_by("sendMessage", "-n", "127.0.0.1:1", "-t", "T", "-p", "x")
+    assert "mq.client.producer" in modules
+    assert not {name for name in modules if name.startswith("mq.client.trace")}
+
+
 # Each of these costs a command at least a tenth of its time. The bodies are loaded by subject, when
 # an answer is read: never all of them.
 HEAVY = {

@@ -1,5 +1,6 @@
 """Commits of what tasks have prepared, with drivers that die in the middle, without Spark."""
 
+import dataclasses
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -188,3 +189,47 @@ def test_the_log_is_at_one_broker_and_made_where_it_is_missing(tmp_path: Path) -
         with options.open_session(5) as session:
             assert open_log(session, options).topic == "mq-spark-commits"
             assert open_log(session, options).broker_name == "broker-a"
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, "body string"])
+def test_where_no_batch_is_taken_rows_are_prepared_one_by_one_in_their_order(
+    mq_session_broker: RunningBroker, mq_topic: str, columns: str
+) -> None:
+    """Brokers of ours take no batch with a property that may be for the timer, Java's none."""
+    options = options_for(mq_session_broker, mq_topic)
+    options = dataclasses.replace(options, batch_bytes=2000)  # several batches for each queue
+    spark, arrow = schema_of(f"{columns}, properties map<string,string>")
+    bodies = [f"{n:04}" for n in range(400)]
+    properties = [{"TIMER_DECK": "1"} if n % 3 == 0 else {} for n in range(400)]
+    keys = [f"key-{n % 3}" for n in range(400)]
+    given = [pa.array(bodies), *([pa.array(keys)] if "sharding" in columns else [])]
+    given.append(pa.array(properties, arrow.field("properties").type))
+    batch = pa.RecordBatch.from_arrays(given, schema=arrow)
+    prepared = BatchWriter(options, spark).write(iter([batch])).prepared
+    assert mq_session_broker.messages(mq_topic) == []
+    with Transactions(options) as transactions:
+        transactions.commit(prepared)
+    found = mq_session_broker.messages(mq_topic)
+    assert sorted(message.body.decode() for message in found) == bodies
+    if "sharding" in columns:
+        queues = {message.queue_id for message in found}
+        for queue in queues:
+            seen = [message.body for message in found if message.queue_id == queue]
+            assert seen == sorted(seen)
+
+
+def test_a_row_that_cannot_end_does_not_hold_up_those_of_its_request(
+    mq_session_broker: RunningBroker, mq_topic: str
+) -> None:
+    options = options_for(mq_session_broker, mq_topic)
+    spark, arrow = schema_of("body string")
+    batch = pa.RecordBatch.from_arrays([pa.array(TEXTS)], schema=arrow)
+    prepared = BatchWriter(options, spark).write(iter([batch])).prepared
+    halves = [half for each in prepared for half in each.halves()]
+    with Transactions(options) as transactions:
+        failed, error = transactions._end(halves[70:72], SysFlag.TRANSACTION_ROLLBACK)
+        assert (failed, error) == ([], None)
+        failed, error = transactions._end(halves, SysFlag.TRANSACTION_COMMIT)
+    assert failed == halves[70:72]
+    assert "not open" in str(error)
+    assert len(bodies_of(mq_session_broker, mq_topic)) == len(TEXTS) - 2

@@ -26,6 +26,7 @@ from tests.daemons.broker.transactions.producers import (
     Half,
     TransactionPeer,
 )
+from tests.daemons.broker.transactions.test_many_at_once import end, message, places_of, send
 from tests.system.daemon import BrokerProcess
 
 ROUNDS = int(os.environ.get("MQ_CRASH_ROUNDS", 30 if os.environ.get("MQ_TEST_LONG") else 3))
@@ -85,6 +86,25 @@ class Traffic:
             except MQError:
                 await asyncio.sleep(0.05)
 
+    async def work_in_batches(self) -> None:
+        """The same with several halves in a request, and several ends."""
+        while not self.stopping:
+            batch = [str(next(self.identities)) for _ in range(8)]
+            self.sent.update(batch)
+            try:
+                messages = [message(each.encode(), own="." * 600) for each in batch]
+                reply = await send(self.peer, *messages)
+                if reply.code != ResponseCode.SUCCESS:
+                    continue
+                self.stored.update(batch)
+                places = dict(zip(batch, places_of(reply), strict=True))
+                for how in (COMMIT, ROLLBACK):
+                    ended = [each for each in batch if outcome(each) == how and int(each) % 4]
+                    if ended:
+                        await end(self.peer, [places[each] for each in ended], how)
+            except MQError:
+                await asyncio.sleep(0.05)
+
     async def seen(self) -> Counter[str]:
         """What consumers see, and how often."""
         return Counter(body.decode() for body in await self.peer.consumed())
@@ -108,7 +128,8 @@ def test_each_transaction_ends_once_and_as_its_producer_says(tmp_path: Path, flu
         async with Session("127.0.0.1:1", timeout=10) as session:
             traffic = Traffic(session, broker.address)
             await traffic.know(broker.address)
-            workers = [asyncio.create_task(traffic.work()) for _ in range(WORKERS)]
+            workers = [asyncio.create_task(traffic.work()) for _ in range(WORKERS // 2)]
+            workers += [asyncio.create_task(traffic.work_in_batches()) for _ in range(WORKERS // 2)]
             for _ in range(ROUNDS):
                 await asyncio.sleep(chance.uniform(0.3, 1.2))  # the moment of the kill is tested
                 await asyncio.to_thread(broker.kill)

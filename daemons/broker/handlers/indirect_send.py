@@ -13,12 +13,13 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.pop.receipt import normal_topic
+from mq.daemons.broker.store.append import BatchedMessage, OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.transactions.service import ReadBatch, Transactions
 from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -103,6 +104,30 @@ class IndirectSends:
             self._writer.put_or_delay(message)
         return message
 
+    def prepare_batch(
+        self, queue: ConsumeQueue, common: dict[str, str], read: ReadBatch
+    ) -> tuple[ConsumeQueue, list[BatchedMessage], Callable[[int], OnStored]]:
+        """As `Transactions.prepare_batch`, of what is allowed. Raises Refused, too."""
+        if (
+            common.get(PropertyKey.TRANSACTION_PREPARED) != "true"
+            or PropertyKey.PRODUCER_GROUP not in common
+        ):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "the system flag says that the messages of the batch are prepared, its properties "
+                "TRAN_MSG and PGROUP do not",
+            )
+        self._check_transactions()
+        return self._transactions.prepare_batch(queue, common, read)
+
+    def _check_transactions(self) -> None:
+        config = self._settings.broker
+        if config.reject_transaction_message:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending transaction message is forbidden",
+            )
+
     def _is_prepared(
         self, fields: Mapping[str, str], properties: Mapping[str, str], sys_flag: int
     ) -> bool:
@@ -121,12 +146,7 @@ class IndirectSends:
                     "the system flag says that the message is prepared, TRAN_MSG that it is not",
                 )
             return False
-        config = self._settings.broker
-        if config.reject_transaction_message:
-            raise Refused(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{config.broker_ip1}] sending transaction message is forbidden",
-            )
+        self._check_transactions()
         return True
 
     def _bury_if_hopeless(self, message: StoredMessage, fields: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ waits, logs or builds an object per message. The letters are those of SendMessag
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
@@ -247,23 +248,31 @@ class SendHandlers:
             )
         common = decode(fields.get(_PROPERTIES) or "")
         drop_brokers_own(common)
-        if PropertyKey.DELAY_LEVEL in common or int(fields[_SYS_FLAG]) & SysFlag.TRANSACTION_MASK:
+        sys_flag = int(fields[_SYS_FLAG])
+        transaction = sys_flag & SysFlag.TRANSACTION_MASK
+        if _DELAY in common or transaction not in (0, SysFlag.TRANSACTION_PREPARED):
             raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL, "a batch may be neither delayed nor transactional"
+                ResponseCode.MESSAGE_ILLEGAL,
+                "a batch may be neither delayed nor the end of transactions",
             )
         promptly = common.pop(PropertyKey.WAIT_STORE, "") == "false"
         # 5.x clients give the batch as a whole an id, too (DefaultMQProducer.batch): put into its
         # messages it would hide their own.
         common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
-        messages = messages_of(body, queue.topic, common, self._usual)
-        if not messages:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
+        into, stored_at = queue, None
         try:
+            if transaction:
+                read = partial(messages_of, body, common=common, usual=self._usual)
+                into, messages, stored_at = self._indirect.prepare_batch(queue, common, read)
+            else:
+                messages = messages_of(body, queue.topic, common, self._usual)
+            if not messages:
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
             physicals, first_offset = self._appender.append_batch(
-                queue,
+                into,
                 messages,
-                sys_flag=_checked(int(fields[_SYS_FLAG])),
+                sys_flag=_checked(sys_flag & ~transaction),
                 born_timestamp=int(fields[_BORN_TIMESTAMP]),
                 born_host=channel.born_host,
                 reconsume_times=int(fields.get(_RECONSUME_TIMES) or 0),
@@ -271,6 +280,8 @@ class SendHandlers:
         except StoreRefused as refusal:
             self.refused += 1
             raise Refused(refusal.code, refusal.remark) from None
+        if stored_at is not None:
+            self._appender.call_when_stored(stored_at(first_offset))
         flag = header["flag"]
         assert isinstance(flag, int)
         if flag & ONE_WAY:

@@ -2,13 +2,17 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
+from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.transactions.service import Transactions
+from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -19,8 +23,10 @@ from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.transaction import (
+    ENDED,
     EndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
+    more_halves,
 )
 from mq.protocol.message import StoredMessage, decode_record
 from mq.protocol.message_id import decode_offset_id
@@ -32,6 +38,10 @@ log = logging.getLogger(__name__)
 CheckWrite = Callable[[Command, Channel, str], None]
 
 _ENDS = (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK)
+
+# Ended by one request, in one turn of the loop, and the bytes of their messages.
+_MOST_AT_ONCE = 256
+_BYTES_AT_ONCE = 4 * 1024 * 1024
 
 
 class TransactionHandlers:
@@ -69,7 +79,37 @@ class TransactionHandlers:
                 command.remark or "no reason given",
             )
             return
-        half = self._half(header)
+        how, usual_halves = header.commit_or_rollback, self._transactions.usual_halves()
+        half, offset = self._open(header, command, channel, usual_halves)
+        more = more_halves(command.body)
+        ends = _Ends(command, channel, counted=bool(command.body))
+        self._end(half, offset, how, ends, usual_halves)
+        for physical, queue_offset in islice(more, _MOST_AT_ONCE - 1):
+            if ends.size > _BYTES_AT_ONCE:
+                break
+            header.commit_log_offset, header.tran_state_table_offset = physical, queue_offset
+            try:
+                half, offset = self._open(header, command, channel, usual_halves)
+                self._end(half, offset, how, ends, usual_halves)
+            except (Refused, OSError):
+                break  # those before it have ended; asked for first, it is told what is wrong
+        ends.all_begun()
+
+    def _open(
+        self,
+        header: EndTransactionRequestHeader,
+        command: Command,
+        channel: Channel,
+        usual_halves: UsualHalves,
+    ) -> tuple[UsualHalf | StoredMessage, int]:
+        """The half that a header names, and the offset by which it is to be ended. Raises Refused
+        where it is not open, or not for who has sent the request."""
+        half: UsualHalf | StoredMessage | None = None
+        if header.commit_or_rollback == SysFlag.TRANSACTION_COMMIT:
+            physical, queue_offset = header.commit_log_offset, header.tran_state_table_offset
+            half = usual_halves.read(physical, queue_offset)
+        if half is None or half.properties.get(PropertyKey.PRODUCER_GROUP) != header.producer_group:
+            half = self._half(header)
         if self._check_write is not None:
             topic = half.properties.get(PropertyKey.REAL_TOPIC, "")
             self._check_write(command, channel, topic)
@@ -80,7 +120,7 @@ class TransactionHandlers:
                 f"the transaction {header.msg_id} is not open: it has ended, or was given up "
                 f"(mqadmin resumeCheckHalfMessage opens it again)",
             )
-        self._end(command, channel, half, offset, header.commit_or_rollback)
+        return half, offset
 
     def _half(self, header: EndTransactionRequestHeader) -> StoredMessage:
         """The half that is to end. Raises Refused as checkPrepareMessage does."""
@@ -94,25 +134,29 @@ class TransactionHandlers:
         return half
 
     def _end(
-        self, command: Command, channel: Channel, half: StoredMessage, offset: int, how: int
+        self,
+        half: UsualHalf | StoredMessage,
+        offset: int,
+        how: int,
+        ends: "_Ends",
+        usual_halves: UsualHalves,
     ) -> None:
         transactions = self._transactions
         if not transactions.ledger.may_end(offset):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is just being ended")
 
-        def stored(refusal: StoreRefused | None) -> None:
-            if refusal is None or is_stored(refusal):
-                channel.reply(command)
-            else:
-                channel.reply(command, refusal.code, remark=refusal.remark)
-
+        size = half.size if isinstance(half, UsualHalf) else half.store_size
+        stored = ends.next()
         try:
-            if how == SysFlag.TRANSACTION_COMMIT:
+            if isinstance(half, UsualHalf):
+                transactions.commit_usual(half, usual_halves, offset, stored)
+            elif how == SysFlag.TRANSACTION_COMMIT:
                 transactions.commit(half, offset, stored)
             else:
                 transactions.roll_back(offset, stored)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
+        ends.begun(size)
 
     @serves(RequestCode.RESUME_CHECK_HALF_MESSAGE)
     def resume_check(self, command: Command, channel: Channel) -> None:
@@ -158,3 +202,50 @@ class TransactionHandlers:
                 f" ({names.TRANSACTION_CHECK_MAX_TIME_TOPIC} has those)",
             )
         return message
+
+
+class _Ends:
+    """The transactions that one request ends. It is answered when all of them are stored: with how
+    many, of the first on, if it has asked for more than one."""
+
+    def __init__(self, command: Command, channel: Channel, *, counted: bool) -> None:
+        self.size = 0  # of the messages in bytes
+        self._command = command
+        self._channel = channel
+        self._counted = counted
+        self._begun = 0
+        self._missing = 0
+        self._complete = False
+        self._refused: dict[int, StoreRefused] = {}  # by their place among the halves
+
+    def next(self) -> OnStored:
+        """What is to be called when the end of the next one is stored."""
+        return partial(self._stored, self._begun)
+
+    def begun(self, size: int) -> None:
+        """The end of that one is on its way."""
+        self.size += size
+        self._begun += 1
+        self._missing += 1
+        self._answer()
+
+    def all_begun(self) -> None:
+        """There are no more."""
+        self._complete = True
+        self._answer()
+
+    def _stored(self, place: int, refusal: StoreRefused | None) -> None:
+        self._missing -= 1
+        if refusal is not None and not is_stored(refusal):
+            self._refused[place] = refusal
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._missing or not self._complete:
+            return
+        ended = min(self._refused, default=self._begun)
+        if not ended:
+            refusal = self._refused[0]
+            self._channel.reply(self._command, refusal.code, remark=refusal.remark)
+            return
+        self._channel.reply(self._command, fields={ENDED: str(ended)} if self._counted else None)

@@ -10,7 +10,7 @@ its producer may still end it by an older one, on the way when the check was mad
 
 from collections.abc import Iterable
 
-from mq.daemons.broker.transactions.records import transaction_key
+from mq.daemons.broker.transactions.records import HalfLike, transaction_key
 from mq.protocol.message import StoredMessage
 
 # Transactions that were given up may still be ended by their producers; so many are remembered.
@@ -47,12 +47,15 @@ class Ledger:
 
     def add(self, half: StoredMessage, offset: int) -> None:
         """A half is stored. If its producer has sent it twice, only the second is open."""
-        key = transaction_key(half)
+        self.add_key(transaction_key(half), offset)
+
+    def add_key(self, key: bytes, offset: int) -> None:
+        """The same of a half whose key is known."""
         self._forget(key)
         self._open[offset] = key
         self._newest[key] = offset
 
-    def find(self, half: StoredMessage) -> int | None:
+    def find(self, half: HalfLike) -> int | None:
         """The offset by which the transaction of a half is to be ended, None if it is not open."""
         if half.queue_offset in self._open:
             return half.queue_offset

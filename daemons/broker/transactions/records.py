@@ -5,16 +5,23 @@ operation  a half has ended: a message of RMQ_SYS_TRANS_OP_HALF_TOPIC that has i
 final      the message where consumers see it, with the physical offset of its half
 """
 
+import re
 from hashlib import blake2b
+from typing import Protocol
 
-from mq.daemons.broker.writer import MessageWriter
+from mq.daemons.broker.writer import MessageWriter, properties_field
 from mq.protocol import names
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
+from mq.protocol.tags import tags_code
 
 REMOVE_TAG = "d"  # TransactionalMessageUtil.REMOVETAG
 HALF_QUEUE = 0  # the only one
+
+# Of an operation; its body is the queue offset of the half that it ends.
+REMOVE_CODE = tags_code(REMOVE_TAG)
+OPERATION_FIELD = properties_field({PropertyKey.TAGS: REMOVE_TAG, PropertyKey.WAIT_STORE: "true"})
 
 
 def make_half(message: StoredMessage) -> None:
@@ -50,18 +57,6 @@ def is_final_of(message: StoredMessage, half: StoredMessage) -> bool:
     )
 
 
-def operation(half_offset: int, host: tuple[str, int], now: int) -> StoredMessage:
-    """The message that says that the half with this queue offset has ended; `now` in ms."""
-    return StoredMessage(
-        names.TRANSACTION_OPERATION_TOPIC,
-        str(half_offset).encode(),
-        {PropertyKey.TAGS: REMOVE_TAG, PropertyKey.WAIT_STORE: "true"},
-        queue_id=HALF_QUEUE,
-        born_timestamp=now,
-        born_host=host,
-    )
-
-
 def ended_offsets(message: StoredMessage) -> list[int]:
     """The queue offsets of the halves that an operation ends.
 
@@ -77,18 +72,42 @@ def _is_number(part: bytes) -> bool:
     return part.isdigit() and len(part) < 19
 
 
-def transaction_key(half: StoredMessage) -> bytes:
-    """What tells one transaction from another, however often its half is put again.
+class HalfLike(Protocol):
+    """A half, in whatever form it was read."""
 
-    Its producer's group, topic and unique id; of a half without an id, its queue offset.
-    """
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def properties(self) -> dict[str, str]: ...
+
+
+def transaction_key(half: HalfLike) -> bytes:
+    """What tells one transaction from another, however often its half is put again."""
     properties = half.properties
-    unique = properties.get(PropertyKey.UNIQUE_KEY)
-    if not unique:
-        return str(half.queue_offset).encode()
-    group = properties.get(PropertyKey.PRODUCER_GROUP, "")
-    topic = properties.get(PropertyKey.REAL_TOPIC, "")
-    return blake2b("\x01".join((group, topic, unique)).encode(), digest_size=16).digest()
+    return key_of(
+        properties.get(PropertyKey.PRODUCER_GROUP, ""),
+        properties.get(PropertyKey.REAL_TOPIC, ""),
+        properties.get(PropertyKey.UNIQUE_KEY, ""),
+        half.queue_offset,
+    )
+
+
+def key_of(group: str, topic: str, unique_id: str, offset: int) -> bytes:
+    """The same of what makes it: the producer's group, topic and unique id of a half; where there
+    is no id, its offset in its queue."""
+    if not unique_id:
+        return str(offset).encode()
+    return blake2b("\x01".join((group, topic, unique_id)).encode(), digest_size=16).digest()
+
+
+_UNIQUE_ID = re.compile(rb"(?:^..|\x02)UNIQ_KEY\x01([^\x01\x02]*)", re.DOTALL)
+
+
+def unique_id_in(properties_field: bytes) -> str:
+    """The unique id among properties as a record holds them, their length first; "" if there is
+    none."""
+    found = _UNIQUE_ID.search(properties_field)
+    return "" if found is None else found[1].decode()
 
 
 def number_property(message: StoredMessage, name: str) -> int | None:

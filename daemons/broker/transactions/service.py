@@ -8,25 +8,33 @@ half twice: by its first offset and by the one that a check has given it.)
 """
 
 import logging
+import re
 import struct
+from collections.abc import Callable
+from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.append import BatchedMessage, OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.records import keys_of
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.ledger import Ledger, Operations
 from mq.daemons.broker.transactions.records import (
     HALF_QUEUE,
+    OPERATION_FIELD,
+    REMOVE_CODE,
     ended_offsets,
     is_final_of,
+    key_of,
     make_final,
     make_half,
     number_property,
-    operation,
+    unique_id_in,
 )
+from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter, NoTarget
 from mq.protocol import names
@@ -37,6 +45,7 @@ from mq.protocol.host import host_text
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import MAX_LENGTH, PropertyKey, encode
 from mq.protocol.record import SMALLEST_RECORD
+from mq.protocol.tags import tags_code
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +53,11 @@ log = logging.getLogger(__name__)
 _ROOM = 2048
 # Bytes of properties that a half gets on its way: number of checks, first offset, the timer's.
 _PROPERTIES_ROOM = 256
+# Among properties as a record holds them: what has a message wait, or another wait no more.
+_WAITING = re.compile(rb"(?:^..|\x02)(?:DELAY\x01|TIMER_D)", re.DOTALL)
+
+#: Reads a batch, given the topic for which the keys of its messages are to be hashed.
+ReadBatch = Callable[[str], list[BatchedMessage]]
 
 
 class Transactions:
@@ -79,6 +93,43 @@ class Transactions:
             )
         self.put_half(message)
 
+    def prepare_batch(
+        self, queue: ConsumeQueue, common: dict[str, str], read: ReadBatch
+    ) -> tuple[ConsumeQueue, list[BatchedMessage], Callable[[int], OnStored]]:
+        """Read a batch for `queue` as halves: where they are to be appended, and what. The third
+        makes, of the queue offset that the first of them got, what is to be called when stored.
+
+        ``common`` are the properties that each gets; those of a half are put to them. ``read``
+        reads the batch for a topic with them. Raises StoreRefused for what only a message that is
+        sent by itself may be, and what ``read`` raises.
+        """
+        common[PropertyKey.REAL_TOPIC] = queue.topic
+        common[PropertyKey.REAL_QUEUE_ID] = str(queue.queue_id)
+        self._topics.create_internal(names.TRANSACTION_HALF_TOPIC, 1)
+        halves = self._store.queue(names.TRANSACTION_HALF_TOPIC, HALF_QUEUE)
+        messages = read(halves.topic)
+        group, ids = common[PropertyKey.PRODUCER_GROUP], []
+        for _, field, *_ in messages:
+            if len(field) > MAX_LENGTH - _PROPERTIES_ROOM or _WAITING.search(field):
+                raise StoreRefused(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    "a message with long properties or a time of delivery is not prepared in a "
+                    "batch: send it by itself",
+                )
+            ids.append(unique_id_in(field))
+
+        def at(first: int) -> OnStored:
+            return partial(self._add_batch, group, queue.topic, ids, first)
+
+        return halves, messages, at
+
+    def _add_batch(
+        self, group: str, topic: str, ids: list[str], first: int, refusal: StoreRefused | None
+    ) -> None:
+        if is_stored(refusal):
+            for offset, unique_id in enumerate(ids, first):
+                self.ledger.add_key(key_of(group, topic, unique_id, offset), offset)
+
     def put_half(self, half: StoredMessage, on_stored: OnStored | None = None) -> None:
         """Store what is a half already. Raises StoreRefused."""
         self._topics.create_internal(names.TRANSACTION_HALF_TOPIC, 1)
@@ -113,14 +164,43 @@ class Transactions:
         try:
             make_final(half, self._writer)
         except NoTarget as error:
-            raise StoreRefused(
-                ResponseCode.MESSAGE_ILLEGAL, f"the prepared message cannot be committed: {error}"
-            ) from None
+            raise _for_nobody(error) from None
         size = len(half.body) + len(encode(half.properties).encode()) + _ROOM
         self._store.appender.reserve(size + 2 * SMALLEST_RECORD)
         self._writer.put_or_delay(half)
         self.committed += 1
         self._put_operation(offset, on_stored)
+
+    def commit_usual(
+        self, half: UsualHalf, halves: UsualHalves, offset: int, on_stored: OnStored
+    ) -> None:
+        """The same of a half that is as most are, read by `halves`."""
+        try:
+            target = halves.target(half)
+        except NoTarget as error:
+            raise _for_nobody(error) from None
+        appender = self._store.appender
+        size = len(half.body) + len(half.properties_field) + _ROOM
+        appender.reserve(size + 2 * SMALLEST_RECORD)
+        physical = appender.append(
+            target,
+            half.body,
+            half.properties_field,
+            flag=half.flag,
+            sys_flag=half.sys_flag | SysFlag.TRANSACTION_COMMIT,
+            born_timestamp=half.born_timestamp,
+            born_host=half.born_host,
+            reconsume_times=half.reconsume_times,
+            prepared_offset=half.physical,
+            tags_code=tags_code(half.properties.get(PropertyKey.TAGS)),
+        )
+        appender.index(target.topic, keys_of(half.properties), physical)
+        self.committed += 1
+        self._put_operation(offset, on_stored)
+
+    def usual_halves(self) -> UsualHalves:
+        """What reads those, for one turn of the loop."""
+        return UsualHalves(self._store, self._writer)
 
     def roll_back(self, offset: int, on_stored: OnStored) -> None:
         """End a half that nobody shall see. Raises StoreRefused."""
@@ -128,17 +208,29 @@ class Transactions:
         self._put_operation(offset, on_stored)
 
     def _put_operation(self, offset: int, on_stored: OnStored) -> None:
-        message = operation(offset, self.host, clock.milliseconds())
+        appender = self._store.appender
+        queue = self._store.queue(names.TRANSACTION_OPERATION_TOPIC, HALF_QUEUE)
+        appender.append(
+            queue,
+            str(offset).encode(),
+            OPERATION_FIELD,
+            flag=0,
+            sys_flag=0,
+            born_timestamp=clock.milliseconds(),
+            born_host=appender.store_host,
+            tags_code=REMOVE_CODE,
+        )
+        at = queue.appended - 1
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):
                 self.ledger.remove(offset)
-                self._operations.add(message.queue_offset, (offset,))
+                self._operations.add(at, (offset,))
             else:
                 self.ledger.cancel_end(offset)
             on_stored(refusal)
 
-        self._writer.put(message, stored)
+        appender.call_when_stored(stored)
         self.ledger.begin_end(offset)
 
     # how far the group CID_RMQ_SYS_TRANS is ------------------------------------------------------
@@ -234,3 +326,9 @@ class Transactions:
 
     def _queue(self, topic: str) -> ConsumeQueue | None:
         return self._store.queues.get(topic, HALF_QUEUE)
+
+
+def _for_nobody(error: NoTarget) -> StoreRefused:
+    return StoreRefused(
+        ResponseCode.MESSAGE_ILLEGAL, f"the prepared message cannot be committed: {error}"
+    )

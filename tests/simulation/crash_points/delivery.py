@@ -15,8 +15,11 @@ from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.protocol import names
+from mq.protocol.batch import encode_batch
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
+from mq.protocol.headers.transaction import ENDED, pack_halves
+from mq.protocol.message import Message
 from mq.protocol.message_id import decode_offset_id
 from tests.simulation.crash_points import model
 from tests.simulation.crash_points.broker import ADDRESS, TOPIC, ask, send, serving
@@ -38,18 +41,52 @@ _UNSYNCED = {
 async def transact(ledger: Ledger, session: Session, body: str, how: int) -> None:
     """Send a half, and end it one way or the other."""
     half = await send(ledger, session, body, 4, TRAN_MSG="true", PGROUP="P", UNIQ_KEY=body)
-    fields = {
+    physical = decode_offset_id(half.fields["msgId"]).offset
+    fields = _end(body, int(half.fields["queueOffset"]), physical, how)
+    ledger.note(model.Ending(body, fields))
+    await ask(session, RequestCode.END_TRANSACTION, fields)
+    ledger.note(model.Due(body) if how == COMMIT else model.Undone(body))
+
+
+async def transact_many(ledger: Ledger, session: Session, bodies: list[str], how: int) -> None:
+    """Send halves in one batch, and end all of them by one request."""
+    messages = [Message(TOPIC, body.encode()) for body in bodies]
+    for each, body in zip(messages, bodies, strict=True):
+        each.system["UNIQ_KEY"] = body
+        ledger.note(model.Begun(body))
+    fields = {"a": "P", "b": TOPIC, "c": "TBW102", "d": "4", "e": "1", "f": "4", "g": "7"}
+    fields |= {
+        "h": "0",
+        "i": "TRAN_MSG\x01true\x02PGROUP\x01P",
+        "j": "0",
+        "k": "false",
+        "m": "true",
+    }
+    command = Command(RequestCode.SEND_BATCH_MESSAGE, fields, encode_batch(messages))
+    halves = (await session.invoke(ADDRESS, command)).fields
+    first = int(halves["queueOffset"])
+    places = [decode_offset_id(each).offset for each in halves["msgId"].split(",")]
+    ends = [_end(body, first + n, places[n], how) for n, body in enumerate(bodies)]
+    for body, end in zip(bodies, ends, strict=True):
+        ledger.note(model.Ending(body, end))
+    more = pack_halves((place, first + n) for n, place in enumerate(places) if n)
+    command = Command(RequestCode.END_TRANSACTION, ends[0], more)
+    ended = await session.invoke(ADDRESS, command)
+    assert ended.fields == {ENDED: str(len(bodies))}, ended
+    for body in bodies:
+        ledger.note(model.Due(body) if how == COMMIT else model.Undone(body))
+
+
+def _end(body: str, offset: int, physical: int, how: int) -> dict[str, str]:
+    return {
         "producerGroup": "P",
-        "tranStateTableOffset": half.fields["queueOffset"],
-        "commitLogOffset": str(decode_offset_id(half.fields["msgId"]).offset),
+        "tranStateTableOffset": str(offset),
+        "commitLogOffset": str(physical),
         "commitOrRollback": str(how),
         "fromTransactionCheck": "false",
         "msgId": body,
         "transactionId": body,
     }
-    ledger.note(model.Ending(body, fields))
-    await ask(session, RequestCode.END_TRANSACTION, fields)
-    ledger.note(model.Due(body) if how == COMMIT else model.Undone(body))
 
 
 async def make_topic(ledger: Ledger, session: Session) -> None:
@@ -76,6 +113,20 @@ def _delivery(**changes: str) -> Callable[[Ledger, MessageStoreConfig], Awaitabl
             await asyncio.sleep(0.3)
             await send(ledger, session, "delayed later", DELAY="1")
             await asyncio.sleep(2.7)
+
+    return main
+
+
+def _many(**changes: str) -> Callable[[Ledger, MessageStoreConfig], Awaitable[None]]:
+    async def main(ledger: Ledger, _: MessageStoreConfig) -> None:
+        async with serving(ledger, **changes) as (broker, session):
+            await make_topic(ledger, session)
+            await send(ledger, session, "plain")
+            bodies = [f"committed {n}{n * 150 * '.'}" for n in range(4)]
+            await transact_many(ledger, session, bodies, COMMIT)
+            await transact_many(ledger, session, ["rolled back 0", "rolled back 1"], ROLLBACK)
+            await transact_many(ledger, session, ["last 0", "last 1"], COMMIT)
+            await broker.stores.messages.flusher.drain()
 
     return main
 
@@ -161,6 +212,7 @@ def _judge(**changes: str) -> Judge:
     return judge
 
 
+ALL["transactions"] = Workload("transactions", _many(), judge=_judge())
 ALL["delivery"] = Workload("delivery", _delivery(), judge=_judge())
 ALL["delivery-unsynced"] = Workload(
     "delivery-unsynced", _delivery(**_UNSYNCED), judge=_judge(**_UNSYNCED)

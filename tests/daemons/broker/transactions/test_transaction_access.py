@@ -9,12 +9,14 @@ from mq.client.credentials import AccessKey
 from mq.client.session import Session
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.headers.transaction import ENDED
 from tests.daemons.broker.transactions.producers import (
     COMMIT,
     ROLLBACK,
     TransactionPeer,
     broker_on,
 )
+from tests.daemons.broker.transactions.test_many_at_once import end, message, places_of, send
 
 ACCOUNTS = """\
 accounts:
@@ -52,6 +54,28 @@ def test_only_who_may_send_to_the_topic_of_a_half_ends_it(tmp_path: Path, how: i
             assert broker.delivery.transactions.ledger.offsets() == [0]
             assert (await owner.end(half, COMMIT)).code == 0
             assert broker.stores.messages.max_offset("Orders", 2) == 1
+
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    asyncio.run(script())
+
+
+def test_a_request_that_ends_many_needs_the_right_to_the_topic_of_each(tmp_path: Path) -> None:
+    """One that may not be ended stops it."""
+
+    async def script() -> None:
+        broker = broker_on(tmp_path / "store", aclEnable="true", rocketmqHome=str(tmp_path))
+        async with broker, session("owner") as own, session("other") as foreign:
+            owner = TransactionPeer(own, broker.address)
+            other = TransactionPeer(foreign, broker.address)
+            assert (await send(other, message(b"x"))).code == ResponseCode.NO_PERMISSION
+            theirs = places_of(await send(owner, message(b"x"), message(b"y")))
+            mine = places_of(await send(other, message(b"z"), topic="Others"))
+            assert (await end(other, [*mine, *theirs])).fields == {ENDED: "1"}
+            assert broker.delivery.transactions.ledger.offsets() == [0, 1]
+            refused = await end(other, theirs)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert (await end(owner, theirs)).fields == {ENDED: "2"}
 
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
