@@ -8,7 +8,7 @@ from mq.daemons.listener import Listener
 from mq.protocol.command import Command
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.frame import encode
-from tests.daemons.broker.test_native_sends import Written
+from tests.daemons.broker.native_pair import Written
 
 REQUESTS = 32
 

@@ -32,12 +32,13 @@ pub fn double(text: &[u8]) -> Result<f64, Stop> {
     if !digits.starts_with(|one: char| one == '.' || one.is_ascii_digit()) {
         return Err(Stop::NotComparable);
     }
-    text.strip_suffix(['f', 'F', 'd', 'D'])
-        .unwrap_or(text)
-        .parse()
-        .map_err(|_| Stop::NotComparable)
+    text.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(text).parse().map_err(|_| Stop::NotComparable)
 }
 
 fn ascii(text: &[u8]) -> Option<&str> {
-    if text.is_ascii() { std::str::from_utf8(text).ok() } else { None }
+    if text.is_ascii() {
+        std::str::from_utf8(text).ok()
+    } else {
+        None
+    }
 }

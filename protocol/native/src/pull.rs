@@ -20,6 +20,10 @@ pub struct PullPath {
     none_fits: Pieces,
 }
 
+/// The whole frame, the queue offset to go on at, messages, their bytes, and the physical offset
+/// behind the last.
+type Answer<'py> = (Bound<'py, PyBytes>, i64, usize, usize, i64);
+
 /// What a pull may get.
 struct Wish<'a> {
     codes: Vec<i64>,
@@ -62,8 +66,7 @@ impl PullPath {
     /// the bytes between body and properties of a record. `limits` are messages and bytes. `part`
     /// is what a file of the log has mapped, as bytes of which so many have been written, with the
     /// physical offsets of its first byte and of what is probably in memory. `bounds` are those of
-    /// the queue. Returns the whole frame, the queue offset to go on at, messages, their bytes, and
-    /// the physical offset behind the last.
+    /// the queue.
     ///
     /// The mapping can be neither deleted nor cut short meanwhile: a buffer of it is held, of which
     /// Python closes none, what is taken off the disk stays readable as long as it is mapped, and
@@ -81,7 +84,7 @@ impl PullPath {
         part: (PyBuffer<u8>, usize, i64, i64),
         bounds: (i64, i64),
         opaque: &Bound<'py, PyAny>,
-    ) -> PyResult<Option<(Bound<'py, PyBytes>, i64, usize, usize, i64)>> {
+    ) -> PyResult<Option<Answer<'py>>> {
         // One that is longer than any client writes it is no mistake of ours.
         let Ok(opaque) = opaque.extract::<i64>() else { return Ok(None) };
         let (map, written, start, warm) = part;

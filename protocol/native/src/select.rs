@@ -53,7 +53,9 @@ pub fn select<'py>(
         let physical = i64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|place| entry[place]));
         let size = i64::from(i32::from_be_bytes([8, 9, 10, 11].map(|place| entry[place])));
         if physical < least
-            || records.read(physical.wrapping_sub(base), size, index + passed, &mut properties).is_none()
+            || records
+                .read(physical.wrapping_sub(base), size, index + passed, &mut properties)
+                .is_none()
         {
             break;
         }

@@ -23,8 +23,8 @@ from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from mq.protocol.native import native
 from tests.daemons.broker.harness import Harness
+from tests.daemons.broker.native_pair import NOW, Written, plain
 from tests.daemons.broker.pulls import PullBroker, pull, request, serve
-from tests.daemons.broker.test_native_sends import NOW, Written, plain
 from tests.daemons.peer import Peer
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
