@@ -22,12 +22,12 @@ PATIENCE = 200
 JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # What Spark says when a Python process that it has started does not call back within ten seconds
 # (PythonWorkerFactory.createSimpleWorker). No setting gives it more on a machine that is busy.
-_SPARK_IMPATIENT = "Python worker failed to connect back"
+SPARK_IMPATIENT = "Python worker failed to connect back"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that Spark ended for nothing but its own ten seconds is run again."""
-    again = pytest.mark.flaky(reruns=2, only_rerun=[_SPARK_IMPATIENT])
+    again = pytest.mark.flaky(reruns=2, only_rerun=[SPARK_IMPATIENT])
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(again)

@@ -102,7 +102,7 @@ async def at_once(ledger: Ledger, config: MessageStoreConfig) -> None:
 async def retention(ledger: Ledger, config: MessageStoreConfig) -> None:
     """Old files go, and messages come meanwhile."""
     async with opened(ledger, config) as life:
-        await _fill(life, 20)
+        await _fill(life, 32)
         await life.store.checkpointer.checkpoint()
         await asyncio.sleep(1)
         cleaning = asyncio.create_task(life.expire())
