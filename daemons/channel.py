@@ -154,9 +154,8 @@ class Channel(asyncio.Protocol):
         self.closed = True
         self.stalled = False
         self._go_on()
-        if self.waits:
-            for data in self._port.backlog.rest(self):
-                self.read(data)
+        for data in self._port.backlog.rest(self):
+            self.read(data)
         self._port.forget(self)
         self._questions.fail(ConnectionError(f"{self.remote} closed the connection"))
         for callback in self.on_close:
@@ -176,7 +175,7 @@ class Channel(asyncio.Protocol):
     def _throttle(self, reason: int, on: bool) -> None:
         self._throttled[reason] = on
         transport = self._transport
-        if transport is None or self.closed or transport.is_closing():
+        if transport is None or self.closed or self._ended or transport.is_closing():
             return
         self.stalled = self._throttled[_WRITING] or self._throttled[_OWED]
         if any(self._throttled):
@@ -210,6 +209,8 @@ class Channel(asyncio.Protocol):
         return size + sum(self.kept.values()) if self.kept else size
 
     def data_received(self, data: bytes) -> None:
+        if self._ended:  # evicted, and read for a moment: it does not wait among what is served
+            return
         self.active_at = self._port.ticks
         if (self.waits or len(data) >= LARGE) and self._port.backlog.keeps(self, data):
             return

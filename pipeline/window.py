@@ -6,17 +6,25 @@ from typing import Generic, NamedTuple, TypeVar
 from mq.client.blocking import BlockingSession
 from mq.client.errors import ConnectError, MQError, RequestTimeout, for_code
 from mq.pipeline.wire import Wire
-from mq.protocol.codes import ResponseCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 
 T = TypeVar("T")
 
-# The broker has the message; what it says besides is how safe (SendStatus).
+# The broker has the message; what it says besides is how safe (SendStatus). To any other request a
+# broker says SLAVE_NOT_AVAILABLE when it is a slave, and does nothing.
+_SENDS = frozenset(
+    int(code)
+    for code in (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+    )
+)
 _STORED = frozenset(
     int(code)
     for code in (
-        ResponseCode.SUCCESS,
         ResponseCode.FLUSH_DISK_TIMEOUT,
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
         ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -83,7 +91,7 @@ class RequestWindow(Generic[T]):
             entry = self._in_flight.pop(opaque, None) if isinstance(opaque, int) else None
             if entry is None:
                 continue  # what a broker sends by itself
-            return _read(address, entry[1], frame.header)
+            return _read(address, entry[1], entry[2], frame.header)
 
     def drain(self) -> Iterable[Completion[T]]:
         """The outcomes of all that is in flight; what is sent meanwhile is waited for, too."""
@@ -109,10 +117,10 @@ class RequestWindow(Generic[T]):
             self._lost.append(Completion(token, {}, error))
 
 
-def _read(address: str, token: T, header: dict[str, object]) -> Completion[T]:
+def _read(address: str, token: T, request: int, header: dict[str, object]) -> Completion[T]:
     code, remark, fields = header.get("code"), header.get("remark"), header.get("extFields")
     found = fields if isinstance(fields, dict) else {}
-    if code in _STORED:
+    if code == ResponseCode.SUCCESS or (code in _STORED and request in _SENDS):
         return Completion(token, found, None)
     number = code if isinstance(code, int) else -1
     return Completion(

@@ -162,7 +162,7 @@ class ConcurrentConsumption:
         else:
             try:
                 await self._send_back(held, message, delay_level)
-            except MQError as error:
+            except (MQError, ValueError) as error:  # too long with what a retry adds, for one
                 log.warning("group %s: not sent back: %s", self._group, error)
                 message.reconsume_times += 1
                 return False

@@ -97,6 +97,8 @@ class MessageFinder:
         entries = queue.entries(offset, max(scan, 1))
         if not entries:  # the file with that entry is gone or damaged: go on with the next file
             return FoundMessages(NOT_FOUND, queue.next_file_index(offset), [], 0, 0)
+        if isinstance(expression, PropertyExpression):
+            entries = expression.affordable(entries)
         if present is not None:
             last = 0 if bulk_bytes else min(len(entries) - _ENTRY_SIZE, (wanted - 1) * _ENTRY_SIZE)
             present.require(*_physical(entries), *_physical(entries, last))

@@ -5,6 +5,8 @@ import asyncio
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
+from mq.daemons.overload import backlog
+from mq.daemons.overload.busy_reply import BusyReply
 from mq.protocol.command import Command
 from mq.protocol.command_reader import CommandReader
 from mq.protocol.frame import encode
@@ -53,3 +55,55 @@ def test_replies_that_were_waited_for_together_leave_together_and_in_order() -> 
         replies = CommandReader().receive(transport.data)
         assert [reply.opaque for reply in replies] == list(range(REQUESTS))
         assert transport.writes == 1
+
+
+class Read(Written):
+    """Knows whether it is read from."""
+
+    is_read = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+
+def test_what_an_evicted_connection_goes_on_to_send_holds_up_nobody() -> None:
+    async def main() -> None:
+        listener = Listener(Dispatcher({}), "127.0.0.1", 0)
+        (evicted, its), (other, others) = connected(listener), connected(listener)
+        begun = encode(Command(310, {"b": "T"}, bytes(1 << 20), opaque=7))[: 2 * backlog.LARGE]
+        evicted.data_received(begun)
+        evicted.evict(BusyReply("too much"))
+        for _ in range(64):
+            evicted.data_received(bytes(backlog.TURN_BYTES))
+        assert listener.backlog.size == 0
+        other.data_received(begun)
+        assert others.is_read and not other.waits
+        other.throttle(True)
+        evicted.throttle(True)  # the listener has enough to serve
+        assert its.is_read and not others.is_read  # closed unread it would be reset
+
+    asyncio.run(main())
+
+
+def test_a_connection_that_closes_has_no_turn_in_the_backlog() -> None:
+    async def main() -> None:
+        listener = Listener(Dispatcher({}), "127.0.0.1", 0)
+        gone = [connected(listener)[0] for _ in range(100)]
+        there, transport = connected(listener)
+        for channel in (*gone, there):  # as one that brings too much does with who sends much
+            listener.backlog._pause(channel)
+        for channel in gone:
+            channel.connection_lost(None)
+        listener.backlog._turn()
+        assert transport.is_read
+
+    asyncio.run(main())
+
+
+def connected(listener: Listener) -> tuple[Channel, Read]:
+    channel, transport = Channel(listener, listener.dispatcher), Read()
+    channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
+    return channel, transport

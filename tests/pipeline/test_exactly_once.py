@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mq.daemons.broker.store_config import BrokerRole
 from mq.protocol.flags import SysFlag
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import require_spark
@@ -100,6 +101,24 @@ def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
         halves = [half for each in again for half in each.halves()]
         failed, _ = transactions._end(halves, SysFlag.TRANSACTION_COMMIT)
         assert len(failed) == len(halves)  # they were rolled back
+
+
+def test_a_commit_that_meets_a_slave_is_not_taken_for_one(
+    mq_broker: RunningBroker, mq_topic: str
+) -> None:
+    """A master that came back as a slave, while the driver's route still says what it was."""
+    mq_broker.create_topic(mq_topic)
+    options = options_for(mq_broker, mq_topic)
+    prepared = prepare(options, TEXTS)
+    store = mq_broker._pair.broker.settings.store
+    role = store.broker_role
+    with Transactions(options) as transactions:
+        object.__setattr__(store, "broker_role", BrokerRole.SLAVE)
+        with pytest.raises(CommitFailed, match="150 of 150 messages could not be made visible"):
+            transactions.commit(prepared)
+        object.__setattr__(store, "broker_role", role)
+        transactions.commit(prepared)
+    assert bodies_of(mq_broker, mq_topic) == sorted(TEXTS)
 
 
 def test_of_two_drivers_the_first_decision_counts(

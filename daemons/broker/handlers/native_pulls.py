@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.handlers.pull_reply import REPLIES
 from mq.daemons.broker.message_finder import FOUND, MOST_SCANNED, RETRY
 from mq.daemons.broker.store import layout
@@ -56,7 +57,7 @@ class NativePulls:
         offset: int,
         maximum: int,
         codes: Collection[int],
-        program: Any,
+        by_properties: PropertyExpression | None,
         present: Residency | None,
         opaque: object,
     ) -> PullAnswer | None:
@@ -67,6 +68,7 @@ class NativePulls:
         would have to be waited for.
         """
         make = self._answer
+        program = None if by_properties is None else by_properties.program
         minimum, end = queue.minimum, queue.readable
         if make is None or not minimum <= offset < end:
             return None
@@ -80,6 +82,8 @@ class NativePulls:
             entries = queue.entries(offset, max(MOST_SCANNED, wanted))
         else:
             entries = queue.entries(offset, wanted)
+        if by_properties is not None:
+            entries = by_properties.affordable(entries)
         if not entries or wanted < 1 or most_bytes < 0:
             return None
         (first,) = _physical(entries)

@@ -190,10 +190,9 @@ class PullHandlers:
             return self.native.answer(
                 *(queue, offset, maximum, expression.codes, None, present, opaque)
             )
-        program = expression.program
-        if program is None:
+        if expression.program is None:
             return None
-        return self.native.answer(queue, offset, maximum, (), program, present, opaque)
+        return self.native.answer(queue, offset, maximum, (), expression, present, opaque)
 
     def _send(
         self, answer: PullAnswer, channel: Channel, queue: ConsumeQueue, counter: GroupCounter

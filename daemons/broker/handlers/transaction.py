@@ -83,6 +83,7 @@ class TransactionHandlers:
         half, offset = self._open(header, command, channel, usual_halves)
         more = more_halves(command.body)
         ends = _Ends(command, channel, counted=bool(command.body))
+        command.body = b""  # up to 16 MB, which would be kept until a disk has done its work
         self._end(half, offset, how, ends, usual_halves)
         for physical, queue_offset in islice(more, _MOST_AT_ONCE - 1):
             if ends.size > _BYTES_AT_ONCE:

@@ -524,10 +524,17 @@ def _looks_torn() -> StoreRefused:
 
 def _ended(properties_field: bytes) -> bytes:
     """The same with a separator behind it: a record that ended in zeros could not be told from one
-    whose end a crash has kept from the disk."""
+    whose end a crash has kept from the disk. Raises StoreRefused where there is no room for it."""
     length = len(properties_field) - 2
-    if not 0 < length < MAX_LENGTH:
+    if not length:
         return properties_field
+    if length >= MAX_LENGTH:
+        raise StoreRefused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"properties of {length} bytes that end in a zero: a start behind a crash could take "
+            f"the message for torn, and cut the log there; leave a byte of room, or put such data "
+            f"into the body",
+        )
     return layout.SHORT.pack(length + 1) + properties_field[2:] + _SEPARATOR
 
 

@@ -57,3 +57,30 @@ def test_a_listener_that_fails_while_its_message_is_sent_back_does_not_send_it_t
 
     asyncio.run(scenario())
     assert levels == ([3, 0] if fails else [3])
+
+
+def test_a_message_that_cannot_be_sent_back_does_not_keep_others_with_slow_listeners() -> None:
+    async def send_back(held: ProcessQueue, message: StoredMessage, level: int) -> None:
+        if message.queue_offset == 0:
+            raise ValueError("properties of 32800 bytes are over the limit")  # of a retry's copy
+
+    async def listen(message: StoredMessage) -> None:
+        await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        held = ProcessQueue(MessageQueue("Orders", "broker-a", 0), 0)
+        messages = [StoredMessage("Orders", b"slow", queue_offset=number) for number in (0, 1)]
+        held.add(messages)
+        counts = {"Orders": ConsumeCounts()}
+        consumption = ConcurrentConsumption("group", counts, send_back, timeout=TIMEOUT)
+        consumption.hand_out(held, messages)
+        call = Call(listen, batch=False, threads=1)
+        tasks = [asyncio.create_task(consumption.work(call)) for _ in messages]
+        tasks.append(asyncio.create_task(consumption.expire()))
+        await until(lambda: not held.holds(messages[1]))
+        assert held.holds(messages[0])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(scenario())

@@ -306,3 +306,25 @@ def test_an_administrator_sees_the_filter_of_a_group(tmp_path: Path) -> None:
         assert (shown["expression"], shown["dead"]) == ("a > 1", False)
 
     serve(tmp_path, script)
+
+
+def test_a_pull_looks_at_fewer_messages_the_more_each_of_them_costs(tmp_path: Path) -> None:
+    number, count = "0." + "1" * 30_000, 20
+
+    async def script(broker: Broker, peer: Peer) -> None:
+        for _ in range(count):
+            await send(peer, TOPIC, b"body", properties=f"a\x01{number}")
+        for comparisons, most in ((1700, 5), (1, count)):
+            offset = pulls = 0
+            text = " OR ".join(["a>1.5"] * comparisons)
+            while offset < count:
+                fields = pull_fields(offset, subscription=text, expressionType="SQL92")
+                reply = await peer.ask(RequestCode.PULL_MESSAGE, fields)
+                assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY, reply
+                passed = int(reply.fields["nextBeginOffset"]) - offset
+                assert 0 < passed <= most
+                offset += passed
+                pulls += 1
+            assert pulls >= count // most
+
+    serve(tmp_path, script)

@@ -14,6 +14,7 @@ from mq.daemons.broker.store.errors import StoreLoadError, StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.protocol.message import decode_record
+from mq.protocol.properties import MAX_LENGTH
 from mq.protocol.record import SMALLEST_RECORD
 from tests.daemons.broker.store.stores import HOST, bodies, crashed_copy, put, with_store
 
@@ -314,6 +315,32 @@ def test_what_a_kill_has_left_of_a_write_is_cut_off(tmp_path: Path, part: str) -
     content[4096:end] = bytes(end - 4096)
     path.write_bytes(content)
     with_store(tmp_path / "b", check, log_file=16384)
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+def test_the_longest_properties_are_refused_where_they_would_end_the_record_in_zeros(
+    tmp_path: Path, in_batch: bool
+) -> None:
+    text = b"a\x01" + b"b" * (MAX_LENGTH - 3) + b"\0"
+    field = MAX_LENGTH.to_bytes(2, "big") + text
+
+    async def work(store: MessageStore) -> None:
+        with pytest.raises(StoreRefused, match="32767 bytes that end in a zero"):
+            if in_batch:
+                store.appender.append_batch(
+                    store.queue("orders", 0),
+                    [(b"body", field, 0, 0, ())],
+                    sys_flag=0,
+                    born_timestamp=0,
+                    born_host=HOST,
+                    reconsume_times=0,
+                )
+            else:
+                await put(store, "orders", 0, b"body", properties=text)
+        await put(store, "orders", 0, b"body", properties=text[:-2] + b"\0")
+        assert store.max_offset("orders", 0) == 1
+
+    with_store(tmp_path, work, log_file=1 << 20)
 
 
 @pytest.mark.parametrize("in_batch", [False, True])

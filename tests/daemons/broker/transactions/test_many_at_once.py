@@ -314,3 +314,19 @@ def test_a_damaged_half_is_not_committed(tmp_path: Path) -> None:
         assert await peer.consumed() == [b"b"]
 
     run(tmp_path, script)
+
+
+def test_what_a_request_names_is_not_kept_while_the_disk_works(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        first, *more, last = await prepare(peer, b"one", b"two", b"three")
+        header = {"producerGroup": GROUP, "tranStateTableOffset": str(first[1]), "msgId": "id"}
+        header |= {"commitLogOffset": str(first[0]), "commitOrRollback": str(COMMIT)}
+        body = pack_halves(more) + bytes(1 << 20)
+        command = Command(RequestCode.END_TRANSACTION, header, body, opaque=1)
+        (channel,) = broker.listener.channels
+        broker.listener.dispatcher.handle(command, channel)
+        assert not command.body
+        assert (await end(peer, [last])).code == ResponseCode.SUCCESS
+        assert await peer.consumed() == [b"one", b"two", b"three"]
+
+    run(tmp_path, script, flushDiskType="SYNC_FLUSH")
