@@ -19,7 +19,8 @@ class SendStatus(StrEnum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-_STATUS = {
+#: What a broker answers to a send that it has stored.
+STATUSES = {
     int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
     int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
@@ -44,7 +45,7 @@ def read_result(address: str, ids: str, queue: MessageQueue, response: Command) 
 
     Raises BrokerError for a refusal, RemoteProtocolError for a header that cannot be read.
     """
-    status = _STATUS.get(response.code)
+    status = STATUSES.get(response.code)
     if status is None:
         raise for_code(response.code, response.remark, address)
     header = SendMessageResponseHeader.decode(response.fields)

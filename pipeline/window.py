@@ -5,31 +5,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 from mq.client.blocking import BlockingSession
 from mq.client.errors import ConnectError, MQError, RequestTimeout, for_code
+from mq.client.send_result import STATUSES
 from mq.pipeline.wire import Wire
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import SENDS, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.frame import encode
 
 T = TypeVar("T")
-
-# The broker has the message; what it says besides is how safe (SendStatus). To any other request a
-# broker says SLAVE_NOT_AVAILABLE when it is a slave, and does nothing.
-_SENDS = frozenset(
-    int(code)
-    for code in (
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-    )
-)
-_STORED = frozenset(
-    int(code)
-    for code in (
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    )
-)
 
 
 class Completion(NamedTuple, Generic[T]):
@@ -120,7 +102,8 @@ class RequestWindow(Generic[T]):
 def _read(address: str, token: T, request: int, header: dict[str, object]) -> Completion[T]:
     code, remark, fields = header.get("code"), header.get("remark"), header.get("extFields")
     found = fields if isinstance(fields, dict) else {}
-    if code == ResponseCode.SUCCESS or (code in _STORED and request in _SENDS):
+    # To anything but a send a broker says SLAVE_NOT_AVAILABLE when it is a slave, and does nothing.
+    if code == ResponseCode.SUCCESS or (request in SENDS and code in STATUSES):
         return Completion(token, found, None)
     number = code if isinstance(code, int) else -1
     return Completion(

@@ -189,6 +189,10 @@ class RequestCode(_Code):
     BATCH_ACK_MESSAGE = 200151, SINCE_5
 
 
+#: Those that send messages, as themselves: not one that is answered, or sent back.
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
 class ResponseCode(_Code):
     """What came of a request.
 

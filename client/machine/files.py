@@ -50,6 +50,9 @@ if sys.platform == "linux":  # not on all systems that clients run on, and none 
     sendfile = os.sendfile
 
 
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
+
+
 def reserve(descriptor: int, position: int, size: int) -> None:
     """Have a part of a file take its blocks of the disk; neither its bytes nor its length change.
 
@@ -65,9 +68,6 @@ def reserve(descriptor: int, position: int, size: int) -> None:
     if call(descriptor, _KEEP_SIZE, position, size) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
 def map_to_read(descriptor: int, size: int) -> mmap.mmap:

@@ -7,7 +7,7 @@ the queues of its threads (BrokerFastFailure).
 
 import orjson
 
-from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.codes import SENDS, RequestCode, ResponseCode
 from mq.protocol.command import JSON, ONE_WAY, RESPONSE
 from mq.protocol.command_reader import check_length
 from mq.protocol.frame import HEADER_LENGTH, MAX_FRAME, PREFIX
@@ -15,7 +15,6 @@ from mq.protocol.reply_template import ReplyTemplate
 
 WAIT_SETTING = "waitTimeMillsInSendQueue"
 
-_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 # How headers of clients begin that write their fields in order, as Java's do.
 _COMMON_START = b'{"code":%d,' % RequestCode.SEND_MESSAGE_V2
 _ANSWERED = b',"flag":0,'
@@ -98,7 +97,7 @@ def _opaque_of_send(data: bytes, start: int, body: int, word: int) -> bytes | No
         return None
     try:
         header = orjson.loads(data[start:body])
-        if header["code"] not in _SENDS or header["flag"] & RESPONSE:
+        if header["code"] not in SENDS or header["flag"] & RESPONSE:
             return None
         opaque = b"%d" % header["opaque"]
         if len(opaque) >= _MOST_DIGITS:

@@ -15,13 +15,11 @@ A condition is an operand, too. Python stays the reference (docs/decisions/0047)
 the native path comes upon what is not usual, and does all of it once the native path has failed.
 """
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
+from mq.daemons.broker.native_failure import tell_failure
 from mq.protocol.native import failures, native
-
-log = logging.getLogger(__name__)
 
 
 class Programs:
@@ -49,11 +47,7 @@ class Programs:
         """Leave filters to Python from now on: what the path failed at may come with each pull."""
         if self.select is not None:
             self.select = None
-            log.exception(
-                "the native path failed at a filter: filters stay in Python until the next start; "
-                "this is a defect of mq",
-                extra={"failure": "native path"},
-            )
+            tell_failure("a filter", "filters")
 
 
 programs = Programs(native)

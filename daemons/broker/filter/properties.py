@@ -121,19 +121,32 @@ class PropertyExpression:
 
         At most so many are taken and so large together, though one in any case.
         """
-        log = self._store.log
-        coldest = log.written - self._warm_bytes
-        first = index
-        ranges: list[tuple[int, int]] = []
-        count = total = 0
+        coldest = self._store.log.written - self._warm_bytes
+        begun: MatchedRanges = [], 0, 0, 0
+        goes_on = True
         if self.program is not None:
-            taken = self._select_natively(queue, index, entries, wanted, most_bytes, coldest)
-            if taken is not None:
-                ranges, count, total, passed, goes_on = taken
-                if not goes_on or passed * layout.ENTRY_SIZE == len(entries):
-                    return ranges, count, total, passed
-                entries = entries[passed * layout.ENTRY_SIZE :]
-                index += passed
+            begun, goes_on = self._select_natively(
+                queue, index, entries, wanted, most_bytes, coldest
+            )
+        if not goes_on or begun[3] * layout.ENTRY_SIZE == len(entries):
+            return begun
+        return self._select_on(queue, index, entries, wanted, most_bytes, coldest, begun)
+
+    def _select_on(
+        self,
+        queue: ConsumeQueue,
+        first: int,
+        entries: bytes,
+        wanted: int,
+        most_bytes: int,
+        coldest: int,
+        begun: MatchedRanges,
+    ) -> MatchedRanges:
+        """The same behind what was begun with: the reference of the native path."""
+        log = self._store.log
+        ranges, count, total, passed = begun
+        index = first + passed
+        entries = entries[passed * layout.ENTRY_SIZE :]
         if self._tags.codes and queue.extension is not None:
             entries = queue.extension.resolve(entries, unknown=next(iter(self._tags.codes)))
         memory = _NO_MEMORY if self._memory is None or self._tags.codes else self._memory
@@ -206,15 +219,15 @@ class PropertyExpression:
         wanted: int,
         most_bytes: int,
         coldest: int,
-    ) -> tuple[list[tuple[int, int]], int, int, int, bool] | None:
+    ) -> tuple[MatchedRanges, bool]:
         """The same for the first of these entries, as many as the native path can take, and whether
-        the others are to be looked at. None if it takes nothing."""
+        the others are to be looked at."""
         (physical,) = layout.LONG.unpack_from(entries)
         file = self._store.log.file_at(physical)
         if file is None or programs.select is None:
-            return None
+            return ([], 0, 0, 0), True
         try:
-            taken: tuple[list[tuple[int, int]], int, int, int, bool] = programs.select(
+            *begun, goes_on = programs.select(
                 self.program,
                 file.view,
                 file.start,
@@ -228,8 +241,8 @@ class PropertyExpression:
             )
         except failures:
             programs.end()
-            return None
-        return taken
+            return ([], 0, 0, 0), True
+        return (begun[0], begun[1], begun[2], begun[3]), goes_on
 
     def _look(
         self, queue: ConsumeQueue, index: int, physical: int, size: int, code: int

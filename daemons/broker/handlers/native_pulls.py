@@ -1,6 +1,5 @@
 """Answers to plain pulls as the native path makes them (docs/decisions/0047)."""
 
-import logging
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
@@ -8,13 +7,12 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.properties import PropertyExpression
 from mq.daemons.broker.handlers.pull_reply import REPLIES
 from mq.daemons.broker.message_finder import FOUND, MOST_SCANNED, RETRY
+from mq.daemons.broker.native_failure import tell_failure
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.residency import Residency
 from mq.protocol.native import failures, native
-
-log = logging.getLogger(__name__)
 
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _physical = layout.LONG.unpack_from  # of an entry
@@ -113,9 +111,4 @@ class NativePulls:
     def _end(self, queue: ConsumeQueue) -> None:
         """Leave pulls to Python from now on: what the path failed at may come with each of them."""
         self._answer = None
-        log.exception(
-            "the native path failed at messages of %r: pulls stay in Python until the next start; "
-            "this is a defect of mq",
-            queue,
-            extra={"failure": "native path"},
-        )
+        tell_failure(f"messages of {queue!r}", "pulls")

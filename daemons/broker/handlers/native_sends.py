@@ -1,10 +1,10 @@
 """Plain sends as the native path takes them, for all of a buffer at once (docs/decisions/0047)."""
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from mq.daemons.broker.handlers.usual_properties import UNUSUAL
+from mq.daemons.broker.native_failure import tell_failure
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
@@ -12,8 +12,6 @@ from mq.protocol.frame import MAX_FRAME
 from mq.protocol.native import failures, native
 from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
-
-log = logging.getLogger(__name__)
 
 
 class NativeSends:
@@ -73,10 +71,5 @@ class NativeSends:
         """Leave sends to Python from now on: what the path failed at may come with each buffer."""
         self._can_be = False
         self._path = None
-        log.exception(
-            "the native path failed at what came from %s: sends stay in Python until the next "
-            "start; this is a defect of mq",
-            channel.remote,
-            extra={"failure": "native path"},
-        )
+        tell_failure(f"what came from {channel.remote}", "sends")
         self.on_end()

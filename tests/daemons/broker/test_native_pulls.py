@@ -22,6 +22,7 @@ from mq.protocol.command_reader import CommandReader
 from mq.protocol.frame import encode
 from mq.protocol.message import decode_records
 from mq.protocol.native import native
+from tests.daemons.broker.damaged_frames import damaged
 from tests.daemons.broker.harness import Harness
 from tests.daemons.broker.native_pair import NOW, Written, plain
 from tests.daemons.broker.pulls import PullBroker, pull, request, serve
@@ -81,13 +82,7 @@ def pulls(draw: st.DrawFn) -> bytes:
     return encode(Command(code, fields, opaque=opaque, flag=flag, serialization=kind))
 
 
-@st.composite
-def buffers(draw: st.DrawFn) -> bytes:
-    """Pulls, some of whose bytes have been changed."""
-    data = bytearray(b"".join(draw(st.lists(pulls(), min_size=1, max_size=6))))
-    for _ in range(draw(st.sampled_from([0, 0, 0, 1]))):
-        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-    return bytes(data)
+BUFFERS = damaged(pulls(), (0, 0, 0, 1))
 
 
 @dataclass(frozen=True)
@@ -256,7 +251,7 @@ class Pair:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    data=st.lists(buffers(), min_size=1, max_size=4),
+    data=st.lists(BUFFERS, min_size=1, max_size=4),
     damages=DAMAGES,
     limits=LIMITS,
     trusted=st.sampled_from([0, 0, 20, MESSAGES]),

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mq.protocol.native import native
+from tests.daemons.broker.damaged_frames import damaged
 from tests.daemons.broker.native_pair import FIELDS, HEADER, TO_EACH_QUEUE, Pair, stand_still
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
@@ -98,13 +99,7 @@ def frames(draw: st.DrawFn) -> bytes:
     return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
 
 
-@st.composite
-def buffers(draw: st.DrawFn) -> bytes:
-    """Frames, some of whose bytes have been changed."""
-    data = bytearray(b"".join(draw(st.lists(frames(), min_size=1, max_size=6))))
-    for _ in range(draw(st.sampled_from([0, 0, 1, 3]))):
-        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-    return bytes(data)
+BUFFERS = damaged(frames(), (0, 0, 1, 3))
 
 
 @pytest.fixture
@@ -117,7 +112,7 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def _compare(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
     if not pairs:
         pairs.append(Pair(root / str(len(list(root.iterdir())))))
-    drawn = data.draw(st.lists(buffers(), min_size=1, max_size=4))
+    drawn = data.draw(st.lists(BUFFERS, min_size=1, max_size=4))
     try:
         pairs[0].compare([TO_EACH_QUEUE, *drawn])
     except BaseException:

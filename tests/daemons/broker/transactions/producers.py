@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from mq.client.session import Session
@@ -129,3 +130,18 @@ def kept(broker: Broker, topic: str) -> list[StoredMessage]:
 def operations(broker: Broker) -> list[StoredMessage]:
     """What is in the operation topic."""
     return kept(broker, OPERATION)
+
+
+Script = Callable[[Broker, TransactionPeer], Awaitable[None]]
+
+
+def run(tmp_path: Path, script: Script, **settings: str) -> None:
+    """Have a producer, whose group the broker knows, do something with a broker of its own."""
+
+    async def main() -> None:
+        async with broker_on(tmp_path, **settings) as broker, Session("127.0.0.1:1") as session:
+            peer = TransactionPeer(session, broker.address)
+            await peer.beat()
+            await script(broker, peer)
+
+    asyncio.run(main())

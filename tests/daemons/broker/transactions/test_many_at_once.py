@@ -1,12 +1,9 @@
 """Halves prepared in a batch, and ended by one request: each is a transaction of its own."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.handlers import transaction
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
@@ -25,22 +22,13 @@ from tests.daemons.broker.transactions.producers import (
     ROLLBACK,
     TOPIC,
     TransactionPeer,
-    broker_on,
     kept,
     now,
     operations,
+    run,
 )
 
-Script = Callable[[Broker, TransactionPeer], Awaitable[None]]
 Place = tuple[int, int]  # of a half: in the log, in its queue
-
-
-def run(tmp_path: Path, script: Script, **settings: str) -> None:
-    async def main() -> None:
-        async with broker_on(tmp_path, **settings) as broker, Session("127.0.0.1:1") as session:
-            await script(broker, TransactionPeer(session, broker.address))
-
-    asyncio.run(main())
 
 
 def message(body: bytes, **properties: str) -> Message:

@@ -1,12 +1,10 @@
 """Transactions end once, as their producers say, and nobody sees what is not committed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
@@ -18,24 +16,13 @@ from tests.daemons.broker.transactions.producers import (
     TOPIC,
     Half,
     TransactionPeer,
-    broker_on,
     kept,
     now,
     operations,
+    run,
 )
 
-Script = Callable[[Broker, TransactionPeer], Awaitable[None]]
 OLD = 3_600_000  # ms: an hour is longer than any timeout
-
-
-def run(tmp_path: Path, script: Script, **settings: str) -> None:
-    async def main() -> None:
-        async with broker_on(tmp_path, **settings) as broker, Session("127.0.0.1:1") as session:
-            peer = TransactionPeer(session, broker.address)
-            await peer.beat()
-            await script(broker, peer)
-
-    asyncio.run(main())
 
 
 def test_nobody_sees_a_half_before_its_commit(tmp_path: Path) -> None:
