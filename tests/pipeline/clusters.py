@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tests.interop.ports import free_port
 from tests.interop.process import Process
-from tests.pipeline.conftest import JVM_OPTIONS
+from tests.pipeline.jvm import jvm_options
 
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ class _Daemon(Process):
             "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "160m",
-            "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": jvm_options(),
             "PYTHONPATH": str(_ROOT),
         }
         command = ["env", *(f"{name}={value}" for name, value in settings.items())]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.pipeline.jvm import jvm_options
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 # Seconds: a JVM and its Python workers start slowly on a machine that is busy with other tests.
 PATIENCE = 200
-# A test's JVM lives for seconds, or waits most of the time: compiling well does not pay.
-JVM_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # What Spark says when a Python process that it has started does not call back within ten seconds
 # (PythonWorkerFactory.createSimpleWorker). No setting gives it more on a machine that is busy.
 SPARK_IMPATIENT = "Python worker failed to connect back"
@@ -77,9 +77,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": JVM_OPTIONS,
+        "spark.driver.extraJavaOptions": jvm_options(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        # Compiling the code of a query costs more than a test's few rows take without.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

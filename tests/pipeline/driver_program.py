@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import mq.pipeline
 from mq.pipeline.jobs import driver, load
-from tests.pipeline.conftest import JVM_OPTIONS
+from tests.pipeline.jvm import jvm_options
 
 # A row takes a millisecond, so that a job is not over before an executor can be killed.
 _SLEEP = "reflect('java.lang.Thread', 'sleep', {})"
@@ -28,8 +28,8 @@ def open_session(task: dict[str, Any]) -> SparkSession:
         "spark.executor.memory": "512m",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": JVM_OPTIONS,
-        "spark.executor.extraJavaOptions": JVM_OPTIONS,
+        "spark.driver.extraJavaOptions": jvm_options(),
+        "spark.executor.extraJavaOptions": jvm_options(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",

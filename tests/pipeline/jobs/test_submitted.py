@@ -21,7 +21,8 @@ from mq.protocol.message import Message
 from mq.testing import RunningBroker
 from tests.daemons.broker.acl.accounts import home
 from tests.pipeline.clusters import SparkCluster
-from tests.pipeline.conftest import JVM_OPTIONS, PATIENCE, require_spark
+from tests.pipeline.conftest import PATIENCE, require_spark
+from tests.pipeline.jvm import jvm_options
 
 pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
@@ -80,7 +81,7 @@ def guarded(tmp_path: Path) -> Iterator[RunningBroker]:
 def submitting(variables: dict[str, str], *words: str) -> "subprocess.Popen[str]":
     small = ["--driver-memory", "512m", "--conf", "spark.ui.enabled=false"]
     for jvm in ("driver", "executor"):
-        small += ["--conf", f"spark.{jvm}.extraJavaOptions={JVM_OPTIONS}"]
+        small += ["--conf", f"spark.{jvm}.extraJavaOptions={jvm_options()}"]
     return subprocess.Popen(
         [sys.executable, "-m", "mq", "spark", "submit", *words, *small, "-o", "json"],
         env={**os.environ, **variables},

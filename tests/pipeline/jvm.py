@@ -1,0 +1,71 @@
+"""What Spark's JVMs are run with in tests: they live for seconds, or wait most of the time."""
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.interop.jvm import locked
+
+_CACHE = Path(__file__).parents[2] / ".cache" / "spark"
+# Compiling well does not pay, nor does a collector with threads.
+_SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# A query of few rows: what most tests have Spark load.
+_QUERY = """
+import sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+for name, value in (argument.split("=", 1) for argument in sys.argv[1:]):
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+assert spark.range(10).groupBy("id").count().count() == 10
+spark.stop()
+"""
+
+
+@functools.cache
+def jvm_options() -> str:
+    """Options for drivers, executors and daemons: an archive of loaded classes (class data
+    sharing) halves what a start costs. It is made once for each Spark and JDK."""
+    archive = _archive()
+    with locked(archive.with_suffix(".lock")):
+        if not archive.exists():
+            _make(archive)
+    if not archive.stat().st_size:
+        return _SHORT_LIVED
+    return f"{_SHORT_LIVED} -XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:disable"
+
+
+def _make(archive: Path) -> None:
+    """Leave an empty file if it cannot be made, so that it is tried once."""
+    partial = archive.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    options = f"{_SHORT_LIVED} -XX:ArchiveClassesAtExit={partial} -Xlog:disable"
+    settings = {
+        "spark.driver.extraJavaOptions": options,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": f"{archive.parent}/local",
+    }
+    arguments = [f"{name}={value}" for name, value in settings.items()]
+    # The JVM writes it when it ends, and holds what it prints to until then.
+    subprocess.run(
+        [sys.executable, "-c", _QUERY, *arguments], capture_output=True, timeout=120, check=False
+    )
+    if partial.exists():
+        partial.rename(archive)
+    else:
+        archive.touch()
+
+
+def _archive() -> Path:
+    """Its name tells the Spark and the JDK: no other reads it."""
+    import pyspark
+
+    java = Path(shutil.which("java") or "java").resolve()
+    parts = (str(java), java.stat().st_mtime_ns, pyspark.__file__, pyspark.__version__)
+    name = hashlib.sha256(os.fsencode(repr(parts))).hexdigest()[:12]
+    return _CACHE / f"classes-{name}.jsa"
