@@ -135,13 +135,13 @@ def test_a_queue_that_is_given_up_stays_locked_until_the_listener_is_done(
 
 
 def test_a_queue_is_handed_on_by_a_member_that_closes_while_consuming() -> None:
-    began = asyncio.Event()
+    began, release = asyncio.Event(), asyncio.Event()
     order: list[str] = []
 
     async def scenario() -> None:
         async def slow(message: StoredMessage) -> None:
             began.set()
-            await asyncio.sleep(0.2)
+            await release.wait()
             order.append(f"first {message.body.decode()}")
 
         async def listen(message: StoredMessage) -> None:
@@ -153,7 +153,10 @@ def test_a_queue_is_handed_on_by_a_member_that_closes_while_consuming() -> None:
             async with first:
                 await began.wait()
                 async with there.consumer(listener=listen, ordered=True, instance="b"):
-                    await first.close()
+                    closing = asyncio.create_task(first.close())
+                    await until(lambda: first._consumption._closing)
+                    release.set()
+                    await closing
                     await until(lambda: len(order) == 2)
 
     asyncio.run(scenario())
