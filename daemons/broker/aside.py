@@ -44,6 +44,7 @@ class SetAside:
         self._waiting: list[bytes] = []
         self._size = 0
         self._saving = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
 
     def put(
         self,
@@ -87,17 +88,31 @@ class SetAside:
         return {"setAside": str(self.counts.total())}
 
     async def save(self) -> None:
-        """Write what waits. Raises OSError; it waits on then."""
+        """Write what waits. Raises OSError; it waits on then.
+
+        Whoever is cancelled in here leaves the write to the next one: its thread goes on, and lines
+        that were given back now would be there twice.
+        """
         async with self._saving:
-            waiting, self._waiting = self._waiting, []
-            if not waiting:
-                return
-            try:
-                await asyncio.to_thread(self._write, b"".join(waiting))
-            except BaseException:
-                self._waiting[:0] = waiting
-                raise
-            self._size -= sum(map(len, waiting))
+            while self._writing is not None or self._waiting:
+                if self._writing is None:
+                    self._writing = asyncio.create_task(self._write_waiting())
+                    self._writing.add_done_callback(self._written)
+                await asyncio.shield(self._writing)
+
+    async def _write_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            await asyncio.to_thread(self._write, b"".join(waiting))
+        except BaseException:
+            self._waiting[:0] = waiting
+            raise
+        self._size -= sum(map(len, waiting))
+
+    def _written(self, task: "asyncio.Task[None]") -> None:
+        self._writing = None
+        if not task.cancelled():
+            task.exception()  # whoever saves is told; after a cancellation nobody may be there
 
     def _write(self, data: bytes) -> None:
         make_folder(self.path.parent)

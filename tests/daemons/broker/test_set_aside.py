@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,41 @@ def test_the_file_is_bounded_and_what_cannot_be_written_now_waits(
             old = items.path.with_name(aside.FILE_NAME + ".1")
             assert max(items.path.stat().st_size, old.stat().st_size) <= 600
             assert lines(tmp_path)[-1]["why"].startswith("9")
+
+    asyncio.run(script())
+
+
+def test_what_a_cancelled_save_writes_all_the_same_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on, written = threading.Event(), threading.Event(), threading.Semaphore(0)
+    write = SetAside._write
+
+    def slow(self: SetAside, data: bytes) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        write(self, data)
+        written.release()
+
+    monkeypatch.setattr(SetAside, "_write", slow)
+
+    async def script() -> None:
+        async with broker_on(tmp_path) as broker:
+            items = SetAside(broker.stores.messages)
+            items.put("a", "first", "T", 0, 0)
+            cancelled = asyncio.create_task(items.save())
+            assert await asyncio.to_thread(begun.wait, 20)
+            cancelled.cancel()  # as by a stop, which saves once more
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            items.put("a", "second", "T", 0, 1)
+            last = asyncio.create_task(items.save())
+            await asyncio.sleep(0)
+            go_on.set()
+            await last
+            for _ in range(2):  # so many threads write
+                assert await asyncio.to_thread(written.acquire, timeout=20)
+            assert [line["why"] for line in lines(tmp_path)] == ["first", "second"]
 
     asyncio.run(script())
 
