@@ -33,6 +33,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "cluster": {
         "clusterList": "List clusters with their brokers, versions and rates.",
+        "cluster init": "Write the settings of a whole cluster: name servers, masters and their slaves.",
         "doctor": "Check a cluster: is everything there, and as it should be?",
         "clusterRT": "Send messages to every broker, again and again, and show how long they take.",
         "top": "Show what brokers, topics and consumer groups do now, again and again.",
@@ -183,8 +184,8 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "daemon": {
         "namesrv": "Run a name server.",
-        "broker": "Run a broker.",
-        "standalone": "Run a name server and a broker in one process.",
+        "broker": "Run a broker, or several side by side.",
+        "standalone": "Run a name server and a broker in one process, or a whole cluster.",
     },
 }
 
@@ -267,6 +268,7 @@ MODULES: dict[str, str] = {
     "cleanExpiredCQ": "cleaning",
     "cleanUnusedTopic": "cleaning",
     "deleteExpiredCommitLog": "cleaning",
+    "cluster init": "cluster_init",
     "getColdDataFlowCtrInfo": "cold_data",
     "updateColdDataFlowCtrGroupConfig": "cold_data",
     "removeColdDataFlowCtrGroupConfig": "cold_data",

@@ -13,12 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from mq.client.machine import clock, files
-from mq.daemons.properties import read_properties, rewrite_properties
+from mq.daemons.properties import (
+    read_properties,
+    read_sections,
+    rewrite_properties,
+    rewrite_section,
+)
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 INT_RANGE = range(-(2**31), 2**31)
 LONG_RANGE = range(-(2**63), 2**63)
@@ -230,6 +237,7 @@ class Settings:
 
     def __init__(self, path: Path | None = None, extra: Mapping[str, str] | None = None) -> None:
         self.path = path
+        self.section = ""  # of the file at `path`, where it is for several daemons
         self.extra = dict(extra or {})  # in the file, but not ours: shown, never used
         self.on_change: list[Callable[[frozenset[str]], None]] = []
         self.version = (clock.milliseconds(), 0)  # timestamp in ms, counter
@@ -355,13 +363,24 @@ class Settings:
         if self.path is None:
             log.warning("changed settings last until the stop: started without a file (-c)")
             return
-        from mq.daemons.state_file import write_atomically
-
         try:
-            old = files.read_bytes(self.path).decode() if files.exists(self.path) else ""
-            write_atomically(self.path, rewrite_properties(old, properties).encode())
+            if self.section:
+                with files.locked_folder(self.path.parent):  # the others save theirs there, too
+                    self._write(self.path, properties)
+            else:
+                self._write(self.path, properties)
         except (OSError, UnicodeDecodeError) as error:
             log.error("changed settings could not be saved in %s: %s", self.path, error)
+
+    def _write(self, path: Path, properties: Mapping[str, str]) -> None:
+        from mq.daemons.state_file import write_atomically
+
+        old = files.read_bytes(path).decode() if files.exists(path) else ""
+        if self.section:
+            new = rewrite_section(old, self.section, properties)
+        else:
+            new = rewrite_properties(old, properties)
+        write_atomically(path, new.encode())
 
 
 def _without_secrets(properties: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -384,6 +403,15 @@ def read_file(path: Path) -> dict[str, str]:
     Raises:
         ConfigError: it cannot be read or is not a .properties file.
     """
+    return _read(path, read_properties)
+
+
+def read_file_of_several(path: Path) -> dict[str, dict[str, str]]:
+    """The same by section, of a file for several daemons; "" has what is for all of them."""
+    return _read(path, read_sections)
+
+
+def _read(path: Path, understood: Callable[[str], T]) -> T:
     try:
         data = files.read_bytes(path)
     except OSError as error:
@@ -393,6 +421,6 @@ def read_file(path: Path) -> dict[str, str]:
     except UnicodeDecodeError:
         text = data.decode("latin-1")  # what java.util.Properties takes every file for
     try:
-        return read_properties(text)
+        return understood(text)
     except ValueError as error:
         raise ConfigError(f"configuration file {path}: {error}") from error

@@ -100,6 +100,9 @@ class NameServerOperationConfig(OperationConfig):
 class BrokerOperationConfig(OperationConfig):
     """What a broker has beside."""
 
+    instances: int = setting(
+        1, "brokers that run side by side under this file, each in a process of its own"
+    )
     liveness_beacon_interval_millis: int = setting(1000, "pause between two beacons", unit="ms")
     client_send_rate: int = setting(
         0,
@@ -130,6 +133,7 @@ class BrokerOperationConfig(OperationConfig):
     def check(self) -> None:
         super().check()
         for name, value, least in (
+            ("instances", self.instances, 1),
             ("livenessBeaconIntervalMillis", self.liveness_beacon_interval_millis, 10),
             ("clientSendRate", self.client_send_rate, 0),
             ("heartbeatMaxGroups", self.heartbeat_max_groups, 0),

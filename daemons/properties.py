@@ -3,12 +3,15 @@ r"""The text format of java.util.Properties, as `Properties.load` reads it.
 A logical line is a natural line and those it is continued with (an odd number of backslashes at
 its end). `#` or `!` as the first character makes a comment, which is never continued. A key ends at
 the first `=`, `:` or white space that no backslash stands before.
+
+Of ours: a file may have sections, which begin with a line `[name]` each.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
+_SECTION = re.compile(r"\[([^\[\]]+)\][ \t\f]*")
 _BLANK = " \t\f"
 # Of a request that changes settings: all of them together are a tenth of it.
 MOST_BYTES = 256 * 1024
@@ -32,6 +35,20 @@ def read_properties(text: str) -> dict[str, str]:
     return properties
 
 
+def read_sections(text: str) -> dict[str, dict[str, str]]:
+    """Keys and values by section; those before the first section are that of the name "".
+
+    Raises:
+        ValueError: as `read_properties`, or a section is there twice.
+    """
+    sections: dict[str, dict[str, str]] = {}
+    for name, lines in _by_section(text):
+        if name in sections:
+            raise ValueError(f"section [{name}] is there twice")
+        sections[name] = read_properties("\n" * lines[0] + _joined(text, lines))
+    return sections
+
+
 def read_update(body: bytes | memoryview) -> dict[str, str]:
     """The properties in the body of a request. Raises ValueError, also for one of too many bytes:
     reading takes seconds for some millions."""
@@ -43,6 +60,36 @@ def read_update(body: bytes | memoryview) -> dict[str, str]:
 def write_properties(properties: Mapping[str, str]) -> str:
     """One `key=value` line each, escaped so that `read_properties` gives the same mapping."""
     return "".join(f"{_escape_key(k)}={_escape(v)}\n" for k, v in properties.items())
+
+
+def rewrite_section(text: str, name: str, changes: Mapping[str, str]) -> str:
+    """`text` with some values set in a section, which is added where there is none."""
+    lines = _LINE_END.split(text)
+    for found, (first, last) in _by_section(text):
+        if found == name:
+            inside = lines[first:last]
+            blank = len(inside)
+            while blank and not inside[blank - 1].strip():
+                blank -= 1
+            *written, _ = rewrite_properties("\n".join(inside[:blank]), changes).split("\n")
+            return "\n".join([*lines[:first], *written, *inside[blank:], *lines[last:]])
+    head = text if not text or text.endswith("\n") else text + "\n"
+    return f"{head}\n[{name}]\n{rewrite_properties('', changes)}"
+
+
+def _by_section(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """The name of each section, and its first line and the one behind its last, from 0."""
+    name, begin = "", 0
+    for first, last, line in _logical_lines(text):
+        head = _SECTION.fullmatch(line)
+        if head is not None:
+            yield name, (begin, first)
+            name, begin = head[1].strip(), last + 1
+    yield name, (begin, len(_LINE_END.split(text)))
+
+
+def _joined(text: str, lines: tuple[int, int]) -> str:
+    return "\n".join(_LINE_END.split(text)[slice(*lines)])
 
 
 def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:

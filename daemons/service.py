@@ -32,6 +32,11 @@ EX_CONFIG = 78
 # system. Python's own 5 ms would be the latency of every request while a large body is decoded.
 SWITCH_SECONDS = 0.0005
 
+# What the process that runs several brokers tells each of them: the end of a pipe that is closed
+# when that process ends, and the name that the lines of the log carry.
+LIFELINE = "MQ_LIFELINE_FD"
+LOG_NAME = "MQ_LOG_NAME"
+
 # A peer that misbehaves may fill the disk with log lines: one a second tells as much.
 PEER_LOG_INTERVAL = 1.0
 
@@ -101,8 +106,9 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(make: Callable[[], Daemon]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    ask = _ask_again_to_stop if _end_with_parent(loop, stop) else _ask_to_stop
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _ask_to_stop, stop, number)
+        loop.add_signal_handler(number, ask, stop, number)
     _not_now(loop)
     manager = ServiceManager()
     try:
@@ -140,6 +146,30 @@ def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
         os._exit(EX_SOFTWARE)
     log.info("%s: stopping", number.name)
     stop.set()
+
+
+def _ask_again_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
+    """Of one of several: systemd tells each process of a unit, and then their parent does, too."""
+    if not stop.is_set():
+        _ask_to_stop(stop, number)
+
+
+def _end_with_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bool:
+    """Stop when the process ends that has started this one to be one of several; False where this
+    one is none."""
+    lifeline = os.environ.pop(LIFELINE, "")
+    if not lifeline:
+        return False
+    descriptor = int(lifeline)
+    os.set_inheritable(descriptor, False)
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        log.critical("the process that runs several brokers has ended: stopping")
+        stop.set()
+
+    loop.add_reader(descriptor, ended)
+    return True
 
 
 def _not_now(loop: asyncio.AbstractEventLoop) -> None:
@@ -236,20 +266,28 @@ def configure_log(log_format: str, level: str) -> None:
     if number is None:
         raise ConfigError(f"log level {level}: expected DEBUG, INFO, WARNING or ERROR")
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    name = os.environ.get(LOG_NAME, "")
+    handler.setFormatter(JsonFormatter(name) if log_format == "json" else TextFormatter(name))
     handler.addFilter(PeerRateLimit())
     logging.basicConfig(level=number, handlers=[handler], force=True)
 
 
 class TextFormatter(logging.Formatter):
-    """`2025-01-31 12:00:00,123 INFO mq.daemons.namesrv.routes text`"""
+    """`2025-01-31 12:00:00,123 INFO mq.daemons.namesrv.routes text`; of one of several brokers
+    with its name: `… INFO [broker-a] mq.daemons…`"""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+    def __init__(self, daemon: str = "") -> None:
+        of = f"[{daemon.replace('%', '%%')}] " if daemon else ""
+        super().__init__(f"%(asctime)s %(levelname)s {of}%(name)s %(message)s")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (seconds since 1970), level, logger, text, and error if any."""
+    """One JSON object a line: time (seconds since 1970), level, logger, text, and error if any;
+    of one of several brokers its name as daemon."""
+
+    def __init__(self, daemon: str = "") -> None:
+        super().__init__()
+        self._daemon = daemon
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -258,6 +296,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "text": record.getMessage(),
         }
+        if self._daemon:
+            entry["daemon"] = self._daemon
         peer = getattr(record, "peer", None)
         if peer is not None:
             entry["peer"] = peer

@@ -4,6 +4,7 @@ Sources: NamesrvStartup, BrokerStartup, ServerUtil.buildCommandlineOptions.
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from mq.cli.runtime.env import Environment
-from mq.cli.runtime.errors import CommandError
+from mq.cli.runtime.errors import CommandError, UsageError
 from mq.cli.runtime.status import Status
 
 if TYPE_CHECKING:
@@ -140,23 +141,102 @@ def broker(
     print_all: PrintAll = False,
     print_important: PrintImportant = False,
     config_item: ConfigItem = None,
+    instances: Annotated[
+        int | None,
+        typer.Option("--instances", metavar="N", help="Run so many brokers, a process each."),
+    ] = None,
+    instance: Annotated[
+        str | None,
+        typer.Option("--instance", metavar="NAME", help="Of several brokers run this one alone."),
+    ] = None,
 ) -> int:
-    """Run a broker.
+    """Run a broker, or several side by side.
 
-    It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier.
+    It runs until SIGTERM or Ctrl-C. Of -c, -n and --set the later overrides the earlier. Where FILE
+    has sections, [NAME] each, or --instances is given, there is a broker for each of them: what a
+    section does not say it has from the lines above all sections, with a name, ports and folders
+    of its own. One that ends is started again alone.
     """
     from mq.daemons.broker.config import BrokerSettings
+    from mq.daemons.instances.plan import check_apart, plan
 
+    path = _path(config_file)
     overrides = {"namesrvAddr": name_servers} if name_servers else {}
     with _configuring(printing=print_all or print_important):
         overrides |= _overrides(config_item)
-        settings = BrokerSettings.load(_path(config_file), overrides)
-    if _printed(environment, settings, print_all, print_important):
+        planned = {one.name: one for one in plan(path, overrides, instances)}
+        if instance is not None and instance not in planned:
+            names = ", ".join(planned) or "none: it is for one broker"
+            raise UsageError(f"--instance {instance}: no such broker; there are {names}")
+        if instance is not None:
+            planned = {instance: planned[instance]}
+        if planned:
+            brokers = {name: one.settings(path) for name, one in planned.items()}
+            check_apart(brokers)
+        else:
+            brokers = {"": BrokerSettings.load(path, overrides)}
+    if print_all or print_important:
+        for name, settings in brokers.items():
+            environment.stdout.write(f"[{name}]\n" if len(brokers) > 1 else "")
+            _printed(environment, settings, print_all, print_important)
         return Status.DONE
-    from mq.daemons.broker.app import Broker
     from mq.daemons.service import run
 
+    if len(brokers) > 1 or (planned and instance is None):
+        return _several(list(brokers), instances, config_file, name_servers, config_item)
+    from mq.daemons.broker.app import Broker
+
+    (settings,) = brokers.values()
     return run(lambda: _told(settings, Broker(settings)))
+
+
+def _several(
+    names: list[str],
+    count: int | None,
+    config_file: str | None,
+    name_servers: str | None,
+    config_item: list[str] | None,
+) -> int:
+    """Run brokers in processes of their own until the signal to stop."""
+    from mq.daemons.instances.supervisor import Instances
+    from mq.daemons.service import run
+
+    words = ["broker"]
+    for option, value in (("-c", config_file), ("-n", name_servers)):
+        words += [option, value] if value else []
+    for item in config_item or ():
+        words += ["--set", item]
+    if count is not None:
+        words += ["--instances", str(count)]
+    commands = {name: [*_this_mq(), *words, "--instance", name] for name in names}
+    return run(lambda: Instances("brokers", commands))
+
+
+def _cluster(folder: Path) -> int:
+    """Run a daemon for each file of settings in a folder until the signal to stop."""
+    from mq.cli.machine.cluster_layout import NAME_SERVER
+    from mq.daemons.instances.supervisor import Instances
+    from mq.daemons.service import run
+
+    commands, name_servers = {}, []
+    for path in sorted(folder.glob("*.conf")):
+        if path.name.startswith(NAME_SERVER):
+            name_servers.append(path.stem)
+        word = "namesrv" if path.stem in name_servers else "broker"
+        commands[path.stem] = [*_this_mq(), word, "-c", str(path)]
+    if not commands:
+        raise CommandError(
+            f"{folder} has no *.conf", hint=f"mq cluster init {folder}", status=Status.NOT_FOUND
+        )
+    with _configuring(printing=False):
+        return run(lambda: Instances("daemons", commands, first=name_servers))
+
+
+def _this_mq() -> list[str]:
+    """What runs this very mq, whatever lies in the folder that this is started in."""
+    mine = str(Path(sys.modules["mq"].__file__ or "").parents[1])
+    start = f"import sys; sys.path.insert(0, {mine!r}); from mq.cli.main import app; app()"
+    return [sys.executable, "-P", "-c", start]
 
 
 def standalone(
@@ -173,16 +253,27 @@ def standalone(
         int, typer.Option("--broker-port", metavar="PORT", help="Of the broker; 0: any.")
     ] = 10911,
     config_item: ConfigItem = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", metavar="DIR", help="Run what `mq cluster init` wrote there."),
+    ] = None,
 ) -> int:
-    """Run a name server and a broker in one process.
+    """Run a name server and a broker in one process, or a whole cluster.
 
     For trying things out and for tests: both on loopback, until SIGTERM or Ctrl-C, with a store
-    that is gone afterwards unless --store names one. -c and --set are the broker's settings.
+    that is gone afterwards unless --store names one. -c and --set are the broker's settings. With
+    --cluster each file of settings in DIR is a daemon in a process of its own, and messages stay.
     """
     from mq.daemons.config import read_file
     from mq.daemons.service import run
     from mq.daemons.standalone import Standalone
 
+    if cluster is not None:
+        if config_file or store or config_item:
+            raise UsageError(
+                "--cluster goes with none of -c, --set and --store: settings are in DIR"
+            )
+        return _cluster(Path(cluster))
     with _configuring(printing=False):
         properties = read_file(Path(config_file)) if config_file else {}
         properties |= _overrides(config_item)

@@ -26,7 +26,10 @@ _ESCAPE, _BACKSPACE = "\x1b", ("\x7f", "\b")
 _SEQUENCES = ("[", "O")  # with these behind an escape other keys than Escape itself begin
 _KEYS = "q quit  b brokers  t topics  g groups  s sort  r reverse  / filter  space pause"
 # What a narrow screen goes without, in this order.
-_SPARED = ("brokerAddr", "brokerId", "producers", "consumers", "responseMillis", "topics", "groups")
+_SPARED = (
+    *("brokerAddr", "brokerId", "producers", "consumers", "responseMillis"),
+    *("privateBytes", "cores", "topics", "groups"),
+)
 _SUBJECTS = {"b": Subject.BROKERS, "t": Subject.TOPICS, "g": Subject.GROUPS}
 # Names come from whoever may make topics: they do not paint the terminal.
 _UNSEEN = {code: "?" for code in (*range(32), *range(0x7F, 0xA0))}
@@ -353,8 +356,10 @@ def shown(name: str, value: Any) -> str:
         return "-"
     if name == "diskRatio":
         return f"{value * 100:.0f} %"
-    if name.endswith("BytesPerSecond"):
+    if name.endswith(("BytesPerSecond", "Bytes")):
         return _size(value)
+    if name == "cores":
+        return f"{value:.2f}"
     if isinstance(value, float):
         return f"{value:,.1f}"
     return f"{value:,}" if isinstance(value, int) else _plain(str(value))

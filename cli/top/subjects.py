@@ -43,6 +43,8 @@ BROKERS = (
     number("putLatency99", "Put p99 ms"),
     number("responseMillis", "Answer ms"),
     number("diskRatio", "Disk"),
+    number("cores", "Cores"),
+    number("privateBytes", "Memory"),
     number("producers", "Producers"),
     number("consumers", "Consumers"),
     number("dispatchBehindBytes", ""),

@@ -75,6 +75,8 @@ def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
             _number(table, "putLatency99"),
             answered,
             _disk(table),
+            _cores(broker, before),
+            _number(table, "processPrivateBytes"),
             *broker.connected,
             _number(table, "dispatchBehindBytes"),
         )
@@ -159,6 +161,12 @@ def _growth(key: str, now: BrokerLook, before: BrokerLook | None) -> float | Non
     if new is None or old is None or new < old or passed <= 0:  # less: it has been restarted
         return None
     return round((new - old) / passed, 1)
+
+
+def _cores(now: BrokerLook, before: BrokerLook | None) -> float | None:
+    """How many processors it has kept busy; None of one that does not tell, as Java's."""
+    growth = _growth("processCpuMillis", now, before)
+    return None if growth is None else round(growth / 1000, 2)
 
 
 def _before(look: Look | None, group: str) -> GroupLook:

@@ -93,6 +93,14 @@ def unlock(descriptor: int) -> None:
     fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, 0)
 
 
+@contextmanager
+def locked_folder(path: AnyPath) -> Iterator[None]:
+    """Nobody else is in here for this folder, of those that ask; waits for them."""
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
 # what is made of them ---------------------------------------------------------------------------
 
 _CREATED_MODE = 0o666  # what the umask leaves of it

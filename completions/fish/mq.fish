@@ -2,7 +2,7 @@
 #
 # Commands and options stand here; names of topics, groups and so on come from `mq __complete`.
 
-set -g __mq_halves topic message dlq offset bench spark store context systemd
+set -g __mq_halves topic cluster message dlq offset bench spark store context systemd
 
 function __mq_first
     printf '%s\t%s\n' 'updateTopic' 'Create a topic, or change one.'
@@ -32,6 +32,7 @@ function __mq_first
     printf '%s\t%s\n' 'setCommitLogReadAheadMode' 'Choose whether the system reads ahead in the commit log (5.x brokers).'
     printf '%s\t%s\n' 'sendMsgStatus' 'Send messages to a broker and show how long each one takes.'
     printf '%s\t%s\n' 'clusterList' 'List clusters with their brokers, versions and rates.'
+    printf '%s\t%s\n' 'cluster' 'Clusters: …'
     printf '%s\t%s\n' 'doctor' 'Check a cluster: is everything there, and as it should be?'
     printf '%s\t%s\n' 'clusterRT' 'Send messages to every broker, again and again, and show how long they take.'
     printf '%s\t%s\n' 'top' 'Show what brokers, topics and consumer groups do now, again and again.'
@@ -121,8 +122,8 @@ function __mq_first
     printf '%s\t%s\n' 'shell' 'Run many commands in one process.'
     printf '%s\t%s\n' 'manual' 'Write the man pages, the completions and the description of the JSON.'
     printf '%s\t%s\n' 'namesrv' 'Run a name server.'
-    printf '%s\t%s\n' 'broker' 'Run a broker.'
-    printf '%s\t%s\n' 'standalone' 'Run a name server and a broker in one process.'
+    printf '%s\t%s\n' 'broker' 'Run a broker, or several side by side.'
+    printf '%s\t%s\n' 'standalone' 'Run a name server and a broker in one process, or a whole cluster.'
     printf '%s\t%s\n' 'help' 'Show the options of a command.'
 end
 
@@ -130,6 +131,8 @@ function __mq_second -a word
     switch $word
         case topic
             printf '%s\t%s\n' 'plan' 'Compare topics, groups and accounts with what a file declares.'
+        case cluster
+            printf '%s\t%s\n' 'init' 'Write the settings of a whole cluster: name servers, masters and their slaves.'
         case message
             printf '%s\t%s\n' 'import' 'Send the messages of a file of JSON lines.'
             printf '%s\t%s\n' 'copy' 'Copy messages of a topic to another topic, or to another cluster.'
@@ -514,6 +517,16 @@ function __mq_options -a command
             echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;diskRatio;earliestMessage;inTotalToday;inTotalYesterday;inTps;outTotalToday;outTotalYesterday;outTps;pageCacheLockTimeMillis;pullQueueSize;sendQueueSize;version|Only these columns, in this order.'
             echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;diskRatio;earliestMessage;inTotalToday;inTotalYesterday;inTps;outTotalToday;outTotalYesterday;outTps;pageCacheLockTimeMillis;pullQueueSize;sendQueueSize;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_2
+        case 'cluster init'
+            echo '--masters|1||Brokers that take sends.'
+            echo '--slaves|1||Replicas, in all; shared out in turn.'
+            echo '--sync|0||A send is answered when a slave has the message.'
+            echo '--hosts|1||Machines that they are for; else this.'
+            echo '-c,--clusterName|1|clusters|Its name.'
+            echo '--columns|1|one:hosts;path;what|Only these columns, in this order.'
+            echo '--sort|1|one:hosts;path;what|Sort rows by these columns; -: the greatest first.'
+            __mq_shared_3
+            echo 'argument|1|directories|'
         case 'doctor'
             echo '--lag|1||Messages that may wait for a group.'
             echo '--disk-warning|1||How full a disk may be.'
@@ -540,8 +553,8 @@ function __mq_options -a command
             echo '--count|1||End after N results.'
             echo '--filter|1||Only names with this text in them.'
             echo '--system|0||Also the system\'s own topics and groups.'
-            echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Only these columns, in this order.'
-            echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Sort rows by these columns; -: the greatest first.'
+            echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;cores;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;privateBytes;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Only these columns, in this order.'
+            echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;cores;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;privateBytes;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_5
         case 'consumerprogress'
             echo '-g,--groupName|1|groups|Of this group, by queue.'
@@ -1626,6 +1639,8 @@ function __mq_options -a command
             echo '-p,--printConfigItem|0||Print every setting and end.'
             echo '-m,--printImportantConfig|0||Print the important ones and end.'
             echo '--set|1||Set a property; may be repeated.'
+            echo '--instances|1||Run so many brokers, a process each.'
+            echo '--instance|1||Of several brokers run this one alone.'
             __mq_shared_11
         case 'standalone'
             echo '-c,--configFile|1|files|Java properties file.'
@@ -1633,6 +1648,7 @@ function __mq_options -a command
             echo '--namesrv-port|1||Of the name server; 0: any.'
             echo '--broker-port|1||Of the broker; 0: any.'
             echo '--set|1||Set a property; may be repeated.'
+            echo '--cluster|1|directories|Run what `mq cluster init` wrote there.'
             __mq_shared_11
     end
 end

@@ -364,17 +364,28 @@ class BrokerSettings(Settings):
         Raises:
             ConfigError: the file or a value cannot be used.
         """
+        return cls(path)._complete(read_file(path) if path is not None else {}, overrides)
+
+    @classmethod
+    def load_one_of(cls, path: Path | None, section: str, properties: Mapping[str, str]) -> Self:
+        """One of several brokers of a file: what is for all of them, and its section, which
+        changes go to, are in `properties` already. Raises ConfigError."""
         settings = cls(path)
-        properties = read_file(path) if path is not None else {}
+        settings.section = section
+        return settings._complete(properties)
+
+    def _complete(
+        self, properties: Mapping[str, str], overrides: Mapping[str, str] | None = None
+    ) -> Self:
         # Java sets it from listenPort whatever the file says (BrokerStartup). A port of one's own
         # is kept here, and 0 stays 0: any free port.
-        settings.apply(properties)
-        settings.apply(overrides or {})
+        self.apply(properties)
+        self.apply(overrides or {})
         if "haListenPort" not in {**properties, **(overrides or {})}:
-            port = settings.server.listen_port
-            settings.store = settings.store.replace(ha_listen_port=port + 1 if port else 0)
-        settings.resolve()
-        return settings
+            port = self.server.listen_port
+            self.store = self.store.replace(ha_listen_port=port + 1 if port else 0)
+        self.resolve()
+        return self
 
     @property
     def fast_port(self) -> int:

@@ -7,7 +7,7 @@ on an answer that lacks one.
 
 from pathlib import Path
 
-from mq.client.machine import clock, files
+from mq.client.machine import clock, files, usage
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
 from mq.daemons.broker.stats import BrokerStats
@@ -20,8 +20,22 @@ from mq.protocol.codes import CURRENT_VERSION, version_name
 def runtime_info_of(
     settings: BrokerSettings, store: MessageStore, stats: BrokerStats, days: DayTotals
 ) -> dict[str, str]:
-    """The stats that every broker of 4.9.8 tells, as text."""
-    return {**_of_store(store), **_of_requests(settings, stats), **_of_days(days)}
+    """The stats that every broker of 4.9.8 tells, as text, and those of the process."""
+    return {
+        **_of_store(store),
+        **_of_requests(settings, stats),
+        **_of_days(days),
+        **_of_process(),
+    }
+
+
+def _of_process() -> dict[str, str]:
+    """What Java does not tell: where a machine has several brokers, which of them is busy."""
+    used = usage.usage()
+    return {
+        "processCpuMillis": str(int(used.cpu_seconds * 1000)),
+        "processPrivateBytes": str(used.private_bytes),
+    }
 
 
 def _of_store(store: MessageStore) -> dict[str, str]:

@@ -139,6 +139,7 @@ OFFLINE = {
     "context remove",
     "manual",
     "systemd install",
+    "cluster init",
     "shutdown",
     "spark list",
     "spark explain",

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mq.daemons.properties import read_properties, rewrite_properties, write_properties
+from mq.daemons.properties import (
+    read_properties,
+    read_sections,
+    rewrite_properties,
+    rewrite_section,
+    write_properties,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +66,31 @@ def test_two_escapes_may_make_one_character_and_half_of_one_is_refused() -> None
     assert read_properties("a=\\ud83d\\ude00") == {"a": "\U0001f600"}
     with pytest.raises(ValueError, match=r"line 2: .* half of a character"):
         read_properties("b=1\na=\\ude00\\ud83d")
+
+
+def test_sections_are_read_apart_and_a_line_that_is_wrong_has_its_number() -> None:
+    text = "a=1\n# [no]\n[one]\na=2\nlist=x,\\\n  [y]\n  [two]  \n[three]\nb=3"
+    assert read_sections(text) == {
+        "": {"a": "1"},
+        "one": {"a": "2", "list": "x,[y]"},
+        "two": {},
+        "three": {"b": "3"},
+    }
+    with pytest.raises(ValueError, match=r"line 4: \\u12 is not a Unicode escape"):
+        read_sections("a=1\n[one]\n\na=\\u12")
+    with pytest.raises(ValueError, match=r"section \[one\] is there twice"):
+        read_sections("[one]\n[one]")
+
+
+@given(
+    sections=st.lists(st.sampled_from("pqr"), unique=True),
+    value=st.text(st.characters(codec="utf-8"), max_size=9),
+    at=st.sampled_from("pqrs"),
+)
+def test_a_section_is_written_and_nothing_else_changes(
+    sections: list[str], value: str, at: str
+) -> None:
+    text = "a=1\n" + "".join(f"[{name}]\na={name}\n# {name}\n\n" for name in sections)
+    before = read_sections(text)
+    after = read_sections(rewrite_section(text, at, {"a": value, "new": "x"}))
+    assert after == {**before, at: {**before.get(at, {}), "a": value, "new": "x"}}

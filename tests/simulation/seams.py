@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from greenlet import greenlet
 
-from mq.client.machine import chance, clock, files, threads
+from mq.client.machine import chance, clock, files, threads, usage
 from tests.simulation.disk import ROOT, Descriptors, Disk, Open, error
 from tests.simulation.world import EPOCH, START, Process, World
 
@@ -295,6 +295,7 @@ def install() -> None:
     clock.monotonic_ns = lambda: int(_monotonic() * 1e9)
     for name in ("randrange", "shuffle", "sample", "uniform"):
         setattr(chance, name, _by_process(name))
+    usage.usage = lambda: usage.Usage(0.0, 0)
     chance.random_bytes = _random_bytes
     chance.uuid4 = _uuid4
     threads.Lock = SimulatedLock

@@ -58,6 +58,19 @@ def test_rates_of_a_broker_are_the_growth_of_its_counters() -> None:
     assert (row["inTps"], row["inBytesPerSecond"], row["responseMillis"]) == (20.0, 300.0, 1.5)
 
 
+def test_how_many_cores_a_broker_keeps_busy_is_the_growth_of_its_cpu_time() -> None:
+    def look(at: float, milliseconds: int) -> Look:
+        told = {"processCpuMillis": str(milliseconds), "processPrivateBytes": "25000000"}
+        return Look(at, {ADDRESS: broker(at, 0, more=told)})
+
+    (row,) = facts(history(look(1, 500), look(3, 2000)), Subject.BROKERS)
+    assert (row["cores"], row["privateBytes"]) == (0.75, 25_000_000)
+    (of_java,) = facts(
+        history(*(Look(t, {ADDRESS: broker(t, 0)}) for t in (1, 3))), Subject.BROKERS
+    )
+    assert (of_java["cores"], of_java["privateBytes"]) == (None, None)
+
+
 def test_nothing_is_known_after_one_look_nor_after_a_restart() -> None:
     first, restarted = Look(1, {ADDRESS: broker(1, 50)}), Look(2, {ADDRESS: broker(2, 3)})
     assert facts(history(first), Subject.BROKERS)[0]["inTps"] is None

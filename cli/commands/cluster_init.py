@@ -1,0 +1,118 @@
+"""The files of a whole cluster: `mq cluster init`."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mq.cli.runtime.call import Call
+from mq.cli.runtime.effects import gives, writes
+from mq.cli.runtime.errors import CommandError, UsageError
+from mq.cli.runtime.status import Status
+from mq.cli.show.result import Result, Row, text
+
+if TYPE_CHECKING:
+    from mq.cli.machine import cluster_layout
+
+COMMANDS = {"cluster": ("cluster init",)}
+
+_COLUMNS = (text("path", "File"), text("what", "For"), text("hosts", "On"))
+
+
+@gives(_COLUMNS)
+@writes
+def cluster_init(
+    call: Call,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="New folder for the files.")],
+    masters: Annotated[
+        int, typer.Option("--masters", metavar="N", help="Brokers that take sends.")
+    ] = 2,
+    slaves: Annotated[
+        int, typer.Option("--slaves", metavar="N", help="Replicas, in all; shared out in turn.")
+    ] = 0,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="A send is answered when a slave has the message.")
+    ] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option("--hosts", metavar="HOST,…", help="Machines that they are for; else this."),
+    ] = None,
+    cluster_name: Annotated[
+        str, typer.Option("-c", "--clusterName", metavar="CLUSTER", help="Its name.")
+    ] = "DefaultCluster",
+) -> Result:
+    """Write the settings of a whole cluster: name servers, masters and their slaves.
+
+    Without --hosts it is for a try on this machine: `mq standalone --cluster DIR` runs all of it.
+    With --hosts it tells what to copy where; a slave is on another machine than its master.
+    """
+    from mq.cli.machine import cluster_layout
+    from mq.client.operations import local_files
+
+    folder = Path(directory).absolute()
+    wanted = _wanted(masters, slaves, cluster_name, hosts, sync=sync)
+    made = cluster_layout.files(wanted, folder)
+    taken = [folder / file.name for file in made if (folder / file.name).exists()]
+    if taken:
+        raise CommandError(
+            f"{taken[0]} is there already",
+            hint="name a new folder; nothing was written",
+            status=Status.CANNOT_CREATE,
+        )
+    rows: list[Row] = []
+    for file in made:
+        path = folder / file.name
+        rows.append((str(path), file.what, ", ".join(file.hosts)))
+        if call.dry_run:
+            call.would("write", path)
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise local_files.cannot("make", path.parent, error) from error
+        local_files.replace(path, file.text.encode())
+    notes = _next_on_hosts(folder, made) if wanted.hosts else _next_here(folder)
+    width = max(len(path) for path, _, _ in rows)
+    lines = [f"{path:{width}}  {what}, on {where}" for path, what, where in rows]
+    return Result(_COLUMNS, rows, "\n".join([*lines, *notes, ""]), notes=notes)
+
+
+def _wanted(
+    masters: int, slaves: int, cluster_name: str, hosts: str | None, *, sync: bool
+) -> "cluster_layout.Wanted":
+    from mq.cli.machine import cluster_layout
+
+    names = tuple(name.strip() for name in hosts.split(",")) if hosts is not None else ()
+    if not all(names) or any(len(name.split()) != 1 for name in names):
+        raise UsageError(f"--hosts {hosts}: not names or addresses with commas between")
+    if not 1 <= masters <= cluster_layout.MOST:
+        raise UsageError(f"--masters {masters}: expected 1 to {cluster_layout.MOST}")
+    if not 0 <= slaves <= 9 * masters:
+        raise UsageError(f"--slaves {slaves}: expected 0 to {9 * masters}, nine for each master")
+    if sync and slaves < masters:
+        raise UsageError(
+            f"--sync with {slaves} slaves: each of {masters} masters needs one, or its sends are "
+            "answered with SLAVE_NOT_AVAILABLE",
+            hint=f"--slaves {masters}",
+        )
+    return cluster_layout.Wanted(cluster_name, masters, slaves, sync, names)
+
+
+def _next_here(folder: Path) -> list[str]:
+    return [
+        f"Try it, until Ctrl-C:  mq standalone --cluster {shlex.quote(str(folder))}",
+        "and in another shell:  mq clusterList -n 127.0.0.1:9876",
+    ]
+
+
+def _next_on_hosts(folder: Path, made: "list[cluster_layout.File]") -> list[str]:
+    lines = ["On each machine: install mq and its units (mq systemd install), then"]
+    for host in dict.fromkeys(host for file in made for host in file.hosts):
+        here = [file for file in made if host in file.hosts]
+        paths = " ".join(shlex.quote(str(folder / file.name)) for file in here)
+        lines.append(f"  scp {paths} {host}:/etc/mq/")
+        lines.append(f"  ssh {host} systemctl enable --now {' '.join(file.unit for file in here)}")
+    servers = next(file for file in made if file.unit == "mq-namesrv")
+    address = f"{servers.hosts[0]}:{servers.settings['listenPort']}"
+    return [*lines, f"and look at it:  mq clusterList -n {address}"]

@@ -1,0 +1,101 @@
+"""The settings of a whole cluster: a file for the name servers, and one for each broker.
+
+Names are those of Java's samples (conf/2m-2s-sync): broker-a, broker-b; a slave has the name of its
+master, an id above 0, and a file that ends in -s.
+"""
+
+import string
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mq.daemons.properties import write_properties
+
+MOST = len(string.ascii_lowercase)
+_LOOPBACK = "127.0.0.1"
+_NAME_SERVER_PORT = 9876
+_FIRST_PORT = 10911
+_STEP = 10  # a broker has a port for tools and one for replication beside its own
+_MOST_NAME_SERVERS = 2  # which know the same; brokers tell each of them everything
+# What begins the names of the files of name servers; all others are of brokers.
+NAME_SERVER = "namesrv"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a cluster is to be. Without ``hosts`` all of it is on loopback of this machine."""
+
+    name: str
+    masters: int
+    slaves: int  # in all
+    sync: bool
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of settings; ``hosts`` are those that it is for."""
+
+    name: str
+    settings: Mapping[str, str]
+    hosts: tuple[str, ...]
+    what: str
+
+    @property
+    def text(self) -> str:
+        return f"# {self.what}\n{write_properties(self.settings)}"
+
+    @property
+    def unit(self) -> str:
+        """The unit of systemd that runs what it is for."""
+        stem = self.name.removesuffix(".conf")
+        return "mq-namesrv" if stem == NAME_SERVER else f"mq-broker@{stem}"
+
+
+def files(wanted: Wanted, folder: Path) -> list[File]:
+    """All files; ``folder``, absolute, keeps what a cluster on one machine writes."""
+    hosts = wanted.hosts or (_LOOPBACK,)
+    name_servers = hosts[:_MOST_NAME_SERVERS]
+    found = [_name_servers(wanted, folder, name_servers)]
+    ports = dict.fromkeys(hosts, _FIRST_PORT)
+    common = {
+        "brokerClusterName": wanted.name,
+        "namesrvAddr": ";".join(f"{host}:{_NAME_SERVER_PORT}" for host in name_servers),
+    }
+    for name, number, replica in _brokers(wanted):
+        host = hosts[(number + replica) % len(hosts)]
+        stem = name + ("" if not replica else "-s" if replica == 1 else f"-s{replica}")
+        settings = {
+            **common,
+            "brokerName": name,
+            "brokerId": str(replica),
+            "brokerRole": "SLAVE" if replica else "SYNC_MASTER" if wanted.sync else "ASYNC_MASTER",
+            "brokerIP1": host,
+            "listenPort": str(ports[host]),
+        }
+        if not wanted.hosts:
+            settings["storePathRootDir"] = str(folder / stem)
+        ports[host] += _STEP
+        kind = f"slave {replica} of {name}" if replica else f"master {name}"
+        found.append(File(f"{stem}.conf", settings, (host,), f"{kind} of cluster {wanted.name}"))
+    return found
+
+
+def _brokers(wanted: Wanted) -> Iterator[tuple[str, int, int]]:
+    """Name, number of the master, and which of its replicas, 0 for itself."""
+    for number in range(wanted.masters):
+        yield f"broker-{string.ascii_lowercase[number]}", number, 0
+    for turn in range(wanted.slaves):
+        number = turn % wanted.masters
+        yield f"broker-{string.ascii_lowercase[number]}", number, turn // wanted.masters + 1
+
+
+def _name_servers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> File:
+    settings = {"listenPort": str(_NAME_SERVER_PORT)}
+    if wanted.hosts:
+        settings["bindAddress"] = "0.0.0.0"
+    else:
+        settings["bindAddress"] = _LOOPBACK
+        settings["kvConfigPath"] = str(folder / NAME_SERVER / "kvConfig.json")
+        settings["configStorePath"] = str(folder / NAME_SERVER / "namesrv.properties")
+    return File(f"{NAME_SERVER}.conf", settings, hosts, f"name servers of cluster {wanted.name}")

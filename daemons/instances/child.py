@@ -1,0 +1,181 @@
+"""A daemon in a process of its own: started, watched, started again when it ends."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from mq.client.machine import clock
+from mq.daemons.instances.notices import Notices
+from mq.daemons.service import EX_CONFIG, LIFELINE, LOG_NAME
+from mq.daemons.supervision import CALM_SECONDS, FIRST_PAUSE, LONGEST_PAUSE
+
+log = logging.getLogger(__name__)
+
+# What takes no signal that can be caught, because it stands still, is killed so much later, in s.
+_ABORT_SECONDS = 5.0
+
+# What systemd tells the process that it has started; a child is told its own.
+_OF_SYSTEMD = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
+
+
+class State(StrEnum):
+    """What a child does now."""
+
+    STARTING = "starts"
+    SERVING = "serves"
+    ENDED = "has ended, and will be started again"
+    GIVEN_UP = "has ended, and is not started again before a reload"
+
+
+class Child:
+    """One of several daemons. ``command`` runs it; ``lifeline`` is the end of a pipe whose other
+    end this process has open as long as it lives; ``watchdog`` is how long it may not turn its
+    loop, in seconds, 0 for any time."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        notices: Path,
+        lifeline: int,
+        watchdog: float,
+    ) -> None:
+        self.name = name
+        self.state = State.STARTING
+        self.pid = 0
+        self.restarts = 0
+        self.last_end = ""  # how it ended the last time
+        #: Set when it serves, and when it has ended for the first time without.
+        self.has_begun = asyncio.Event()
+        self._command = command
+        self._notices = Notices(notices, self._told)
+        self._lifeline = lifeline
+        self._watchdog = watchdog
+        self._environment = {k: v for k, v in environment.items() if k not in _OF_SYSTEMD}
+        self._environment |= {
+            "NOTIFY_SOCKET": str(notices),
+            LIFELINE: str(lifeline),
+            LOG_NAME: name,
+        }
+        if watchdog:
+            self._environment["WATCHDOG_USEC"] = str(int(watchdog * 1e6))
+        self._process: asyncio.subprocess.Process | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stop = asyncio.Event()
+        self._again = asyncio.Event()
+
+    def stop(self) -> None:
+        """Ask for its end: `keep` returns when it has ended."""
+        self._stop.set()
+        self._again.set()
+        self._signal(signal.SIGTERM)
+
+    def reload(self) -> None:
+        """Have it read its files again, or start it if it was given up."""
+        if self.state is State.GIVEN_UP:
+            self._again.set()
+        elif self.state is State.SERVING:  # it would end one that only just starts
+            self._signal(signal.SIGHUP)
+
+    def dump(self) -> None:
+        """Have it log what it does."""
+        if self.state is State.SERVING:
+            self._signal(signal.SIGUSR1)
+
+    async def keep(self) -> None:
+        """Start it, and again whenever it ends, until `stop`."""
+        pause = FIRST_PAUSE
+        with self._notices:
+            while not self._stop.is_set():
+                began = clock.monotonic()
+                self.state = State.STARTING
+                status = await self._live()
+                if self._stop.is_set():
+                    break
+                self.last_end = _end_text(status)
+                if clock.monotonic() - began >= CALM_SECONDS:
+                    pause = FIRST_PAUSE
+                gives_up = status == EX_CONFIG
+                self.state = State.GIVEN_UP if gives_up else State.ENDED
+                self.has_begun.set()
+                if gives_up:
+                    log.critical("%s %s, which another start does not change: mend what its "
+                                 "log tells, then reload (SIGHUP)",
+                                 self.name, self.last_end)  # fmt: skip
+                else:
+                    log.error("%s %s: it is started again in %.1f s",
+                              self.name, self.last_end, pause)  # fmt: skip
+                await self._wait(None if gives_up else pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                self.restarts += 1
+
+    async def _wait(self, seconds: float | None) -> None:
+        self._again.clear()
+        if not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._again.wait()
+
+    async def _live(self) -> int:
+        """From its start to its end; returns its status, that of a signal below zero."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env=self._environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(self._lifeline,),
+                start_new_session=True,  # Ctrl-C is for this process, which tells it
+            )
+        except OSError as error:  # no process, no memory: later there may be
+            log.error("%s cannot be started: %s", self.name, error)
+            return os.EX_OSERR
+        self._process, self.pid = process, process.pid
+        if self._stop.is_set():  # since it was started
+            self._signal(signal.SIGTERM)
+        try:
+            return await process.wait()
+        finally:
+            self._process, self.pid = None, 0
+            self._expect(0)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _told(self, name: str, value: str) -> None:
+        match name, value:
+            case "READY", "1" if self.state is State.STARTING:
+                self.state = State.SERVING
+                self.has_begun.set()
+                self._expect(self._watchdog)
+            case "WATCHDOG", "1":
+                self._expect(self._watchdog)
+
+    def _expect(self, seconds: float) -> None:
+        """Another sign of life within so many seconds; 0: no more."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if seconds:
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self._hangs)
+
+    def _hangs(self) -> None:
+        log.critical("%s has not turned its loop for %.0f s: it is aborted",
+                     self.name, self._watchdog)  # fmt: skip
+        self._signal(signal.SIGABRT)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(_ABORT_SECONDS, self._signal, signal.SIGKILL)
+
+
+def _end_text(status: int) -> str:
+    """How a process ended, as a part of a sentence."""
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

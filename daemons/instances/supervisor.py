@@ -1,0 +1,110 @@
+"""Several daemons under one command: started side by side, watched and restarted alone, stopped
+together.
+
+Each is a process: a daemon has one event loop, which keeps one core busy. When this process ends
+in whatever way, they end, too: each sees that the pipe from here has no writer any more.
+"""
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.instances.child import Child, State
+from mq.daemons.service import EX_CONFIG, CannotStart
+
+log = logging.getLogger(__name__)
+
+
+class Instances:
+    """`async with Instances("brokers", commands)`: daemons in processes of their own.
+
+    ``commands`` are what runs each of them, by its name; those in ``first`` have begun to serve
+    before the others are started. Entering waits until each serves or has failed for the first
+    time. Raises CannotStart or OSError when none serves.
+    """
+
+    def __init__(
+        self, kind: str, commands: Mapping[str, Sequence[str]], first: Collection[str] = ()
+    ) -> None:
+        self.children: list[Child] = []
+        self._kind = kind
+        self._commands = commands
+        self._first = first
+        self._tasks: list[asyncio.Task[None]] = []
+        self._parts = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            folder = parts.enter_context(tempfile.TemporaryDirectory(prefix="mq-brokers-"))
+            lifeline, ours = os.pipe()
+            parts.callback(os.close, lifeline)
+            parts.callback(os.close, ours)
+            parts.push_async_callback(self._stop)
+            others = [name for name in self._commands if name not in self._first]
+            for names in (self._first, others):
+                await self._begin(names, Path(folder), lifeline)
+            if not any(child.state is State.SERVING for child in self.children):
+                raise self._none_serves()
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _begin(self, names: Collection[str], folder: Path, lifeline: int) -> None:
+        watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
+        begun: list[tuple[Child, asyncio.Task[None]]] = []
+        for name in names:
+            notices = folder / str(len(self.children))
+            command = self._commands[name]
+            child = Child(name, command, os.environ, notices, lifeline, watchdog)
+            self.children.append(child)
+            task = asyncio.create_task(child.keep(), name=name)
+            self._tasks.append(task)
+            begun.append((child, task))
+        for child, task in begun:
+            waiting = asyncio.ensure_future(child.has_begun.wait())
+            await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if task.done():
+                task.result()
+
+    def ready_text(self) -> str:
+        return self.status_text()
+
+    def status_text(self) -> str:
+        """How many serve, and what each of the others does."""
+        serving = [child.name for child in self.children if child.state is State.SERVING]
+        others = [child for child in self.children if child.state is not State.SERVING]
+        text = f"{len(serving)} of {len(self.children)} {self._kind} serve: {', '.join(serving)}"
+        return text + "".join(f"; {child.name} {child.state}" for child in others)
+
+    def reload(self) -> None:
+        for child in self.children:
+            child.reload()
+
+    def state(self) -> Iterator[str]:
+        """A line for each; they log their own."""
+        for child in self.children:
+            last = f", the last time it {child.last_end}" if child.last_end else ""
+            yield (
+                f"{child.name} {child.state}, process {child.pid}, {child.restarts} restarts{last}"
+            )
+            child.dump()
+
+    def _none_serves(self) -> Exception:
+        ends = ", ".join(f"{child.name} {child.last_end}" for child in self.children)
+        text = f"none of the {self._kind} serves: {ends}"
+        if all(child.state is State.GIVEN_UP for child in self.children):
+            return CannotStart(f"{text} (status {EX_CONFIG}: settings or store)")
+        return OSError(text)
+
+    async def _stop(self) -> None:
+        for child in self.children:
+            child.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,120 @@
+"""`mq cluster init`: files of a cluster that run as they are."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.config import read_file
+from mq.daemons.namesrv.config import NamesrvSettings
+from tests.cli.support import Mq
+from tests.interop.ports import free_port
+
+
+@pytest.fixture
+def mq(tmp_path: Path) -> Mq:
+    return Mq(tmp_path / "config")
+
+
+def test_two_masters_with_a_slave_each_are_five_files(mq: Mq, tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "try"
+    words = ("--masters", "2", "--slaves", "2", "--sync", "-o", "json")
+    done = mq("cluster", "init", str(folder), *words)
+    assert done.status == 0
+    names = [Path(row["path"]).name for row in done.json["data"]]
+    assert names == [
+        *("namesrv.conf", "broker-a.conf", "broker-b.conf", "broker-a-s.conf", "broker-b-s.conf")
+    ]
+    NamesrvSettings.load(folder / "namesrv.conf")
+    brokers = [BrokerSettings.load(folder / name) for name in names[1:]]
+    told = [
+        (one.broker.broker_name, one.broker.broker_id, one.store.broker_role) for one in brokers
+    ]
+    assert told == [
+        ("broker-a", 0, BrokerRole.SYNC_MASTER),
+        ("broker-b", 0, BrokerRole.SYNC_MASTER),
+        ("broker-a", 1, BrokerRole.SLAVE),
+        ("broker-b", 1, BrokerRole.SLAVE),
+    ]
+    assert len({one.server.listen_port for one in brokers}) == 4
+    assert len({one.store.store_path_root_dir for one in brokers}) == 4
+    again = mq("cluster", "init", str(folder / "again"))
+    assert f"mq standalone --cluster {folder}/again" in again.out
+
+
+def test_a_slave_is_on_another_machine_than_its_master(mq: Mq, tmp_path: Path) -> None:
+    words = ("--masters", "2", "--slaves", "4", "--hosts", "h1, h2,h3")
+    done = mq("cluster", "init", str(tmp_path / "c"), *words)
+    settings = {path.stem: read_file(path) for path in (tmp_path / "c").glob("broker-*.conf")}
+    hosts = {name: found["brokerIP1"] for name, found in settings.items()}
+    assert hosts == {
+        **{"broker-a": "h1", "broker-b": "h2", "broker-a-s": "h2", "broker-b-s": "h3"},
+        **{"broker-a-s2": "h3", "broker-b-s2": "h1"},
+    }
+    assert settings["broker-a"]["namesrvAddr"] == "h1:9876;h2:9876"
+    assert settings["broker-b"]["listenPort"] == "10911"
+    assert settings["broker-a-s"]["listenPort"] == "10921"  # beside broker-b
+    assert (
+        "ssh h1 systemctl enable --now mq-namesrv mq-broker@broker-a mq-broker@broker-b-s2"
+        in done.out
+    )
+
+
+def test_what_is_there_is_not_written_over(mq: Mq, tmp_path: Path) -> None:
+    assert mq("cluster", "init", str(tmp_path)).status == 0
+    before = (tmp_path / "broker-b.conf").read_bytes()
+    again = mq("cluster", "init", str(tmp_path), "--masters", "3")
+    assert (again.status, (tmp_path / "broker-b.conf").read_bytes()) == (73, before)
+    assert not (tmp_path / "broker-c.conf").exists()
+    shown = mq("cluster", "init", str(tmp_path / "other"), "--dry-run")
+    assert shown.status == 0
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--masters", "0"), "--masters 0: expected 1 to 26"),
+        (("--slaves", "-1"), "--slaves -1: expected 0 to 18"),
+        (("--sync",), "--sync with 0 slaves: each of 2 masters needs one"),
+        (("--hosts", "a,,b"), "--hosts a,,b: not names or addresses with commas between"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(
+    mq: Mq, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
+    done = mq("cluster", "init", str(tmp_path / "c"), *words)
+    assert (done.status, (tmp_path / "c").exists()) == (64, False)
+    assert text in done.err
+
+
+def test_what_was_written_runs(mq: Mq, tmp_path: Path) -> None:
+    folder = tmp_path / "try"
+    assert mq("cluster", "init", str(folder)).status == 0
+    port = free_port()
+    for path in folder.glob("*.conf"):  # ports that nobody has
+        text = path.read_text().replace("9876", str(port))
+        lines = [
+            "listenPort=0" if line.startswith("listenPort=1") else line
+            for line in text.splitlines()
+        ]
+        path.write_text("\n".join(lines))
+    command = [sys.executable, "-m", "mq", "standalone", "--cluster", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "3 of 3 daemons serve" in line:
+                    break
+            listed = mq("clusterList", "-n", f"127.0.0.1:{port}", "-o", "json").json["data"]
+            assert [row["brokerName"] for row in listed] == ["broker-a", "broker-b"]
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert (folder / "broker-a" / "commitlog").is_dir()

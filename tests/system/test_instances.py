@@ -1,0 +1,166 @@
+"""`mq broker --instances`: real brokers in processes of their own under one command."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Mq
+from tests.system.daemon import NameServerProcess
+
+pytestmark = pytest.mark.timeout(120)
+
+_SERVES = re.compile(r"(\d) of (\d) brokers serve: ")
+
+
+class Several:
+    """`mq broker --instances N` with its lines; ports are any that are free."""
+
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+        settings = ("listenPort=0", f"storePathRootDir={folder}/store", "brokerName=b")
+        command = [sys.executable, "-m", "mq", "broker", *words]
+        for setting in settings:
+            command += ["--set", setting]
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+    def __enter__(self) -> "Several":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def line(self, *texts: str) -> str:
+        """The next line that has all of these."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if all(text in line for text in texts):
+                return line
+        raise AssertionError(f"it ended without {texts}:\n{''.join(self.lines)}")
+
+    def children(self) -> list[int]:
+        found = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(number) for number in found.split()]
+
+
+@pytest.fixture
+def name_server(tmp_path: Path) -> Iterator[str]:
+    with NameServerProcess(
+        tmp_path / "namesrv.log",
+        {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")},
+    ) as process:
+        yield process.address
+
+
+def test_four_brokers_serve_and_one_that_is_killed_comes_back_alone(
+    tmp_path: Path, name_server: str
+) -> None:
+    with Several(tmp_path, "--instances", "4", "-n", name_server) as several:
+        several.line("4 of 4 brokers serve: b, b-2, b-3, b-4")
+        clusters = Mq(tmp_path)("clusterList", "-n", name_server, "-o", "json").json
+        assert {row["brokerName"] for row in clusters["data"]} == {"b", "b-2", "b-3", "b-4"}
+        before = several.children()
+        os.kill(before[1], signal.SIGKILL)
+        several.line("b-2 was ended by SIGKILL: it is started again in 0.1 s")
+        several.line("[b-2]", "boot success")
+        after = several.children()
+        assert len(set(before) & set(after)) == 3
+        assert len(after) == 4
+        several.process.send_signal(signal.SIGTERM)
+        assert several.process.wait(30) == 0
+        for folder in ("store", "store-b-2", "store-b-3", "store-b-4"):
+            assert (tmp_path / folder / "commitlog").is_dir()
+            assert not (tmp_path / folder / "abort").exists()  # a calm stop
+
+
+def test_the_brokers_end_with_the_process_that_runs_them(tmp_path: Path) -> None:
+    with Several(tmp_path, "--instances", "2") as several:
+        several.line("2 of 2 brokers serve")
+        several.process.kill()
+        assert several.process.stdout is not None
+        rest = several.process.stdout.read()  # until both have closed it
+        assert rest.count("the process that runs several brokers has ended: stopping") == 2
+        assert rest.count("stopped") == 2
+
+
+def test_a_stop_of_the_whole_unit_is_calm(tmp_path: Path) -> None:
+    with Several(tmp_path, "--instances", "2") as several:
+        several.line("2 of 2 brokers serve")
+        for process in (*several.children(), several.process.pid):  # as systemd does
+            os.kill(process, signal.SIGTERM)
+        assert several.process.wait(30) == 0
+        assert several.process.stdout is not None
+        assert several.process.stdout.read().count(" stopped\n") == 3
+        assert not list(tmp_path.glob("store*/abort"))
+
+
+def test_one_whose_store_cannot_be_used_leaves_the_others_serving(tmp_path: Path) -> None:
+    (tmp_path / "store-b-2").write_text("not a folder")
+    with Several(tmp_path, "--instances", "2", MQ_LOG_FORMAT="json") as several:
+        line = json.loads(several.line("1 of 2 brokers serve"))
+        assert line["text"].startswith("1 of 2 brokers serve: b; b-2 has ended")
+        told = [json.loads(line) for line in several.lines if line.startswith("{")]
+        assert any(one.get("daemon") == "b-2" and one["level"] == "CRITICAL" for one in told)
+        (tmp_path / "store-b-2").unlink()
+        several.process.send_signal(signal.SIGHUP)
+        several.line('"daemon": "b-2"', "boot success")
+
+
+def test_when_none_can_serve_the_command_ends_with_the_reason(tmp_path: Path) -> None:
+    for folder in ("store", "store-b-2"):
+        (tmp_path / folder).write_text("not a folder")
+    with Several(tmp_path, "--instances", "2") as several:
+        several.line("none of the brokers serves: b ended with status", "b-2 ended with status")
+        assert several.process.wait(30) in (71, 78)
+
+
+def test_one_that_does_not_turn_its_loop_is_aborted_and_started_again(tmp_path: Path) -> None:
+    manager = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(manager))
+        words = {"NOTIFY_SOCKET": str(manager), "WATCHDOG_USEC": "3000000"}
+        with Several(tmp_path, "--instances", "2", **words) as several:
+            several.line("2 of 2 brokers serve")
+            stuck = several.children()[0]
+            os.kill(stuck, signal.SIGSTOP)
+            several.line("has not turned its loop for 3 s: it is aborted")
+            several.line("was ended by SIGKILL")  # what stands still takes no other signal
+            several.line("boot success")
+            told.settimeout(10)
+            texts: list[str] = []
+            while not any(text.startswith("STATUS=1 of 2") for text in texts):
+                texts.append(told.recv(4096).decode())
+            assert texts[0].startswith("READY=1\nSTATUS=2 of 2 brokers serve")
+
+
+def test_settings_are_shown_by_section(tmp_path: Path) -> None:
+    file = tmp_path / "b.conf"
+    file.write_text("fileReservedTime=7\n[one]\n[two]\nfileReservedTime=8\n")
+    shown = Mq(tmp_path)("broker", "-c", str(file), "-p")
+    assert shown.status == 0
+    first, second = re.split(r"^\[two\]\n", shown.out, flags=re.MULTILINE)
+    assert first.startswith("[one]\n")
+    assert "\nfileReservedTime=7\n" in first
+    assert "\nfileReservedTime=8\n" in second
+    alone = Mq(tmp_path)("broker", "-c", str(file), "-p", "--instance", "two")
+    assert alone.out == second
+    unknown = Mq(tmp_path)("broker", "-c", str(file), "-p", "--instance", "three")
+    assert unknown.status == 64
+    assert "--instance three: no such broker; there are one, two" in unknown.err
