@@ -6,8 +6,9 @@ alone: a message that is there comes again, or its acknowledgement is there, too
 """
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from mq.client.machine import clock
@@ -24,8 +25,10 @@ from mq.protocol.headers.pop import (
 )
 from mq.protocol.headers.schema import Header
 from mq.protocol.message import StoredMessage, decode_records
+from tests.simulation import seams
 from tests.simulation.crash_points import model
 from tests.simulation.crash_points.broker import ADDRESS, TOPIC, send, serving
+from tests.simulation.crash_points.machine import NAME
 from tests.simulation.crash_points.store import Ledger, read
 from tests.simulation.crash_points.workloads import ALL, Crash, Judge, Main, Workload
 
@@ -140,6 +143,27 @@ def _popping(**changes: str) -> Main:
     return main
 
 
+@contextlib.contextmanager
+def _slow_syncs() -> Iterator[None]:
+    """Whatever waits for no fsync is done before what waits for one."""
+    disk = seams.disks[NAME]
+    before = disk.faults
+    disk.faults = replace(before, sync_seconds=(0.05, 0.06))
+    try:
+        yield
+    finally:
+        disk.faults = before
+
+
+async def _pops_of_a_new_group(ledger: Ledger, _: MessageStoreConfig) -> None:
+    async with serving(ledger, **_UNSYNCED) as (_broker, session):
+        for number in range(3):
+            await send(ledger, session, f"m{number}")
+        with _slow_syncs():
+            for popped in (await pop(session, 2))[:1]:
+                await acknowledge(ledger, session, popped)
+
+
 @dataclass
 class Expectation:
     """By body."""
@@ -217,5 +241,10 @@ async def _consume(ledger: Ledger, session: Session) -> Counter[str]:
     return found
 
 
-for _name, _changes in (("popping", _SETTINGS), ("popping-unsynced", _UNSYNCED)):
-    ALL[_name] = Workload(_name, _popping(**_changes), judge=_judge(**_changes))
+_MAINS = {
+    "popping": (_popping(**_SETTINGS), _SETTINGS),
+    "popping-unsynced": (_popping(**_UNSYNCED), _UNSYNCED),
+    "pops-of-a-new-group": (_pops_of_a_new_group, _UNSYNCED),
+}
+for _name, (_main, _changes) in _MAINS.items():
+    ALL[_name] = Workload(_name, _main, judge=_judge(**_changes))
