@@ -60,7 +60,7 @@ def _offsets(**changes: str) -> Main:
         ledger.note(model.Stopped())
         for turn, offset in enumerate((6, 3, 4, 2)):
             async with serving(ledger, **changes) as (broker, session):
-                await send(ledger, session, f"n{turn}")  # with asynchronous flush a save waits for it
+                await send(ledger, session, f"n{turn}")  # a save has it flushed first
                 await _commit(ledger, session, 1, offset)
                 await _is_saving(broker)
                 await asyncio.sleep(0.001 * turn)
