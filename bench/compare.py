@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bench import brokers, commands, driver, latency, overload, scale
+from bench import brokers, commands, driver, latency, overload, replication, scale
 from bench.brokers import Daemon
 from bench.driver import Figures, Load
 
@@ -59,6 +59,7 @@ PARTS = (
     "follow",
     "idle",
     "sync",
+    "replication",
     "latency",
     "overload",
     "client",
@@ -265,6 +266,14 @@ def main() -> None:
         with both_brokers(flushDiskType="SYNC_FLUSH") as (_, java, ours):
             warm_up((java, ours), SYNC[0])
             loads += load_rows(SYNC, (java, ours), options)
+    if measured("replication"):
+        for role, its_loads in (
+            ("SYNC_MASTER", replication.SYNC_LOADS),
+            ("ASYNC_MASTER", replication.ASYNC_LOADS),
+        ):
+            with replication.both_pairs(role) as both:
+                warm_up(both, its_loads[0])
+                loads += load_rows(its_loads, both, options)
     if measured("latency"):
         with both_brokers() as (_, java, ours):
             warm_up((java, ours), SEND[0])

@@ -23,6 +23,7 @@ _POP = "daemons/broker/pop/test_pop.py"
 _ASSIGNMENT = "daemons/broker/pop/test_assignment.py"
 _ACCESS = "system/test_access_control.py"
 _TRANSACTIONS = "daemons/broker/transactions/test_transactions.py"
+_REPLICATION = "daemons/broker/replication/test_pair.py"
 _NAMESRV = "daemons/namesrv/test_namesrv.py"
 
 #: By code: the file of the test, under tests/, and its name.
@@ -216,6 +217,9 @@ BROKER: Mapping[RequestCode, str] = {
         f"{_POP}::test_a_pop_waits_for_a_message_and_the_first_that_waits_gets_it"
     ),
     RequestCode.POP_ROLLBACK: f"{_POP}::test_what_is_popped_is_nowhere_to_be_exported_from",
+    RequestCode.GET_BROKER_HA_STATUS: (
+        f"{_REPLICATION}::test_ha_status_tells_of_slaves_and_of_the_master"
+    ),
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: (
         f"{_HANDLERS}::test_settings_are_json_already_when_they_are_to_be_exported"
     ),

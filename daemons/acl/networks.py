@@ -8,8 +8,8 @@ from mq.daemons.config import ConfigError
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def parse_networks(text: str) -> tuple[Network, ...]:
-    """The networks of a list; one address is a network of its own.
+def parse_networks(text: str, setting: str = "writeAllowList") -> tuple[Network, ...]:
+    """The networks of a list, which is that of a `setting`; one address is a network of its own.
 
     Raises:
         ConfigError: says which part is neither.
@@ -20,7 +20,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
             found.append(ipaddress.ip_network(part))
         except ValueError as error:
             raise ConfigError(
-                f"writeAllowList: {part} is neither an address nor a network ({error}); "
+                f"{setting}: {part} is neither an address nor a network ({error}); "
                 'write for example "10.0.0.5;10.0.1.0/24"'
             ) from None
     return tuple(found)

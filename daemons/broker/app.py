@@ -17,13 +17,14 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
 from mq.daemons.broker.parts.group import Group
+from mq.daemons.broker.parts.replication import Replication, open_replication
 from mq.daemons.broker.parts.services import Services, make_services
 from mq.daemons.broker.parts.stats import Stats, make_stats
 from mq.daemons.broker.parts.stores import Stores, open_stores
 from mq.daemons.broker.registration import Registration
+from mq.daemons.broker.replication.master import HaMaster
+from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.requests import serve
-from mq.daemons.broker.store_config import BrokerRole
-from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
@@ -60,6 +61,9 @@ class Broker:
         self.clients: Clients
         self.stats: Stats
         self.delivery: Delivery
+        self.ha_master: HaMaster
+        self.replication: Replication
+        self.master_addresses = MasterAddresses(settings.store.ha_master_address or "")
         self.services: Services
         self.registration: Registration
         self.metrics_port = -1  # none
@@ -110,7 +114,10 @@ class Broker:
         return BrokerMetrics(self._listeners(), self.tasks, self._groups())
 
     def _groups(self) -> list[Group]:
-        return [self.stats, self.services, self.stores, self.delivery, self.clients]
+        return [
+            *(self.stats, self.services, self.stores, self.delivery, self.clients),
+            self.replication,
+        ]
 
     def _listeners(self) -> dict[str, Listener]:
         return {"main": self.listener, "fast": self.fast_listener}
@@ -127,7 +134,6 @@ class Broker:
     async def _start(self, parts: AsyncExitStack) -> None:
         """Start everything, in order; `parts` stops it in reverse."""
         settings, tasks = self.settings, self.tasks
-        _check_role(settings.store.broker_role)
         self.access = access = self._access_control()
         self.tls = server_tls(settings.tls)
         listeners = self._make_listeners()
@@ -135,13 +141,20 @@ class Broker:
         for listener in listeners:
             await listener.bind()
             parts.callback(listener.stop_accepting)
+        self.ha_master = ha_master = HaMaster(settings)
+        await ha_master.bind()
+        parts.callback(ha_master.stop_accepting)
         self.stores = stores = await open_stores(settings, self._store_host(), parts)
         self.clients = clients = make_clients(settings, self.address, stores, access)
         self.stats = make_stats(settings, stores, clients)
         self.delivery = open_delivery(settings, stores, clients, tasks, parts)
         await parts.enter_async_context(tasks)
-        ha_port = settings.store.ha_listen_port or self.port + 1
-        self.registration = Registration(settings, stores.topics, self.port, ha_port, tasks)
+        self.replication = await open_replication(
+            settings, stores, ha_master, self.master_addresses, parts
+        )
+        self.registration = Registration(
+            settings, stores.topics, self.port, ha_master.port, tasks, self.master_addresses
+        )
         self.services = make_services(
             settings, stores, clients, self.stats, self.delivery, self.registration, tasks
         )
@@ -254,20 +267,7 @@ class Broker:
         store = self.stores.messages
         store.stop_taking()
         await store.flusher.drain()
+        await self.replication.settle(LAST_ANSWERS_SECONDS)
         for listener in (self.listener, self.fast_listener):
             await listener.dispatcher.finish(LAST_ANSWERS_SECONDS)
         await self.services.end_reads()
-
-
-def _check_role(role: BrokerRole) -> None:
-    """Raises ConfigError for a role that promises replication, which there is not yet."""
-    if role is BrokerRole.SYNC_MASTER:
-        raise ConfigError(
-            "brokerRole=SYNC_MASTER: this broker does not replicate yet, so a send would be "
-            "answered though no slave has the message; set brokerRole=ASYNC_MASTER"
-        )
-    if role is BrokerRole.SLAVE:
-        raise ConfigError(
-            "brokerRole=SLAVE: this broker does not replicate yet, so it would never get what its "
-            "master has; run a slave of RocketMQ, or set brokerRole=ASYNC_MASTER"
-        )

@@ -19,6 +19,7 @@ from mq.client.routes import read_queues
 from mq.daemons.broker.config import BrokerSettings, parse_name_servers
 from mq.daemons.broker.name_server_link import NameServerLink
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
+from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.topics import Topics
 from mq.daemons.config import ConfigError
 from mq.daemons.supervision import Tasks
@@ -44,7 +45,13 @@ class Registration:
     """
 
     def __init__(
-        self, settings: BrokerSettings, topics: Topics, port: int, ha_port: int, tasks: Tasks
+        self,
+        settings: BrokerSettings,
+        topics: Topics,
+        port: int,
+        ha_port: int,
+        tasks: Tasks,
+        masters: MasterAddresses | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -62,6 +69,7 @@ class Registration:
         self.first_round = asyncio.Event()
         self.master_address: str | None = None
         self.master_ha_address: str | None = None
+        self.masters = masters or MasterAddresses(settings.store.ha_master_address or "")
 
     async def __aenter__(self) -> Self:
         self._topics.on_change.append(self.topic_changed)
@@ -185,6 +193,7 @@ class Registration:
     ) -> None:
         self.master_address = header.master_addr
         self.master_ha_address = header.ha_server_addr
+        self.masters.tell(header.master_addr or "", header.ha_server_addr or "")
         answering = [each for each in self._links.values() if each.answers is not False]
         if body and answering[:1] == [link]:  # one name server's word, not each in turn
             self._tasks.spawn(lambda: self._take_ordered(body), "ordered topics")

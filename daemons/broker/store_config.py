@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from mq.daemons.acl.networks import parse_networks
 from mq.daemons.config import ConfigError, Section, setting
 
 MIB = 1024 * 1024
@@ -179,26 +180,30 @@ class MessageStoreConfig(Section):
     )
     ha_listen_port: int = setting(10912, "port that slaves replicate from")
     ha_send_heartbeat_interval: int = setting(
-        5000, "pause between heartbeats to a slave", unit="ms", effect=False
+        5000, "pause between heartbeats of master and slave", unit="ms"
     )
     ha_housekeeping_interval: int = setting(
-        20_000, "a silent replication connection is closed after this", unit="ms", effect=False
+        20_000, "a silent replication connection is closed after this", unit="ms"
     )
     ha_transfer_batch_size: int = setting(
-        32 * 1024, "bytes of one transfer to a slave", unit="bytes", effect=False
+        32 * 1024, "bytes of one transfer to a slave", unit="bytes"
     )
     ha_master_address: str | None = setting(
         None,
         "where a slave replicates from; empty: told by the name server",
         important=True,
-        effect=False,
     )
     ha_slave_fallbehind_max: int = setting(
-        256 * MIB, "a slave further behind does not count", unit="bytes", effect=False
+        256 * MIB, "a slave further behind does not count", unit="bytes"
+    )
+    ha_allowed_addresses: str = setting(
+        "",
+        "addresses and networks, separated by ;, that may replicate from this broker, and so read "
+        "all that it stores; empty: all, and with aclEnable this machine only (this broker's own)",
     )
     broker_role: BrokerRole = setting(  # noqa: RUF009 - a StrEnum does not change
         BrokerRole.ASYNC_MASTER,
-        "ASYNC_MASTER; SYNC_MASTER and SLAVE are refused: this broker does not replicate yet",
+        "ASYNC_MASTER; SYNC_MASTER: a send is answered when a slave has it; SLAVE",
         important=True,
     )
     flush_disk_type: FlushDiskType = setting(  # noqa: RUF009
@@ -210,7 +215,7 @@ class MessageStoreConfig(Section):
         5000, "a send waits this long for its flush", unit="ms", updatable=True
     )
     slave_timeout: int = setting(
-        3000, "a send waits this long for a slave", unit="ms", effect=False
+        3000, "a send waits this long for a slave", unit="ms", updatable=True
     )
     message_delay_level: str = setting(
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
@@ -302,6 +307,11 @@ class MessageStoreConfig(Section):
             "cleanResourceInterval": (self.clean_resource_interval, 1),
             "maxTransferCountOnMessageInMemory": (self.max_transfer_count_on_message_in_memory, 1),
             "maxTransferCountOnMessageInDisk": (self.max_transfer_count_on_message_in_disk, 1),
+            "haTransferBatchSize": (self.ha_transfer_batch_size, 1),
+            "haSendHeartbeatInterval": (self.ha_send_heartbeat_interval, 1),
+            "haHousekeepingInterval": (self.ha_housekeeping_interval, 1),
+            "haSlaveFallbehindMax": (self.ha_slave_fallbehind_max, 1),
+            "slaveTimeout": (self.slave_timeout, 1),
         }
         for name, (value, minimum) in least.items():
             if value < minimum:
@@ -313,6 +323,9 @@ class MessageStoreConfig(Section):
             )
         if self.enable_dledger_commit_log:
             raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
+        parse_networks(self.ha_allowed_addresses, "haAllowedAddresses")
+        if not 0 <= self.ha_listen_port <= 65535:
+            raise ConfigError(f"haListenPort={self.ha_listen_port}: expected 0 to 65535")
         for hour in filter(None, self.delete_when.split(";")):
             if not (hour.strip().isdecimal() and int(hour) <= 23):
                 raise ConfigError(f"deleteWhen={self.delete_when}: expected hours such as 04;16")

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.append import STORED_ALL_THE_SAME, OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.protocol.codes import ResponseCode
@@ -45,8 +45,8 @@ class NextMessage:
 
 
 def is_stored(refusal: StoreRefused | None) -> bool:
-    """Whether a message is in the log, if only not known to be on the disk."""
-    return refusal is None or refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
+    """Whether a message is in the log, if only not known to be on the disk, or with a slave."""
+    return refusal is None or refusal.code in STORED_ALL_THE_SAME
 
 
 def is_hopeless(refusal: StoreRefused) -> bool:

@@ -22,9 +22,9 @@ def check(function: Check) -> Check:
 
 
 def main(names: list[str]) -> int:
-    from tests.simulation import gone_brokers, planted
+    from tests.simulation import gone_brokers, planted, replicas
 
-    assert gone_brokers and planted  # imported for the checks that they add
+    assert gone_brokers and planted and replicas  # imported for the checks that they add
     print(json.dumps({name: CHECKS[name]() for name in names}))
     return 0
 

@@ -114,6 +114,15 @@ class AccessControl(Signers):
         """
         self._check_topic(command, channel, topic, SUB)
 
+    def reads_all(self, command: Command, channel: Channel) -> bool:
+        """Whether the sender of a request that has passed the guard may read from all topics, of
+        whatever they were: an administrator, as a slave has to be."""
+        parts = parts_of(channel.remote_address[0])
+        if any(matches(parts) for matches in self.rules.global_matchers):
+            return True
+        account = self.rules.accounts.get(command.fields.get(ACCESS_KEY, ""))
+        return account is not None and account.admin
+
     def check_write(self, command: Command, channel: Channel, topic: str) -> None:
         """Likewise, unless its sender may send to the topic."""
         self._check_topic(command, channel, topic, PUB)

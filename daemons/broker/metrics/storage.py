@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from mq.client.machine import files
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.metrics.pacing import Values, paced
-from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.message_store import SLAVE_CAUSE, MessageStore
 from mq.daemons.metrics import Kind, Metric, counter, gauge
 
 
@@ -48,8 +48,8 @@ def storage(store: MessageStore) -> Iterator[Metric | None]:
     yield counter(
         "mq_failed_writes_total", "Failed writes to the commit log.", store.appender.failed_writes
     )
-    refused = store.appender.refusal is not None
-    yield gauge("mq_sends_refused", "1 while all sends are refused, else 0.", float(refused))
+    refused = store.appender.causes - {SLAVE_CAUSE}
+    yield gauge("mq_sends_refused", "1 while all sends are refused, else 0.", float(bool(refused)))
     disk = files.space(store.root)
     yield gauge("mq_disk_free_bytes", "Free space on the store's disk.", disk.free)
     yield gauge("mq_disk_total_bytes", "Size of the store's disk.", disk.total)

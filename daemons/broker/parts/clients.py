@@ -47,7 +47,10 @@ class Clients:
             ),
             ConnectionHandlers(consumers, self.producers),
             LockHandlers(self.locks),
-            QueryHandlers(settings, consumers, stores.filters, stores.messages, check_read),
+            QueryHandlers(
+                *(settings, consumers, stores.filters, stores.messages, check_read),
+                *(() if self.access is None else (self.access.reads_all,)),
+            ),
             RelayHandlers(settings, stores.topics, stores.offsets, consumers, stores.messages),
         )
 

@@ -65,12 +65,32 @@ Packed = tuple[bytes, list[tuple[ConsumeQueue, int, bytes, int]], bytes, int]
 OnStored = Callable[[StoreRefused | None], None]
 
 
+class Slaves(Protocol):
+    """Who has senders wait until a slave has their messages, too."""
+
+    def written(self, batch: "Batch") -> None:
+        """A batch whose senders wait is in the log."""
+
+    def stored(self, batch: "Batch", refusal: StoreRefused | None = None) -> bool:
+        """It is stored as the flush mode promises, or not; False if nobody waits for a slave."""
+
+
 class ReplySink(Protocol):
     """Where replies go: a channel of the listener."""
 
     def queue_frame(self, frame: bytes) -> None: ...
 
     def flush(self) -> None: ...
+
+
+#: What a sender is told whose message is in the log.
+STORED_ALL_THE_SAME = frozenset(
+    (
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    )
+)
 
 
 class Batch:
@@ -116,6 +136,8 @@ class Appender:
     written batch that may not be published before an fsync; None publishes at once.
     ``on_published`` is called with every published batch, after its replies have left, and
     ``on_pages_needed`` when the log has grown beyond ``pages_needed_from``; it returns the next.
+    ``on_written`` is called when the log has grown, before anybody is answered. ``slaves`` has
+    senders wait for slaves; without it they do not.
     ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
     store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
@@ -126,6 +148,8 @@ class Appender:
         self.refusal: StoreRefused | None = None
         self.await_flush: Callable[[Batch], None] | None = None
         self.on_published: Callable[[Batch], None] = lambda batch: None
+        self.on_written: Callable[[], None] = lambda: None
+        self.slaves: Slaves | None = None
         self.on_pages_needed: Callable[[], int] = lambda: 1 << 63
         self.pages_needed_from = 0
         self.extend = extend
@@ -146,6 +170,11 @@ class Appender:
         """Take no messages until `accept` is called for the same cause."""
         self._refusals[cause] = refusal
         self.refusal = next(iter(self._refusals.values()))
+
+    @property
+    def causes(self) -> frozenset[str]:
+        """For what messages are refused now."""
+        return frozenset(self._refusals)
 
     def accept(self, cause: str) -> None:
         """That cause to refuse messages is gone."""
@@ -384,6 +413,9 @@ class Appender:
             self.pages_needed_from = self.on_pages_needed()
         for queue, end in batch.touched.items():
             queue.written = end
+        if self.slaves is not None and batch.replies:
+            self.slaves.written(batch)
+        self.on_written()
         if batch.prompt_replies:
             _send(batch.prompt_replies)
             batch.prompt_replies.clear()
@@ -404,7 +436,8 @@ class Appender:
             queue.readable = end
             if queue.waiting:
                 woken.append(queue)
-        _send(batch.replies)
+        if self.slaves is None or not self.slaves.stored(batch):
+            _send(batch.replies)
         for callback in batch.callbacks:
             try:
                 callback(None)
@@ -422,21 +455,40 @@ class Appender:
             _not_told("what follows a stored batch failed")
 
     def fail(self, batch: Batch, refusal: StoreRefused) -> None:
-        """Tell the senders of a batch that it is not stored."""
-        from mq.protocol.frame import decode, encode  # only ever needed here, where all is lost
-
-        for sink, frames in batch.replies + batch.prompt_replies:
-            for frame in _each_frame(frames):
-                reply = decode(frame)
-                # A message that is stored all the same keeps its id and offset: clients read both.
-                stored = refusal.code == ResponseCode.FLUSH_DISK_TIMEOUT
-                fields = reply.fields if stored else None
-                _send([(sink, encode(reply.reply(refusal.code, fields, remark=refusal.remark)))])
+        """Tell who waits for a batch that it is not stored, or not known to be on the disk."""
+        if self.slaves is None or not self.slaves.stored(batch, refusal):
+            self._refuse_replies(batch.replies, refusal)
+            batch.replies.clear()
+        self._refuse_replies(batch.prompt_replies, refusal)
         for callback in batch.callbacks:
             try:
                 callback(refusal)
             except Exception:
                 _not_told("what was to be done with a refused message failed")
+
+    def answer(self, batch: Batch, refusal: StoreRefused | None) -> None:
+        """Answer the senders of a batch who have waited for slaves, too."""
+        replies = batch.replies.copy()
+        batch.replies.clear()
+        if refusal is None:
+            _send(replies)
+        else:
+            self._refuse_replies(replies, refusal)
+
+    def _refuse_replies(
+        self, replies: list[tuple[ReplySink, bytes]], refusal: StoreRefused
+    ) -> None:
+        if not replies:
+            return
+        from mq.protocol.frame import decode, encode  # hardly ever needed
+
+        # A message that is stored all the same keeps its id and offset: clients read both.
+        stored = refusal.code in STORED_ALL_THE_SAME
+        for sink, frames in replies:
+            for frame in _each_frame(frames):
+                reply = decode(frame)
+                fields = reply.fields if stored else None
+                _send([(sink, encode(reply.reply(refusal.code, fields, remark=refusal.remark)))])
 
     def _open(self, batch: Batch) -> None:
         batch.timestamp = clock.milliseconds()

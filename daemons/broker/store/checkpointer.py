@@ -61,7 +61,7 @@ class Checkpointer:
         self._synced_index: IndexFile | None = None  # the newest that was fsynced
         self._halt: OSError | None = None  # set for good by the first fsync that fails
         self._last = clock.monotonic()
-        self._turn = asyncio.Lock()  # one round or checkpoint at a time
+        self.turn = asyncio.Lock()  # one round, checkpoint or cut of the log at a time
 
     @property
     def safe_offset(self) -> int:
@@ -93,7 +93,7 @@ class Checkpointer:
         if due and behind and self._halt is None:
             await self.checkpoint()
         elif self.dirty:
-            async with self._turn:
+            async with self.turn:
                 await self._persist()
 
     async def _persist(self) -> None:
@@ -128,7 +128,7 @@ class Checkpointer:
         Nothing is done while the log cannot be flushed or the index lacks something. Raises
         OSError; the checkpoint on disk then is the one before, which is still true.
         """
-        async with self._turn:
+        async with self.turn:
             await self._checkpoint_now()
 
     async def _checkpoint_now(self) -> None:
@@ -160,6 +160,13 @@ class Checkpointer:
             self._synced_index = index_files[-1]
         self._checkpoint = checkpoint
         self._last = clock.monotonic()
+
+    async def lower(self, offset: int) -> None:
+        """Vouch for nothing from an offset on; who calls has the `turn`. Raises OSError."""
+        if self._checkpoint.safe_offset > offset:
+            checkpoint = self._checkpoint.moved(0, 0, offset)
+            await self._thread.run(checkpoint.save)
+            self._checkpoint = checkpoint
 
     def _unsynced_index_files(self) -> list[IndexFile]:
         """The last two, as Java, and all that were begun since the last checkpoint."""

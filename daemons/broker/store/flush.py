@@ -51,6 +51,11 @@ class Flusher:
         self.total_seconds = 0.0
 
     @property
+    def halt(self) -> StoreRefused | None:
+        """Why nothing is flushed any more; None while it is."""
+        return self._halt
+
+    @property
     def waiting_replies(self) -> int:
         """Senders that wait for an fsync."""
         return sum(len(batch.replies) for batch in self._waiting)
@@ -167,5 +172,4 @@ class Flusher:
             )
             del self._deadlines[batch]
             self._appender.fail(batch, timed_out)
-            batch.replies.clear()
             batch.callbacks.clear()

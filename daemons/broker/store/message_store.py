@@ -31,8 +31,9 @@ from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
 from mq.daemons.broker.store.records import find_entry
 from mq.daemons.broker.store.recovery import Recovery, Report, mark_running
+from mq.daemons.broker.store.replica import Replica
 from mq.daemons.broker.store.retention import Retention
-from mq.daemons.broker.store_config import FlushDiskType, MessageStoreConfig
+from mq.daemons.broker.store_config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mq.daemons.supervision import Work
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 
 # A run of damaged entries longer than this, five pages of a file, is mended by the next start.
 MOST_DAMAGED = 1024
+
+# Why a slave takes no messages.
+SLAVE_CAUSE = "slave"
 
 # So many messages of other topics with the same hash are looked at when a key is asked for. By
 # chance there is hardly ever one.
@@ -91,6 +95,7 @@ class MessageStore:
         self.boot_timestamp = clock.milliseconds()
         self._checkpoint = Checkpoint(self.root / layout.CHECKPOINT_FILE)
         self._lowered_checkpoint = self._checkpoint  # what recovery has left of it
+        self.replica: Replica | None = None  # of a slave
         self._deletions = Deletions(self.root)
         self._unindexed: list[tuple[bytes, int]] = []  # with their store timestamps
         self._lock = -1
@@ -208,9 +213,30 @@ class MessageStore:
             self.appender,
             self.checkpointer,
         )
+        if settings.broker_role is BrokerRole.SLAVE:
+            self._become_replica()
         self._mark_running()
         # From here on a start that finds this file knows that the store was not closed.
         self._parts.callback(self.stop_taking)
+
+    def _become_replica(self) -> None:
+        """Take no messages but those of a master."""
+        self.appender.refuse(
+            SLAVE_CAUSE,
+            StoreRefused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "store refused: this broker is a slave (brokerRole); send to its master",
+            ),
+        )
+        delays = delay_levels(self._config().message_delay_level)
+        self.replica = Replica(
+            self.log,
+            self.queues,
+            self.appender,
+            self.flusher,
+            delays,
+            makes_index=self.key_index is not None,
+        )
 
     def _mark_running(self) -> None:
         """Leave the file that a clean stop takes away.
@@ -270,7 +296,8 @@ class MessageStore:
     # what happens after an append -------------------------------------------------------------
 
     def _published(self, batch: Batch) -> None:
-        self.put_times.add(clock.milliseconds() - batch.timestamp, batch.messages)
+        if self.replica is None:
+            self.put_times.add(clock.milliseconds() - batch.timestamp, batch.messages)
         self.checkpointer.dirty.update(batch.touched)
         if batch.keyed and self.key_index is not None:
             self._unindexed.append((bytes(batch.keyed), batch.timestamp))
@@ -296,6 +323,13 @@ class MessageStore:
             self.appender.accept("index")
         self.key_index.save_headers()
         del self._unindexed[:done]
+
+    def forget_behind(self, end: int) -> None:
+        """The end of the log has been cut off there."""
+        self._deletions.cut(end)
+        self.appender.pages_needed_from = 0
+        if self.replica is not None:
+            self.replica.begin()
 
     # questions --------------------------------------------------------------------------------
 

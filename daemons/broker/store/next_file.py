@@ -6,9 +6,11 @@ Java makes its files beforehand, too (AllocateMappedFileService); one that was n
 found behind a crash, empty, and a start takes it away.
 """
 
+import asyncio
 import contextlib
 from collections import deque
 
+from mq.client.machine import files
 from mq.client.machine.threads import DiskThread
 from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.commit_log import CommitLog
@@ -63,6 +65,15 @@ class NextFile:
                 return file
             file.close()  # it came too late: the log has one of its own for these bytes
         return None
+
+    async def discard(self) -> None:
+        """Take away a file that was made for an end of the log that is none any more."""
+        await self._thread.run(lambda: None)  # one that is being made
+        while self._made:
+            file = self._made.popleft()
+            file.delete()
+            await asyncio.to_thread(files.sync_folder, file.path.parent)
+        self._asked = -1
 
     def close(self) -> None:
         """End the thread, and take away a file that was not needed."""

@@ -157,12 +157,30 @@ def read_file(file: LogFile, position: int) -> Iterator[Record]:
         raise BadRecord("the file ends without a blank")
 
 
+def read_record(
+    view: memoryview, position: int, physical: int, *, check_body: bool = True
+) -> Record:
+    """The record at a position of memory, which belongs to a physical offset; all of it is there.
+
+    Raises BadRecord.
+    """
+    total, magic, crc, queue_id, _, queue_offset, found, sys_flag = _HEAD.unpack_from(
+        view, position
+    )
+    if found != physical:
+        raise BadRecord(f"it says that it belongs to offset {found}")
+    known = crc if check_body else None
+    return _read_tail(
+        view, position, total, magic, known, queue_id, queue_offset, physical, sys_flag
+    )
+
+
 def _read_tail(
     view: memoryview,
     position: int,
     total: int,
     magic: int,
-    crc: int,
+    crc: int | None,
     queue_id: int,
     queue_offset: int,
     physical: int,
@@ -181,7 +199,7 @@ def _read_tail(
         at = body + body_length
         if body_length < 0 or at > end:
             raise BadRecord(f"a body of {body_length} bytes in a record of {total}")
-        if crc32(view[body:at]) & CRC_MASK != crc:
+        if crc is not None and crc32(view[body:at]) & CRC_MASK != crc:
             raise BadRecord("the checksum of its body is wrong")
         if magic == MAGIC_V1:
             topic_length = view[at]

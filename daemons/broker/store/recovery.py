@@ -291,7 +291,7 @@ class Recovery:
         return self.report.crashed and is_last and ends_in_zeros
 
     def _dispatch(self, record: Record) -> None:
-        why = _implausible(record)
+        why = implausible(record)
         if why:
             self._damaged(self._root, record.physical, 0, why)
             return
@@ -372,7 +372,7 @@ class Recovery:
         log.error("%s", damage)
 
 
-def _implausible(record: Record) -> str:
+def implausible(record: Record) -> str:
     """Why the part of a record that no checksum covers cannot be true, or ""."""
     try:
         check_folder_name(record.topic)

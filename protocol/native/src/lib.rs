@@ -10,6 +10,7 @@ mod number;
 mod properties;
 mod pull;
 mod record;
+mod replica;
 mod reply;
 mod select;
 mod send;
@@ -19,7 +20,7 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 15] = [
+const SOURCES: [(&str, &[u8]); 16] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("filter.rs", include_bytes!("filter.rs")),
     ("filter_form.rs", include_bytes!("filter_form.rs")),
@@ -31,6 +32,7 @@ const SOURCES: [(&str, &[u8]); 15] = [
     ("properties.rs", include_bytes!("properties.rs")),
     ("pull.rs", include_bytes!("pull.rs")),
     ("record.rs", include_bytes!("record.rs")),
+    ("replica.rs", include_bytes!("replica.rs")),
     ("reply.rs", include_bytes!("reply.rs")),
     ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
@@ -48,5 +50,6 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add_class::<pull::PullPath>()?;
     module.add_class::<filter::Filter>()?;
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
+    module.add_function(wrap_pyfunction!(replica::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)
 }

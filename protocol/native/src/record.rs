@@ -1,7 +1,7 @@
 //! The record of a message as the commit log keeps it (protocol/record.py).
 
 pub const MAGIC: i32 = 0xDAA3_20A7_u32 as i32;
-const CRC_MASK: u32 = 0x7FFF_FFFF;
+pub const CRC_MASK: u32 = 0x7FFF_FFFF;
 /// The head of a record whose hosts are IPv4 addresses.
 pub const HEAD_SIZE: usize = 88;
 pub const HOST_SIZE: usize = 8;

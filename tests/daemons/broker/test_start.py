@@ -1,11 +1,10 @@
 """What an operator is told when a broker cannot start: one line, and a status, and no trace."""
 
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-import pytest
 
 from mq.daemons.broker.store.message_store import MessageStore
 from tests.daemons.broker.store.stores import put, with_store
@@ -49,10 +48,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path}/file/store: Not a directory" in line
 
 
-@pytest.mark.parametrize("role", ["SYNC_MASTER", "SLAVE"])
-def test_a_role_that_promises_replication_is_refused(tmp_path: Path, role: str) -> None:
-    status, line = start(tmp_path, {"brokerRole": role, "brokerId": "1"})
-    assert status == 78
-    assert f"brokerRole={role}: this broker does not replicate yet" in line
-    assert "set brokerRole=ASYNC_MASTER" in line
+def test_a_port_of_replication_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        status, line = start(tmp_path, {"haListenPort": str(port)})
+    assert status == 71
+    assert f"cannot listen on 127.0.0.1:{port} (haListenPort): another process does" in line
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,57 @@
+"""How replication does, as haStatus of 5.x asks for it."""
+
+from mq.client.machine import clock
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.replication.master import HaMaster
+from mq.daemons.broker.replication.slave import HaSlave
+from mq.daemons.channel import Channel
+from mq.daemons.serving import serves
+from mq.protocol.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+
+
+class HaHandlers:
+    """Tells of slaves, and of the master."""
+
+    def __init__(self, settings: BrokerSettings, master: HaMaster, slave: HaSlave | None) -> None:
+        self._settings = settings
+        self._master = master
+        self._slave = slave
+
+    @serves(RequestCode.GET_BROKER_HA_STATUS)
+    def status(self, command: Command, channel: Channel) -> Command:
+        """Each slave that is connected, and what comes from the master."""
+        master, limit = self._master, self._settings.store.ha_slave_fallbehind_max
+        connections = [
+            HAConnectionRuntimeInfo(
+                addr=slave.remote,
+                slave_ack_offset=max(slave.acked, 0),
+                diff=slave.behind,
+                in_sync=slave.acked >= 0 and slave.behind < limit,
+                transferred_byte_in_second=int(slave.rate),
+                transfer_from_where=max(slave.next, 0),
+            )
+            for slave in master.slaves
+        ]
+        info = HARuntimeInfo(
+            master=self._slave is None,
+            master_commit_log_max_offset=master.log.written,
+            in_sync_slave_nums=sum(one.in_sync for one in connections),
+            ha_connection_info=connections,
+            ha_client_runtime_info=self._of_slave(),
+        )
+        return command.reply(body=info.encode())
+
+    def _of_slave(self) -> HAClientRuntimeInfo:
+        slave = self._slave
+        if slave is None:
+            return HAClientRuntimeInfo()
+        connection = slave.connection
+        info = HAClientRuntimeInfo(master_addr=slave.master, max_offset=self._master.log.written)
+        if connection is not None:
+            behind = clock.milliseconds() - int(clock.monotonic() * 1000)
+            info.last_read_timestamp = behind + int(connection.read_at * 1000)
+            info.last_write_timestamp = behind + int(connection.wrote_at * 1000)
+            info.transferred_byte_in_second = int(connection.rate)
+        return info

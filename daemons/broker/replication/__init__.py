@@ -1,0 +1,1 @@
+"""Replication: a master's log, byte for byte, to its slaves (docs/decisions/0049)."""

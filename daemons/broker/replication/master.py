@@ -1,0 +1,178 @@
+"""The master's side of replication: a port, and a connection for each slave.
+
+A slave says from where it wants the log, and gets all that is in it from there on, as it grows. A
+batch of the store wakes the slaves once, whatever number of messages it has. What is in memory goes
+out as slices of the mapped files; for a slave that is far behind a thread reads ahead of it, so
+that the loop never waits for a disk.
+
+Where a slave may begin (HAConnection.WriteSocketService):
+
+    0                    the last file of the log, as in Java: a new slave is not given what is old
+    within the log       there
+    before its begin     nowhere: it is told that the connection lives, and no more
+    behind its end       nowhere: it has what this log has not. It is turned away, and whoever asks
+                         for the same offset later, when this log has grown over it: it would go
+                         on there with a log that is not this one. (Java sends it that.)
+
+What strangers can have: a connection of MOST_SLAVES, until it has said nothing sensible for
+haHousekeepingInterval; MOST_UNSENT bytes of the log in its buffer; a line in our log for each
+address.
+"""
+
+import asyncio
+import errno
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from mq.client.machine import clock
+from mq.client.machine.threads import DiskThread
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.replication.admission import Admission, OncePerPeer
+from mq.daemons.broker.replication.slave_connection import SlaveConnection
+from mq.daemons.broker.store.commit_log import CommitLog
+
+log = logging.getLogger(__name__)
+
+# Connections at once. A master has a few slaves, each has one, and one that comes back may be here
+# before its last connection has ended.
+MOST_SLAVES = 32
+# Offsets that were asked for before the log had them, the newest: who asks again is no copy of us.
+MOST_FUTURE_OFFSETS = 1000
+TICK = 1.0  # seconds between two looks at silent connections
+
+
+class HaMaster:
+    """The port that slaves replicate from.
+
+    ``on_ack`` is called with each offset that a slave acknowledges. `log` has to be given between
+    `bind` and `start`.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.log: CommitLog  # is there before `start`
+        self.port = settings.store.ha_listen_port
+        self.slaves: dict[SlaveConnection, None] = {}
+        self.complaints = OncePerPeer()
+        self.turned_away = 0
+        self.on_ack: Callable[[int], None] = lambda offset: None
+        self.is_prompt = False  # whether somebody waits for slaves
+        self._admission = Admission(settings)
+        self._future: deque[int] = deque(maxlen=MOST_FUTURE_OFFSETS)
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._reader: DiskThread | None = None
+        self._scheduled = False
+
+    async def bind(self) -> None:
+        """Take the port. Raises OSError naming an address that is taken."""
+        host, loop = self.settings.listen_host, asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._accept, host, self.port, start_serving=False
+            )
+        except OSError as error:
+            why = str(error.strerror or error)
+            if error.errno == errno.EADDRINUSE:
+                why = "another process does already"
+            raise OSError(
+                error.errno, f"cannot listen on {host}:{self.port} (haListenPort): {why}"
+            ) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def start(self) -> None:
+        """Take connections."""
+        assert self._server is not None
+        await self._server.start_serving()
+
+    def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def close(self) -> None:
+        """Close every connection. Idempotent."""
+        self.stop_accepting()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for slave in list(self.slaves):
+            slave.abort()
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await asyncio.to_thread(reader.stop)
+
+    def _accept(self) -> asyncio.Protocol:
+        return SlaveConnection(self)
+
+    # what connections ask ---------------------------------------------------------------------
+
+    def admit(self, slave: SlaveConnection) -> bool:
+        """Whether a peer that has connected may stay; it is told of what it does then."""
+        host = slave.host
+        if not self._admission.admits(host):
+            self.complaints.warn(host, "admission", "%s", self._admission.refusal(host))
+        elif len(self.slaves) >= MOST_SLAVES:
+            self.complaints.warn(
+                host, "connections", "%s may not replicate: %d do already", host, MOST_SLAVES
+            )
+        else:
+            self.slaves[slave] = None
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+            return True
+        self.turned_away += 1
+        return False
+
+    def forget(self, slave: SlaveConnection) -> None:
+        """A connection has ended."""
+        self.slaves.pop(slave, None)
+
+    def refuse_future(self, offset: int) -> bool:
+        """Whether an offset is one that nobody can have who has our log."""
+        if offset > self.log.written:
+            if offset not in self._future:
+                self._future.append(offset)
+            return True
+        return offset in self._future
+
+    @property
+    def reader(self) -> DiskThread:
+        """The thread that reads what is not in memory."""
+        if self._reader is None:
+            self._reader = DiskThread("replication-read")
+        return self._reader
+
+    # what the store and senders need ------------------------------------------------------------
+
+    def nearest(self) -> int | None:
+        """The highest offset that a connected slave has acknowledged; None without any."""
+        return max((slave.acked for slave in self.slaves if slave.acked >= 0), default=None)
+
+    def written(self) -> None:
+        """The log has grown."""
+        if not self.slaves:
+            return
+        if self.is_prompt:
+            self._send()
+        elif not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        for slave in list(self.slaves):
+            slave.send()
+
+    def drop_all(self) -> None:
+        """End all connections: what they were sent is not in the log any more."""
+        for slave in list(self.slaves):
+            slave.abort()
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = clock.monotonic()
+        for slave in list(self.slaves):
+            slave.look(now)
+        if self.slaves:
+            self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)

@@ -1,0 +1,26 @@
+"""Where a slave finds its master."""
+
+import asyncio
+
+
+class MasterAddresses:
+    """Texts "host:port", "" while nobody has told any.
+
+    ``address`` is where the master answers requests, ``ha_address`` where it replicates from.
+    ``changed`` is set by each change; who acts on one clears it first.
+    """
+
+    def __init__(self, ha_address: str = "") -> None:
+        """``ha_address``, where it is given (haMasterAddress), is never changed."""
+        self.address = ""
+        self.ha_address = ha_address
+        self.changed = asyncio.Event()
+        self._is_fixed = bool(ha_address)
+
+    def tell(self, address: str, ha_address: str) -> None:
+        """What is known now. Without an address for replication the last one stays, as in Java."""
+        if self._is_fixed or not ha_address:
+            ha_address = self.ha_address
+        if (address, ha_address) != (self.address, self.ha_address):
+            self.address, self.ha_address = address, ha_address
+            self.changed.set()

@@ -1,0 +1,256 @@
+"""The slave's side of replication: it connects to its master and puts what comes into its store.
+
+    connect     to the master's port of replication; the master sends nothing yet
+    compare     ask the master, on its port of requests, for the last message that is here, and cut
+                off what it has not (`common_end`). Only behind the connection: a master that has
+                started again since has ended it
+    ask         say where the log ends here, at once (a slave of Java's waits for five seconds)
+    take        each piece as it comes; say up to where, once for all that came together
+
+What is said is what the flush mode promises here: with ASYNC_FLUSH that it is written, as with
+Java, with SYNC_FLUSH that it is on the disk. Whatever is wrong ends the connection, is logged once
+as long as it stays the same, and is tried again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from mq.client.caller import parse_address
+from mq.client.errors import MQError
+from mq.client.machine import clock
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.replication.common_end import common_end
+from mq.daemons.broker.replication.frames import OFFSET, BadFrame, FrameReader
+from mq.daemons.broker.replication.master_addresses import MasterAddresses
+from mq.daemons.broker.replication.master_questions import MasterQuestions
+from mq.daemons.broker.store.cut import cut_end
+from mq.daemons.broker.store.errors import StoreError
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.replica import NotReplicated, Replica
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5.0
+# Between two attempts, longer from one to the next while nothing comes.
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+TICK = 1.0
+
+
+class Lost(Exception):
+    """The connection to the master has ended. The text says why."""
+
+
+class MasterConnection(asyncio.Protocol):
+    """A connection to a master. `ended` is done, with a Lost or what else was wrong, at its end."""
+
+    def __init__(self, settings: BrokerSettings, replica: Replica) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.received = 0  # bytes of the log
+        self.rate = 0.0  # of them a second
+        self.read_at = self.wrote_at = clock.monotonic()
+        self._settings = settings
+        self._replica = replica
+        self._transport: Any = None
+        self._frames = FrameReader()
+        self._said = -1
+        self._looked_at, self._looked_received = self.read_at, 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(Lost(f"the connection broke: {error}" if error else "the master has closed it"))
+
+    def data_received(self, data: bytes) -> None:
+        if self.ended.done():
+            return
+        self.read_at = clock.monotonic()
+        if self._said < 0:
+            self._end(NotReplicated("it sends before it is asked: this is no port of replication"))
+            return
+        try:
+            self._take(data)
+        except (BadFrame, StoreError, OSError) as error:
+            self._end(error)
+            return
+        self.say()
+
+    def _take(self, data: bytes) -> None:
+        """Put what has come into the store, all that belongs together at once."""
+        replica = self._replica
+        pieces: list[memoryview] = []
+        begin = end = replica.received
+        for offset, piece in self._frames.read(data):
+            if pieces and offset != end:
+                raise NotReplicated(f"the master goes on at {offset} behind {end}")
+            if not piece:
+                if not pieces:
+                    replica.check_heartbeat(offset)
+                continue
+            if not pieces:
+                begin = offset
+            pieces.append(piece)
+            end = offset + len(piece)
+        if pieces:
+            replica.receive(begin, b"".join(pieces))
+            self.received += end - begin
+
+    def ask(self, offset: int) -> None:
+        """Have the master send its log from an offset on."""
+        self._say(offset)
+
+    def say(self) -> None:
+        """Acknowledge what is safe here, if that is more than was said."""
+        if self._said >= 0 and not self.ended.done() and self._replica.safe > self._said:
+            self._say(self._replica.safe)
+
+    def _say(self, offset: int) -> None:
+        self._said = offset
+        self.wrote_at = clock.monotonic()
+        self._transport.write(OFFSET.pack(offset))
+
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+        self._end(Lost("it was ended here"))
+
+    def _end(self, why: Exception) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.ended.done():
+            self.ended.set_exception(why)
+            self.ended.exception()  # nobody need be waiting
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+        store, now = self._settings.store, clock.monotonic()
+        self.rate = (self.received - self._looked_received) / max(now - self._looked_at, 0.001)
+        self._looked_received, self._looked_at = self.received, now
+        if now - self.read_at > store.ha_housekeeping_interval / 1000 and self._said >= 0:
+            self._end(Lost("the master has said nothing for haHousekeepingInterval"))
+        elif self._said >= 0 and now - self.wrote_at >= store.ha_send_heartbeat_interval / 1000:
+            self._say(max(self._said, self._replica.safe))
+
+
+class HaSlave:
+    """Keeps the store as the master's: `run`, until cancelled.
+
+    ``on_cut`` is called when the end of the log has been cut off.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        addresses: MasterAddresses,
+        on_cut: Callable[[], None] = lambda: None,
+    ) -> None:
+        assert store.replica is not None
+        self.connection: MasterConnection | None = None  # while something may come over it
+        self.master = ""  # the address of it
+        self.problem = ""  # why nothing comes, "" if it does
+        self.transferred = 0  # bytes of earlier connections
+        self._settings = settings
+        self._store = store
+        self._replica = store.replica
+        self._addresses = addresses
+        self._on_cut = on_cut
+        self._pause = FIRST_PAUSE
+        on_published = store.appender.on_published
+
+        def published(batch: Any) -> None:
+            on_published(batch)
+            if self.connection is not None:
+                self.connection.say()
+
+        if store.appender.await_flush is not None:
+            store.appender.on_published = published
+
+    async def run(self) -> None:
+        """Replicate, from whatever master is told."""
+        while True:
+            self._addresses.changed.clear()
+            address = self._addresses.ha_address
+            if not address:
+                self._tell("no name server knows a master of this brokerName (haMasterAddress)")
+                await self._addresses.changed.wait()
+                continue
+            try:
+                await self._replicate(address)
+            except (Lost, BadFrame, StoreError, MQError, OSError, TimeoutError) as error:
+                text = str(error) or type(error).__name__
+                self._tell(f"nothing comes from the master at {address}: {text}")
+            await self._wait()
+
+    async def _wait(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._pause):
+                await self._addresses.changed.wait()
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def _tell(self, problem: str) -> None:
+        if problem != self.problem:
+            log.warning("%s", problem, extra={"failure": "replication"})
+        self.problem = problem
+
+    async def _replicate(self, address: str) -> None:
+        """Connect, and take what comes until the connection ends. Always raises."""
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+
+        def make() -> MasterConnection:
+            return MasterConnection(self._settings, self._replica)
+
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, connection = await loop.create_connection(make, host, port)
+        try:
+            await self._store.flusher.drain()  # what is asked from is acknowledged, too
+            await self._compare(connection, address)
+            self._begin(connection, address)
+            await connection.ended
+        finally:
+            self.connection = None
+            self.transferred += connection.received
+            if connection.received:
+                self._pause = FIRST_PAUSE
+            connection.close()
+
+    async def _compare(self, connection: MasterConnection, ha_address: str) -> None:
+        """See to it that what is here is what the master has, as far as it goes."""
+        store = self._store
+        if store.log.written <= store.log.minimum:
+            return
+        async with MasterQuestions(self._master_address(ha_address), self._settings) as master:
+            end = await common_end(store, master)
+        if connection.ended.done():
+            return  # it was another master, perhaps
+        if end < store.log.written:
+            why = "the master does not have it"
+            for damage in await cut_end(store, end, why):
+                log.error("%s", damage)
+            self._on_cut()
+
+    def _master_address(self, ha_address: str) -> str:
+        """Where the master answers requests: with Java's defaults one port below."""
+        if self._addresses.address:
+            return self._addresses.address
+        host, port = parse_address(ha_address)
+        return f"[{host}]:{port - 1}" if ":" in host else f"{host}:{port - 1}"
+
+    def _begin(self, connection: MasterConnection, address: str) -> None:
+        offset = self._replica.begin()
+        if connection.ended.done():
+            return
+        if self._replica.safe < offset:
+            raise NotReplicated("the log is not on the disk here yet")
+        self.connection, self.master, self.problem = connection, address, ""
+        log.info("replicates from the master at %s, from %d on", address, offset)
+        connection.ask(offset)

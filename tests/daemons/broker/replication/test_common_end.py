@@ -1,0 +1,178 @@
+"""A slave whose log is not its master's: it cuts what its master never had, or refuses."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.replication.common_end import common_end
+from mq.daemons.broker.store.replica import NotReplicated
+from tests.daemons.broker.replication.pair import (
+    caught_up,
+    content,
+    end_of,
+    entries,
+    master,
+    send,
+    slave_of,
+    until,
+)
+from tests.daemons.peer import Peer
+
+
+async def fill(port: int, text: str, count: int = 20) -> None:
+    async with Peer(port) as peer:
+        for number in range(count):
+            await send(peer, f"{text} {number} ".encode() * 200, queue_id=number % 4,
+                       properties=f"KEYS\x01{text}-{number}")  # fmt: skip
+
+
+def test_what_the_master_has_lost_is_cut_off_and_kept(tmp_path: Path) -> None:
+    """A power cut took the master's end, which its slave has; then it took other messages."""
+
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first.port, "common", 40)
+            await caught_up(slave, first)
+            common = end_of(first)
+        shutil.copytree(tmp_path / "master", tmp_path / "as-it-was")
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first.port, "lost", 60)
+            await caught_up(slave, first)
+            lost = content(first.stores.messages.log, common)
+        shutil.rmtree(tmp_path / "master")
+        (tmp_path / "as-it-was").rename(tmp_path / "master")
+        async with master(tmp_path) as first:
+            await fill(first.port, "new", 30)
+            async with slave_of(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                assert content(slave.stores.messages.log) == content(first.stores.messages.log)
+                assert entries(slave) == entries(first)
+                store = slave.stores.messages
+                assert not store.query_by_key("Orders", "lost-3", 5, 0, 1 << 62)[2]
+                assert store.query_by_key("Orders", "new-3", 5, 0, 1 << 62)[2]
+                kept = b"".join(
+                    path.read_bytes() for path in sorted((tmp_path / "slave/damaged").iterdir())
+                )
+                assert lost[:10_000] in kept and lost[-5_000:] in kept
+            async with slave_of(tmp_path, first) as slave:  # and the next start finds it whole
+                assert not slave.stores.messages.report.damages
+                await fill(first.port, "more", 5)
+                await caught_up(slave, first)
+                assert entries(slave) == entries(first)
+
+    asyncio.run(main())
+
+
+def test_a_shorter_master_is_followed_from_its_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first.port, "common", 10)
+            await caught_up(slave, first)
+        shutil.copytree(tmp_path / "master", tmp_path / "as-it-was")
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first.port, "lost", 3)
+            await caught_up(slave, first)
+        shutil.rmtree(tmp_path / "master")
+        (tmp_path / "as-it-was").rename(tmp_path / "master")
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await caught_up(slave, first)
+            assert entries(slave) == entries(first)
+            await fill(first.port, "new", 3)
+            await caught_up(slave, first)
+            assert content(slave.stores.messages.log) == content(first.stores.messages.log)
+
+    asyncio.run(main())
+
+
+def test_a_store_of_another_master_is_refused_and_left_alone(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path / "other") as other, slave_of(tmp_path, other) as slave:
+            await fill(other.port, "theirs")
+            await caught_up(slave, other)
+            theirs = content(slave.stores.messages.log)
+        async with master(tmp_path) as first:
+            await fill(first.port, "ours", 30)
+            async with slave_of(tmp_path, first) as slave:
+                replication = slave.replication.slave
+                assert replication is not None
+                await until(lambda: bool(replication.problem))
+                assert "this store is of another master" in replication.problem
+                assert content(slave.stores.messages.log) == theirs
+                assert not (tmp_path / "slave" / "damaged").exists()
+
+    asyncio.run(main())
+
+
+def test_a_slave_whose_next_file_the_master_has_deleted_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first.port, "old", 3)
+            await caught_up(slave, first)
+        async with master(tmp_path) as first:
+            await fill(first.port, "new", 80)
+            first.stores.messages.log.remove_first()
+            async with slave_of(tmp_path, first) as slave:
+                replication = slave.replication.slave
+                assert replication is not None
+                await until(lambda: bool(replication.problem))
+                assert "the master's log begins at 65536" in replication.problem
+                assert "move" in replication.problem
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("size", ["32768", "131072"])
+def test_a_log_with_files_of_another_size_is_refused(tmp_path: Path, size: str) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            slave = slave_of(tmp_path, first, mappedFileSizeCommitLog=size)
+            async with slave:
+                await fill(first.port, "large", 60)
+                replication = slave.replication.slave
+                assert replication is not None
+                await until(lambda: "mappedFileSizeCommitLog" in replication.problem)
+
+    asyncio.run(main())
+
+
+def test_whatever_is_common_is_found(tmp_path: Path) -> None:
+    """Each record in turn as the last that both have."""
+
+    class Cut:
+        """A master that has lost its log from an offset on, and may have other bytes there."""
+
+        def __init__(self, log: object, end: int, rest: bytes | None) -> None:
+            self.log, self.end, self.rest = log, end, rest
+
+        async def record_at(self, physical: int) -> bytes | None:
+            if physical >= self.end:
+                return self.rest
+            return bytes(self.log.record_at(physical))  # type: ignore[attr-defined]
+
+        async def bounds(self) -> tuple[int, int]:
+            return 0, self.end if self.rest is None else self.end + len(self.rest)
+
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            await fill(first.port, "x", 40)
+            store = first.stores.messages
+            starts = sorted(
+                entry[0]
+                for queue in store.queues
+                for index in range(queue.readable)
+                if (entry := queue.entry(index)) is not None
+            )
+            for number, start in enumerate(starts):
+                for rest in (None, b"another" * 100):
+                    cut = Cut(store.log, start, rest)
+                    if number == 0:
+                        with pytest.raises(NotReplicated, match="another master"):
+                            await common_end(store, cut)
+                        continue
+                    record = store.log.record_at(starts[number - 1])
+                    assert record is not None
+                    assert await common_end(store, cut) == starts[number - 1] + len(record)
+
+    asyncio.run(main())

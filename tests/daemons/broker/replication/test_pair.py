@@ -1,0 +1,253 @@
+"""A master and its slaves, as daemons in one process: the same log, the same queues."""
+
+import asyncio
+import random
+from pathlib import Path
+
+from mq.daemons.broker.app import Broker
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.replication.pair import (
+    LOG_FILE,
+    ScriptedSlave,
+    caught_up,
+    content,
+    end_of,
+    entries,
+    ha_address,
+    master,
+    send,
+    slave_of,
+    until,
+)
+from tests.daemons.peer import Peer
+
+
+async def fill(broker: Broker, count: int, seed: int = 1) -> None:
+    chance = random.Random(seed)
+    async with Peer(broker.port) as peer:
+        for number in range(count):
+            body = chance.randbytes(chance.choice((0, 1, 100, 3000, 20_000)))
+            properties = f"KEYS\x01key-{seed}-{number}\x02TAGS\x01red"
+            reply = await send(peer, body, queue_id=number % 4, properties=properties)
+            assert reply.code == ResponseCode.SUCCESS, reply
+
+
+def assert_equal(slave: Broker, its_master: Broker) -> None:
+    logs = [one.stores.messages.log for one in (slave, its_master)]
+    assert content(logs[0]) == content(logs[1], logs[0].minimum)
+    assert entries(slave) == entries(its_master)
+
+
+def test_a_slave_has_the_log_of_its_master_byte_for_byte_and_its_queues(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first, 120)
+            await caught_up(slave, first)
+            assert end_of(slave) > 4 * LOG_FILE
+            assert_equal(slave, first)
+            found = slave.stores.messages.query_by_key("Orders", "key-1-77", 5, 0, 1 << 62)[2]
+            assert len(found) == 1 and b"key-1-77" in found[0]
+
+    asyncio.run(main())
+
+
+def test_two_slaves_replicate_and_one_of_a_slave_does_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first, "one") as one:
+            async with slave_of(tmp_path, first, "two") as two:
+                async with slave_of(tmp_path, one, "of-a-slave") as three:
+                    await fill(first, 40)
+                    for slave in (one, two, three):
+                        await caught_up(slave, first)
+                        assert_equal(slave, first)
+                    assert len(first.ha_master.slaves) == 2
+
+    asyncio.run(main())
+
+
+def test_a_slave_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            async with slave_of(tmp_path, first) as slave:
+                await fill(first, 30)
+                await caught_up(slave, first)
+                before = end_of(slave)
+            await fill(first, 30, seed=2)
+            async with slave_of(tmp_path, first) as slave:
+                assert slave.stores.messages.report.end == before
+                assert not slave.stores.messages.report.crashed
+                await caught_up(slave, first)
+                assert_equal(slave, first)
+
+    asyncio.run(main())
+
+
+def test_a_master_that_comes_back_is_followed_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            slave = slave_of(tmp_path, first)
+            async with slave:
+                await fill(first, 30)
+                await caught_up(slave, first)
+                port, ha_port = first.port, first.ha_master.port
+                await first.__aexit__()
+                more = {"listenPort": str(port), "haListenPort": str(ha_port)}
+                async with master(tmp_path, **more) as again:
+                    await fill(again, 30, seed=2)
+                    await caught_up(slave, again)
+                    assert_equal(slave, again)
+
+    asyncio.run(main())
+
+
+def test_a_new_slave_begins_with_the_last_file_as_in_java(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            await fill(first, 60)
+            last = first.stores.messages.log.files[-1].start
+            assert last > 0
+            async with slave_of(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                assert slave.stores.messages.log.minimum == last
+                logs = [one.stores.messages.log for one in (slave, first)]
+                assert content(logs[0]) == content(logs[1], last)
+                for queue in slave.stores.messages.queues:
+                    theirs = first.stores.messages.queues.get(queue.topic, queue.queue_id)
+                    assert theirs is not None
+                    assert queue.readable == theirs.readable
+                    assert queue.entries(queue.minimum, 1) == theirs.entries(queue.minimum, 1)
+                await fill(first, 20, seed=2)
+                await caught_up(slave, first)
+            async with slave_of(tmp_path, first) as slave:  # and it starts again from that
+                await fill(first, 20, seed=3)
+                await caught_up(slave, first)
+                assert content(slave.stores.messages.log) == content(
+                    first.stores.messages.log, last
+                )
+
+    asyncio.run(main())
+
+
+def test_a_slave_wakes_a_pull_that_waits_and_takes_no_sends(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first, 4)
+            await caught_up(slave, first)
+            async with Peer(slave.port) as peer:
+                refused = await send(peer, b"to a slave")
+                assert refused.code != ResponseCode.SUCCESS
+            assert end_of(slave) == end_of(first)
+
+    asyncio.run(main())
+
+
+def test_a_slave_that_waits_for_nobody_finds_its_master_when_it_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            slave = slave_of(tmp_path, first)
+            slave.master_addresses.ha_address = ""
+            async with slave:
+                await fill(first, 3)
+                assert slave.replication.slave is not None
+                await until(lambda: bool(slave.replication.slave.problem))  # type: ignore[union-attr]
+                slave.master_addresses.tell(first.address, ha_address(first))
+                slave.master_addresses.changed.set()
+                await caught_up(slave, first)
+
+    asyncio.run(main())
+
+
+def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await fill(first, 5)
+            await caught_up(slave, first)
+            connection = next(iter(first.ha_master.slaves))
+            await until(lambda: connection.behind == 0)
+            from mq.protocol.bodies import HARuntimeInfo
+
+            async with Peer(first.port) as peer, Peer(slave.port) as other:
+                reply = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
+                of_master = HARuntimeInfo.decode(reply.body)
+                reply = await other.ask(RequestCode.GET_BROKER_HA_STATUS)
+                of_slave = HARuntimeInfo.decode(reply.body)
+            assert of_master.master and not of_slave.master
+            assert of_master.in_sync_slave_nums == 1
+            (one,) = of_master.ha_connection_info
+            assert (one.slave_ack_offset, one.diff, one.in_sync) == (end_of(first), 0, True)
+            assert one.transfer_from_where == end_of(first)
+            client = of_slave.ha_client_runtime_info
+            assert client.master_addr == ha_address(first)
+            assert client.max_offset == end_of(first)
+            assert client.last_read_timestamp > 1_600_000_000_000
+
+    asyncio.run(main())
+
+
+def test_a_slave_that_is_killed_amid_a_record_has_the_same_log_in_the_end(tmp_path: Path) -> None:
+    """Whatever of a record had come is in no file: the next start finds whole ones only."""
+    import shutil
+
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            async with slave_of(tmp_path, first) as slave:
+                await fill(first, 10)
+                await caught_up(slave, first)
+                replica = slave.stores.messages.replica
+                assert replica is not None
+                # As when the connection brings a part, and the process dies before the rest.
+                connection = next(iter(first.ha_master.slaves))
+                connection.next = -1
+                await fill(first, 1, seed=5)
+                log = first.stores.messages.log
+                more = content(log, replica.received)
+                replica.receive(replica.received, more[: len(more) - 3])
+                shutil.copytree(tmp_path / "slave", tmp_path / "killed")
+            async with slave_of(tmp_path, first, "killed") as again:
+                assert again.stores.messages.report.crashed
+                assert not again.stores.messages.report.damages
+                await caught_up(again, first)
+                assert_equal(again, first)
+
+    asyncio.run(main())
+
+
+def test_a_slave_replaces_nothing_with_what_another_peer_sends(tmp_path: Path) -> None:
+    """A port that speaks first is none of replication."""
+
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            slave = slave_of(tmp_path, first)
+
+            async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+            server = await asyncio.start_server(talk, "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            slave.master_addresses.ha_address = f"127.0.0.1:{port}"
+            async with slave:
+                assert slave.replication.slave is not None
+                await until(lambda: bool(slave.replication.slave.problem))  # type: ignore[union-attr]
+                assert "no port of replication" in slave.replication.slave.problem
+                assert end_of(slave) == 0
+            server.close()
+
+    asyncio.run(main())
+
+
+def test_frames_go_out_in_pieces_of_the_batch_size_and_never_across_files(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path, haTransferBatchSize="1000") as first:
+            async with ScriptedSlave(first.ha_master.port) as slave:
+                slave.say(0)
+                await fill(first, 60)
+                got = b""
+                while len(got) < end_of(first):
+                    offset, piece = await slave.frame()
+                    assert offset == len(got)
+                    assert 0 < len(piece) <= 1000
+                    assert offset // LOG_FILE == (offset + len(piece) - 1) // LOG_FILE
+                    got += piece
+                assert got == content(first.stores.messages.log)
+
+    asyncio.run(main())

@@ -1,0 +1,176 @@
+"""A log that grows by the bytes of another."""
+
+import asyncio
+import errno
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.replica import NotReplicated, Replica
+from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
+from tests.daemons.broker.store.stores import LOG_FILE, bodies, fill_disk, put, with_store
+
+
+def written(root: Path, count: int = 60) -> bytes:
+    """The log of a master, all of it."""
+
+    async def fill(store: MessageStore) -> bytes:
+        for number in range(count):
+            body, key = b"%d-" % number * (number % 90), f"k{number}"
+            properties = f"KEYS\x01{key}".encode()
+            await put(store, "orders", number % 3, body, keys=(key,), properties=properties)
+        log = store.log
+        parts = [bytes(file.view[: min(file.end, log.written) - file.start]) for file in log.files]
+        return b"".join(parts)
+
+    return with_store(root, fill)
+
+
+def on_slave(root: Path, work: Callable[[MessageStore, Replica], Awaitable[None]],
+             **changes: object) -> None:  # fmt: skip
+    async def run(store: MessageStore) -> None:
+        assert store.replica is not None
+        await work(store, store.replica)
+
+    with_store(root, run, broker_role=BrokerRole.SLAVE, **changes)
+
+
+def receive(replica: Replica, data: bytes, size: int) -> None:
+    for start in range(0, len(data), size):
+        replica.receive(replica.received, data[start : start + size])
+
+
+def log_of(store: MessageStore) -> bytes:
+    log = store.log
+    return b"".join(
+        bytes(file.view[: min(file.end, log.written) - file.start]) for file in log.files
+    )
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+@pytest.mark.parametrize("size", [1, 7, 100, 4000, 1 << 20])
+def test_pieces_of_any_size_make_the_same_log_and_queues(
+    tmp_path: Path, size: int, flush: FlushDiskType
+) -> None:
+    data = written(tmp_path / "master")
+    assert len(data) > 2 * LOG_FILE
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        receive(replica, data, size)
+        await store.flusher.drain()
+        await asyncio.sleep(0)
+        assert log_of(store) == data
+        for queue_id in range(3):
+            wanted = [b"%d-" % number * (number % 90) for number in range(queue_id, 60, 3)]
+            assert bodies(store, "orders", queue_id) == wanted
+        assert len(store.query_by_key("orders", "k31", 5, 0, 1 << 62)[2]) == 1
+
+    on_slave(tmp_path / "slave", check, flush=flush)
+
+
+def test_a_kill_at_any_byte_leaves_whole_records_only(tmp_path: Path) -> None:
+    data = written(tmp_path / "master", 12)
+
+    for length in range(1, len(data), 37):
+        killed = tmp_path / f"killed-{length}"
+
+        async def begin(
+            store: MessageStore, replica: Replica, length: int = length, killed: Path = killed
+        ) -> None:
+            receive(replica, data[:length], 50)
+            shutil.copytree(store.root, killed)
+
+        async def go_on(store: MessageStore, replica: Replica, length: int = length) -> None:
+            assert not store.report.damages
+            offset = replica.begin()
+            assert length - 2000 < offset <= length
+            receive(replica, data[offset:], 900)
+            assert log_of(store) == data
+            assert sum(len(bodies(store, "orders", queue_id)) for queue_id in range(3)) == 12
+
+        on_slave(tmp_path / f"slave-{length}", begin)
+        on_slave(killed, go_on)
+
+
+def test_what_belongs_elsewhere_is_refused(tmp_path: Path) -> None:
+    data = written(tmp_path / "master", 9)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        receive(replica, data[:1000], 100)
+        with pytest.raises(NotReplicated, match="1000 comes next"):
+            replica.receive(1001, b"x")
+        with pytest.raises(NotReplicated, match="1000 comes next"):
+            replica.check_heartbeat(1001)
+
+    on_slave(tmp_path / "slave", check)
+
+
+def test_a_store_that_has_nothing_begins_where_a_file_does(tmp_path: Path) -> None:
+    data = written(tmp_path / "master")
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        replica.check_heartbeat(777)  # of a master: there is nothing here to compare
+        assert not store.log.files
+        with pytest.raises(NotReplicated, match="mappedFileSizeCommitLog"):
+            replica.receive(LOG_FILE + 8, data[LOG_FILE + 8 :])
+        replica.receive(LOG_FILE, data[LOG_FILE:])
+        assert store.log.minimum == LOG_FILE
+        assert log_of(store) == data[LOG_FILE:]
+
+    async def again(store: MessageStore, replica: Replica) -> None:
+        assert replica.begin() == len(data)
+        assert bodies(store, "orders", 0)[-1] == b"57-" * 57
+
+    on_slave(tmp_path / "slave", check)
+    on_slave(tmp_path / "slave", again)
+
+
+def test_a_damaged_record_is_asked_for_once_more_and_then_taken_as_it_is(tmp_path: Path) -> None:
+    data = bytearray(written(tmp_path / "master", 20))
+    at = data.index(b"15-15-")
+    data[at] ^= 1
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        with pytest.raises(NotReplicated, match="damaged: the checksum of its body is wrong"):
+            receive(replica, bytes(data), 500)
+        offset = replica.begin()
+        assert offset < at
+        receive(replica, bytes(data[offset:]), 1 << 20)
+        assert log_of(store) == bytes(data)
+        assert len(bodies(store, "orders", 0)) == 7
+
+    on_slave(tmp_path / "slave", check)
+
+
+def test_what_is_no_record_is_not_taken(tmp_path: Path) -> None:
+    data = written(tmp_path / "master", 6)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        with pytest.raises(NotReplicated, match="no record of a log"):
+            receive(replica, data + b"not a record at all", 1 << 20)
+        assert log_of(store) == data  # what was whole before is there
+
+    on_slave(tmp_path / "slave", check)
+
+
+def test_a_full_disk_loses_nothing_that_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = written(tmp_path / "master", 20)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        with monkeypatch.context() as patch:
+            fill_disk(patch, 700)
+            with pytest.raises(OSError) as error:
+                receive(replica, data, 300)
+            assert error.value.errno == errno.ENOSPC
+        offset = replica.begin()
+        assert log_of(store) == data[:offset]
+        receive(replica, data[offset:], 300)
+        assert log_of(store) == data
+        assert sum(len(bodies(store, "orders", queue_id)) for queue_id in range(3)) == 20
+
+    on_slave(tmp_path / "slave", check)

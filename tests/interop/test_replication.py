@@ -1,0 +1,132 @@
+"""Pairs of ours and Java's: the same bytes in the log, the same entries in the queues."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.client.session import Session
+from mq.protocol.codes import ResponseCode
+from tests.interop.jvm import require_java
+from tests.interop.peers import SERVER_RELEASES, JavaBroker
+from tests.interop.ports import free_port
+from tests.system.daemon import BrokerProcess, NameServerProcess
+from tests.system.ledger import QUEUES, send_command
+from tests.system.pairs import assert_equal, caught_up, max_offset
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+NAME = "broker-a"
+FILE_SIZE = 64 << 20
+
+
+@contextmanager
+def namesrv(tmp: Path) -> Iterator[str]:
+    with NameServerProcess(tmp / "names") as server:
+        yield server.address
+
+
+def ours(tmp: Path, names: str, **settings: object) -> BrokerProcess:
+    given = {
+        "brokerName": NAME,
+        "listenPort": free_port(),
+        "namesrvAddr": names,
+        "mappedFileSizeCommitLog": FILE_SIZE,
+        "diskMaxUsedSpaceRatio": 95,
+        **settings,
+    }
+    return BrokerProcess(tmp, {name: str(value) for name, value in given.items()})
+
+
+def java(release: str, tmp: Path, names: str, store: Path, **settings: object) -> JavaBroker:
+    given = {"brokerName": NAME, "slaveReadEnable": "true", **settings}
+    return JavaBroker(release, tmp, names, given, store=store)
+
+
+SLAVE = {"brokerRole": "SLAVE", "brokerId": 1}
+
+
+async def send(address: str, count: int, first: int = 0, size: int = 900) -> list[int]:
+    """The codes of the answers."""
+    async with Session("127.0.0.1:1", timeout=15) as session:
+        answers = [
+            session.request(address, send_command(f"id-{number:06d}", number % QUEUES, size))
+            for number in range(first, first + count)
+        ]
+        return [answer.code for answer in await asyncio.gather(*answers)]
+
+
+@pytest.mark.parametrize("release", SERVER_RELEASES)
+def test_a_java_slave_has_what_our_master_has(release: str, tmp_path: Path) -> None:
+    require_java()
+    with namesrv(tmp_path) as names, ours(tmp_path / "master", names) as master:
+        assert set(asyncio.run(send(master.address, 300))) == {ResponseCode.SUCCESS}
+        with java(release, tmp_path, names, tmp_path / "slave", **SLAVE) as slave:
+            caught_up(slave.address, master.address)
+            asyncio.run(send(master.address, 500, 300))  # into a connection that is there
+            caught_up(slave.address, master.address)
+            slave.kill()
+            slave.start()
+            asyncio.run(send(master.address, 200, 800, size=100_000))
+            caught_up(slave.address, master.address)
+            time.sleep(1.5)  # until Java has its queues on the disk; nothing tells
+            slave.stop()
+        assert master.stop() == 0
+    assert_equal(tmp_path / "slave", tmp_path / "master")
+
+
+@pytest.mark.parametrize("release", SERVER_RELEASES)
+def test_our_slave_has_what_a_java_master_has(release: str, tmp_path: Path) -> None:
+    require_java()
+    with namesrv(tmp_path) as names, java(release, tmp_path, names, tmp_path / "master") as master:
+        asyncio.run(send(master.address, 1))  # makes the topic
+        assert set(asyncio.run(send(master.address, 300))) == {ResponseCode.SUCCESS}
+        with ours(tmp_path / "slave", names, **SLAVE) as slave:
+            caught_up(slave.address, master.address)
+            asyncio.run(send(master.address, 500, 300))
+            caught_up(slave.address, master.address)
+            slave.kill()
+            asyncio.run(send(master.address, 200, 800, size=100_000))
+            slave.start()
+            caught_up(slave.address, master.address)
+            assert slave.stop() == 0
+        time.sleep(1.5)
+        master.stop()
+    assert_equal(tmp_path / "slave", tmp_path / "master")
+
+
+def test_our_sync_master_answers_when_a_java_slave_has_it(tmp_path: Path) -> None:
+    require_java()
+    sync = {"brokerRole": "SYNC_MASTER"}
+    with namesrv(tmp_path) as names, ours(tmp_path / "master", names, **sync) as master:
+        assert asyncio.run(send(master.address, 1)) == [ResponseCode.SLAVE_NOT_AVAILABLE]
+        with java("4.9.7", tmp_path, names, tmp_path / "slave", **SLAVE) as slave:
+            caught_up(slave.address, master.address)
+            assert set(asyncio.run(send(master.address, 200, 1))) == {ResponseCode.SUCCESS}
+            assert max_offset(slave.address) == max_offset(master.address)
+            slave.kill()
+            assert asyncio.run(send(master.address, 1, 300)) == [ResponseCode.SLAVE_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize("release", SERVER_RELEASES)
+def test_a_java_sync_master_answers_when_our_slave_has_it(release: str, tmp_path: Path) -> None:
+    require_java()
+    # Without the second of 5.x nobody waits (inSyncReplicas is 1 there).
+    sync = {"brokerRole": "SYNC_MASTER"} | ({"inSyncReplicas": 2} if release[0] == "5" else {})
+    with (
+        namesrv(tmp_path) as names,
+        java(release, tmp_path, names, tmp_path / "master", **sync) as master,
+        ours(tmp_path / "slave", names, **SLAVE) as slave,
+    ):
+        caught_up(slave.address, master.address)
+        asyncio.run(send(master.address, 1))
+        assert set(asyncio.run(send(master.address, 200, 1))) == {ResponseCode.SUCCESS}
+        assert max_offset(slave.address) == max_offset(master.address)
+        slave.kill()
+        assert asyncio.run(send(master.address, 1, 300))[0] in (
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+            ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        )
