@@ -459,6 +459,11 @@ class BrokerSettings(Settings):
         server.check()
         if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")
+        if not 0 <= store.ha_listen_port <= 65535:
+            raise ConfigError(
+                f"haListenPort={store.ha_listen_port}: expected 0 to 65535 (listenPort + 1 "
+                f"unless it is set)"
+            )
 
     def _resolve_addresses(self) -> None:
         """Where to listen and what address to tell others.

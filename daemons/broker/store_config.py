@@ -324,8 +324,6 @@ class MessageStoreConfig(Section):
         if self.enable_dledger_commit_log:
             raise ConfigError("enableDLegerCommitLog=true: this broker has no DLedger")
         parse_networks(self.ha_allowed_addresses, "haAllowedAddresses")
-        if not 0 <= self.ha_listen_port <= 65535:
-            raise ConfigError(f"haListenPort={self.ha_listen_port}: expected 0 to 65535")
         for hour in filter(None, self.delete_when.split(";")):
             if not (hour.strip().isdecimal() and int(hour) <= 23):
                 raise ConfigError(f"deleteWhen={self.delete_when}: expected hours such as 04;16")

@@ -124,6 +124,14 @@ class HaMaster:
         self.turned_away += 1
         return False
 
+    def has(self, slave: SlaveConnection) -> bool:
+        """Whether a connection stays still."""
+        return slave in self.slaves
+
+    def acknowledged(self, offset: int) -> None:
+        """A slave has the log up to an offset."""
+        self.on_ack(offset)
+
     def forget(self, slave: SlaveConnection) -> None:
         """A connection has ended."""
         self.slaves.pop(slave, None)

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from mq.client.machine import clock
+from mq.client.machine.threads import DiskThread
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.replication.admission import OncePerPeer
 from mq.daemons.broker.replication.frames import FRAME_HEAD, OffsetReader
+from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.mapped_file import MappedFile
-
-if TYPE_CHECKING:
-    from mq.daemons.broker.replication.master import HaMaster
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,33 @@ _MARK_SECONDS = 0.01
 _MOST_MARKS = 1000
 
 
+class Port(Protocol):
+    """The port of replication that a connection came to (`HaMaster`)."""
+
+    settings: BrokerSettings
+    log: CommitLog
+    complaints: OncePerPeer
+
+    def admit(self, slave: "SlaveConnection") -> bool:
+        """Whether a peer may stay."""
+
+    def has(self, slave: "SlaveConnection") -> bool:
+        """Whether it stays still."""
+
+    def forget(self, slave: "SlaveConnection") -> None:
+        """It has ended."""
+
+    def refuse_future(self, offset: int) -> bool:
+        """Whether nobody can have an offset who has our log."""
+
+    def acknowledged(self, offset: int) -> None:
+        """A slave has the log up to an offset."""
+
+    @property
+    def reader(self) -> DiskThread:
+        """The thread that reads what is not in memory."""
+
+
 class SlaveConnection(asyncio.Protocol):
     """A connection to the port of replication.
 
@@ -32,7 +60,7 @@ class SlaveConnection(asyncio.Protocol):
     ``next`` is what it is sent next, -1 while it gets nothing.
     """
 
-    def __init__(self, master: "HaMaster") -> None:
+    def __init__(self, master: Port) -> None:
         self.host = ""
         self.remote = ""
         self.acked = -1
@@ -60,7 +88,7 @@ class SlaveConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self in self._master.slaves:
+        if self._master.has(self):
             self._master.forget(self)
             if self.acked >= 0:
                 log.info("slave %s has left, with the log up to %d", self.remote, self.acked)
@@ -73,7 +101,7 @@ class SlaveConnection(asyncio.Protocol):
     # what the slave says ------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self not in self._master.slaves:
+        if not self._master.has(self):
             return
         offsets = self._offsets.read(data)
         if not offsets:
@@ -89,7 +117,7 @@ class SlaveConnection(asyncio.Protocol):
             self.acked = last
             while self._marks and self._marks[0][0] <= last:
                 self._marks.popleft()
-            self._master.on_ack(last)
+            self._master.acknowledged(last)
 
     def _begin(self, offset: int) -> bool:
         """What a slave says first is where it wants to begin."""
@@ -117,7 +145,7 @@ class SlaveConnection(asyncio.Protocol):
             self.next = self.acked = offset
             master.complaints.forget(self.host)
         log.info("slave %s replicates from %d on", self.remote, self.next)
-        master.on_ack(self.acked)
+        master.acknowledged(self.acked)
         self.send()
         return True
 
@@ -178,7 +206,7 @@ class SlaveConnection(asyncio.Protocol):
 
         def done(data: bytes | None, error: Exception | None) -> None:
             self._reading = False
-            if self not in self._master.slaves:
+            if not self._master.has(self):
                 return
             if error is not None or not data:
                 self._refuse(f"cannot be sent what the disk does not give ({error}), at", offset)

@@ -221,6 +221,8 @@ def test_a_slave_replaces_nothing_with_what_another_peer_sends(tmp_path: Path) -
 
             async def talk(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 writer.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+                await writer.drain()
+                writer.close()
 
             server = await asyncio.start_server(talk, "127.0.0.1", 0)
             port = server.sockets[0].getsockname()[1]
@@ -240,6 +242,7 @@ def test_frames_go_out_in_pieces_of_the_batch_size_and_never_across_files(tmp_pa
         async with master(tmp_path, haTransferBatchSize="1000") as first:
             async with ScriptedSlave(first.ha_master.port) as slave:
                 slave.say(0)
+                await until(lambda: first.ha_master.nearest() == 0)
                 await fill(first, 60)
                 got = b""
                 while len(got) < end_of(first):
