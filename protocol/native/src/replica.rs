@@ -144,9 +144,8 @@ fn target_of<'t, 'a>(
     targets: &'t mut Vec<Target<'a>>,
     record: &Record<'a>,
 ) -> Option<&'t mut Target<'a>> {
-    let known = targets
-        .iter()
-        .position(|one| one.queue_id == record.queue_id && one.topic == record.topic);
+    let known =
+        targets.iter().position(|one| one.queue_id == record.queue_id && one.topic == record.topic);
     if let Some(known) = known {
         let target = &mut targets[known];
         return (target.first + target.count as i64 == record.queue_offset).then_some(target);

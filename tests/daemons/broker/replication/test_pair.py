@@ -2,9 +2,14 @@
 
 import asyncio
 import random
+import shutil
 from pathlib import Path
 
+import pytest
+
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.replication import slave_connection
+from mq.protocol.bodies import HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
 from tests.daemons.broker.replication.pair import (
     LOG_FILE,
@@ -164,8 +169,6 @@ def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
             await caught_up(slave, first)
             connection = next(iter(first.ha_master.slaves))
             await until(lambda: connection.behind == 0)
-            from mq.protocol.bodies import HARuntimeInfo
-
             async with Peer(first.port) as peer, Peer(slave.port) as other:
                 reply = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
                 of_master = HARuntimeInfo.decode(reply.body)
@@ -186,7 +189,6 @@ def test_ha_status_tells_of_slaves_and_of_the_master(tmp_path: Path) -> None:
 
 def test_a_slave_that_is_killed_amid_a_record_has_the_same_log_in_the_end(tmp_path: Path) -> None:
     """Whatever of a record had come is in no file: the next start finds whole ones only."""
-    import shutil
 
     async def main() -> None:
         async with master(tmp_path) as first:
@@ -252,5 +254,26 @@ def test_frames_go_out_in_pieces_of_the_batch_size_and_never_across_files(tmp_pa
                     assert offset // LOG_FILE == (offset + len(piece) - 1) // LOG_FILE
                     got += piece
                 assert got == content(first.stores.messages.log)
+
+    asyncio.run(main())
+
+
+def test_what_lies_far_back_is_read_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave_connection, "_WARM", 30_000)
+    monkeypatch.setattr(slave_connection, "_AT_ONCE", 20_000)
+
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            async with slave_of(tmp_path, first) as slave:
+                await fill(first, 3)
+                await caught_up(slave, first)
+            await fill(first, 80, seed=2)
+            assert first.ha_master._reader is None
+            async with slave_of(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                assert first.ha_master._reader is not None
+                assert_equal(slave, first)
 
     asyncio.run(main())

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.daemons.broker.store import replica as replica_module
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated, Replica
 from mq.daemons.broker.store_config import BrokerRole, FlushDiskType
@@ -48,6 +49,15 @@ def log_of(store: MessageStore) -> bytes:
     return b"".join(
         bytes(file.view[: min(file.end, log.written) - file.start]) for file in log.files
     )
+
+
+@pytest.fixture(params=["native", "Python"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads the records."""
+    if request.param == "Python":
+        monkeypatch.setattr(replica_module, "_read_records", None)
+    elif replica_module._read_records is None:
+        pytest.skip("the native path is not built")
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
