@@ -15,8 +15,8 @@ Where a slave may begin (HAConnection.WriteSocketService):
                          on there with a log that is not this one. (Java sends it that.)
 
 What strangers can have: a connection of MOST_SLAVES, until it has said nothing sensible for
-haHousekeepingInterval; MOST_UNSENT bytes of the log in its buffer; a line in our log for each
-address.
+haHousekeepingInterval, or another one needs its place; MOST_UNSENT bytes of the log in its buffer;
+a line in our log for each address.
 """
 
 import asyncio
@@ -110,6 +110,10 @@ class HaMaster:
     def admit(self, slave: SlaveConnection) -> bool:
         """Whether a peer that has connected may stay; it is told of what it does then."""
         host = slave.host
+        if len(self.slaves) >= MOST_SLAVES:  # who has said nothing yet makes room
+            silent = next((one for one in self.slaves if one.is_silent), None)
+            if silent is not None:
+                silent.abort()
         if not self._admission.admits(host):
             self.complaints.warn(host, "admission", "%s", self._admission.refusal(host))
         elif len(self.slaves) >= MOST_SLAVES:

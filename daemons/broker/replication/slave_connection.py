@@ -93,6 +93,11 @@ class SlaveConnection(asyncio.Protocol):
             if self.acked >= 0:
                 log.info("slave %s has left, with the log up to %d", self.remote, self.acked)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has not said yet where it wants to begin."""
+        return self._asked < 0
+
     def abort(self) -> None:
         """End the connection at once."""
         self._master.forget(self)

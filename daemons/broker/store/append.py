@@ -23,7 +23,7 @@ from mq.client.machine import clock
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.errors import STORED_ALL_THE_SAME, StoreRefused
 from mq.daemons.broker.store.index import PUT, key_hash
 from mq.protocol.checksum import crc32
 from mq.protocol.codes import ResponseCode
@@ -81,16 +81,6 @@ class ReplySink(Protocol):
     def queue_frame(self, frame: bytes) -> None: ...
 
     def flush(self) -> None: ...
-
-
-#: What a sender is told whose message is in the log.
-STORED_ALL_THE_SAME = frozenset(
-    (
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    )
-)
 
 
 class Batch:

@@ -12,6 +12,16 @@ from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
 
 
+#: What a sender is told whose message is in the log.
+STORED_ALL_THE_SAME = frozenset(
+    (
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    )
+)
+
+
 class StoreError(Exception):
     """The store would not or could not."""
 

@@ -155,6 +155,27 @@ def test_connections_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     asyncio.run(main())
 
 
+def test_who_says_nothing_makes_room_for_a_slave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_module, "MOST_SLAVES", 2)
+
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            port = first.ha_master.port
+            async with ScriptedSlave(port) as one, ScriptedSlave(port) as silent:
+                one.say(0)
+                await until(lambda: first.ha_master.nearest() == 0)
+                await until(lambda: len(first.ha_master.slaves) == 2)
+                async with ScriptedSlave(port) as slave:
+                    assert await silent.is_closed()
+                    slave.say(0)
+                    await fill(first.port, 1)
+                    assert (await slave.frame())[0] == 0
+
+    asyncio.run(main())
+
+
 def test_who_is_not_named_may_not_replicate(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
