@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from mq.daemons.service import CannotStart
 from mq.protocol.codes import ResponseCode
 
-
 #: What a sender is told whose message is in the log.
 STORED_ALL_THE_SAME = frozenset(
     (
