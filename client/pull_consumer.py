@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack, cast
 
 from mq.client.admin.offsets import OffsetAdmin
 from mq.client.caller import Caller
-from mq.client.errors import BadAnswer, RouteNotFound, for_code
+from mq.client.errors import (
+    BadAnswer,
+    ConnectError,
+    RequestTimeout,
+    RouteNotFound,
+    for_code,
+)
 from mq.client.offsets import OffsetStore
 from mq.client.options import ClientKeywords, ClientOptions, refuse, take
+from mq.client.replica_choice import ReplicaChoice
 from mq.client.routes import broker_address, read_queues
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -18,7 +25,7 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import PullSysFlag
 from mq.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from mq.protocol.message import StoredMessage, decode_records, decode_undamaged
-from mq.protocol.names import MASTER_ID, TOOLS_CONSUMER_GROUP, check_group
+from mq.protocol.names import TOOLS_CONSUMER_GROUP, check_group
 from mq.protocol.tags import TagExpression
 
 if TYPE_CHECKING:
@@ -62,7 +69,8 @@ class PullResult(NamedTuple):
 
 
 class Puller:
-    """Pulls for one group, each queue from the replica that the broker has suggested last."""
+    """Pulls for one group, each queue from the broker of its set that was suggested last, or from
+    another one where that cannot be reached."""
 
     def __init__(
         self,
@@ -81,7 +89,7 @@ class Puller:
         self.group = group
         self._flags = int(PullSysFlag.LITE_PULL) if lite else 0
         self._hooks = hooks
-        self._suggested: dict[MessageQueue, int] = {}
+        self._choice = ReplicaChoice(group)
 
     async def pull(
         self,
@@ -108,13 +116,6 @@ class Puller:
 
         Raises BrokerError, ConnectError, RequestTimeout, BadAnswer, RouteNotFound.
         """
-        route = await self._session.route(queue.topic)
-        broker_id = self._suggested.get(queue, MASTER_ID)
-        address = broker_address(route, queue.broker_name, broker_id, exact=False)
-        if address is None:
-            raise RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
-        # Only a master keeps offsets (DefaultMQPushConsumerImpl and PullAPIWrapper agree).
-        commits = commit_offset and address == broker_address(route, queue.broker_name)
         header = PullMessageRequestHeader(
             consumer_group=self.group,
             topic=queue.topic,
@@ -124,21 +125,44 @@ class Puller:
             sys_flag=self._flags
             | (PullSysFlag.SUSPEND if wait > 0 else 0)
             | (PullSysFlag.SUBSCRIPTION if subscription is not None else 0)
-            | (PullSysFlag.COMMIT_OFFSET if commits else 0),
+            | (PullSysFlag.COMMIT_OFFSET if commit_offset else 0),
             commit_offset=commit_offset or 0,
             suspend_timeout_millis=int(wait * 1000),
             subscription=subscription,
             sub_version=sub_version,
             expression_type=expression_type,
         )
-        command = Command(RequestCode.PULL_MESSAGE, header.encode())
         seconds = self._session.timeout + (wait + POLL_MARGIN if wait > 0 else 0)
-        response = await self._session.invoke(address, command, seconds)
+        response, address = await self._ask(queue, header, seconds)
         result = _read_result(response, queue, offset, tags, address)
-        self._suggested[queue] = result.suggested_broker_id
+        self._choice.suggest(queue, result.suggested_broker_id, address)
         if self._hooks is not None and result.messages:
             result = result._replace(messages=self._hooks.kept(queue, result.messages))
         return result
+
+    async def _ask(
+        self, queue: MessageQueue, header: PullMessageRequestHeader, seconds: float
+    ) -> tuple[Command, str]:
+        """The response of the first broker that answers, and its address."""
+        route = await self._session.route(queue.topic)
+        master = broker_address(route, queue.broker_name)
+        tried: dict[str, ConnectError | RequestTimeout] = {}
+        while (address := self._choice.choose(route, queue, tried)) is not None:
+            fields = header.encode()
+            if address != master and header.commit_offset:
+                # Only a master keeps offsets (DefaultMQPushConsumerImpl and PullAPIWrapper agree).
+                fields["sysFlag"] = str(header.sys_flag & ~PullSysFlag.COMMIT_OFFSET)
+            command = Command(RequestCode.PULL_MESSAGE, fields)
+            try:
+                return await self._session.invoke(address, command, seconds), address
+            except (ConnectError, RequestTimeout) as error:
+                tried[address] = error
+                if self._choice.choose(route, queue, tried) is not None:
+                    self._choice.unreachable(address, error)
+                    self._session.outdate_route(queue.topic)
+        if tried:
+            raise next(iter(tried.values()))
+        raise RouteNotFound(queue.topic, f"no broker {queue.broker_name} in its route")
 
 
 def _read_result(

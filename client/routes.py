@@ -79,12 +79,18 @@ def broker_address(
     return None
 
 
-def replicas(route: bodies.TopicRouteData, broker_name: str) -> list[str]:
-    """The addresses of a broker, that of the master first if there is one."""
+def addresses_of(route: bodies.TopicRouteData, broker_name: str) -> dict[int, str]:
+    """The addresses of a broker, by the ids of its replicas; 0 is the master."""
     for broker in route.broker_datas:
         if broker.broker_name == broker_name:
-            return [broker.broker_addrs[number] for number in sorted(broker.broker_addrs)]
-    return []
+            return broker.broker_addrs
+    return {}
+
+
+def replicas(route: bodies.TopicRouteData, broker_name: str) -> list[str]:
+    """The addresses of a broker, that of the master first if there is one."""
+    by_id = addresses_of(route, broker_name)
+    return [by_id[number] for number in sorted(by_id)]
 
 
 def any_broker(route: bodies.TopicRouteData) -> str | None:

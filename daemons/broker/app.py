@@ -17,6 +17,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
 from mq.daemons.broker.parts.group import Group
+from mq.daemons.broker.parts.metadata import Metadata, make_metadata
 from mq.daemons.broker.parts.replication import Replication, open_replication
 from mq.daemons.broker.parts.services import Services, make_services
 from mq.daemons.broker.parts.stats import Stats, make_stats
@@ -65,6 +66,7 @@ class Broker:
         self.replication: Replication
         self.master_addresses = MasterAddresses(settings.store.ha_master_address or "")
         self.services: Services
+        self.metadata: Metadata
         self.registration: Registration
         self.metrics_port = -1  # none
         self._parts = AsyncExitStack()
@@ -100,6 +102,7 @@ class Broker:
         if self.access is not None:
             self.access.reload()
         self.registration.reload_key()
+        self.metadata.reload_key()
 
     def state(self) -> Iterable[str]:
         """What it has and does now."""
@@ -116,7 +119,7 @@ class Broker:
     def _groups(self) -> list[Group]:
         return [
             *(self.stats, self.services, self.stores, self.delivery, self.clients),
-            self.replication,
+            *(self.replication, self.metadata),
         ]
 
     def _listeners(self) -> dict[str, Listener]:
@@ -157,6 +160,9 @@ class Broker:
         )
         self.services = make_services(
             settings, stores, clients, self.stats, self.delivery, self.registration, tasks
+        )
+        self.metadata = make_metadata(
+            settings, stores, self.delivery, self.services, self.registration
         )
         main, fast = (listener.dispatcher for listener in listeners)
         serve(settings, self._groups(), self.services, main, fast)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from mq.client.caller import parse_address
 from mq.client.credentials import AccessKey, read_access_key
 from mq.client.errors import ClientError
 from mq.daemons.acl.networks import is_loopback
@@ -218,7 +219,7 @@ class BrokerConfig(Section):
         6000, "wait for a name server's answer", unit="ms", updatable=True
     )
     slave_read_enable: bool = setting(
-        False, "send consumers that are far behind to a slave", effect=False
+        False, "send consumers that are far behind to a slave", updatable=True
     )
     disable_consume_if_consumer_read_slowly: bool = setting(
         False, "stop groups that are far behind", updatable=True
@@ -295,8 +296,9 @@ class BrokerConfig(Section):
     )
     namesrv_acl_file: str = setting(
         "",
-        "file with accessKey and secretKey, as conf/tools.yml, that requests to name servers are "
-        "signed with; empty: they are not signed. SIGHUP reads it again",
+        "file with accessKey and secretKey, as conf/tools.yml, that requests to name servers, and "
+        "those of a slave to its master, are signed with; empty: they are not signed. SIGHUP reads "
+        "it again",
     )
     store_reply_message_enable: bool = setting(True, "store reply messages", updatable=True)
     recall_message_enable: bool = setting(
@@ -456,6 +458,11 @@ class BrokerSettings(Settings):
                 f"brokerId={broker.broker_id}: a slave's brokerId must be above 0 "
                 "(brokerRole=SLAVE)"
             )
+        if store.ha_master_address:
+            try:
+                parse_address(store.ha_master_address)
+            except ClientError as error:
+                raise ConfigError(f"haMasterAddress={store.ha_master_address}: {error}") from None
         server.check()
         if not 0 <= server.listen_port <= 65535 or 0 < server.listen_port <= FAST_PORT_DISTANCE:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 or 3 to 65535")

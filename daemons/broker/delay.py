@@ -9,7 +9,7 @@ is delivered again.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +44,9 @@ class DelayedMessages:
         self._store = store
         self._writer = writer
         self._aside = aside
-        self.offsets: dict[int, int] = read_with_backup(path, _decode) or {}  # by level
+        self.offsets: dict[int, int] = (
+            read_with_backup(path, decode_delay_offsets) or {}
+        )  # by level
         self._saved: dict[int, int] = dict(self.offsets)
         self._saves = Saves()
         self.delivered = 0
@@ -79,6 +81,15 @@ class DelayedMessages:
             return  # an fsync has failed, which was told: after a restart they come once more
         await self._saves.run(lambda: write_atomically(self._path, _encode(offsets)))
         self._saved = offsets
+
+    async def take_copy(self, offsets: Mapping[int, int]) -> None:
+        """Have the offsets that the master of this slave has, from which it delivers when it is
+        started as a master. Raises OSError; nothing has changed."""
+        copied = dict(sorted(offsets.items()))
+        if copied == self._saved:
+            return
+        await self._saves.run(lambda: write_atomically(self._path, _encode(copied)))
+        self.offsets, self._saved = copied, dict(copied)
 
     def encode(self) -> bytes:
         """The file, which is also the answer to GET_ALL_DELAY_OFFSET."""
@@ -185,7 +196,8 @@ def _encode(offsets: dict[int, int]) -> bytes:
     return fastjson.dumps_pretty({"offsetTable": dict(sorted(offsets.items()))})
 
 
-def _decode(data: bytes) -> dict[int, int]:
+def decode_delay_offsets(data: bytes) -> dict[int, int]:
+    """The offsets of a file, or of an answer to GET_ALL_DELAY_OFFSET. Raises ValueError."""
     plain = fastjson.loads(data)
     table = plain.get("offsetTable") if isinstance(plain, dict) else None
     if not isinstance(table, dict):

@@ -5,16 +5,17 @@ takes back is made again by the next heartbeat.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded
 from mq.daemons.state_file import read_body
 from mq.protocol import names
-from mq.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from mq.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
             "subscriptionGroupTable",
             {name: SubscriptionGroupConfig(group_name=name) for name in names.BUILT_IN_GROUPS},
             None if saved is None else (saved.subscription_group_table, saved.data_version),
+            is_copy=lambda: is_slave(settings),
         )
         log.info("%d subscription groups", len(self.table))
 
@@ -109,6 +111,16 @@ class Groups(SavedTable[SubscriptionGroupConfig]):
             disabled = self.table[name] = copy(group)
             disabled.consume_enable = False
             self._changed()
+
+    async def take_copy(
+        self, members: Mapping[str, SubscriptionGroupConfig], version: DataVersion
+    ) -> None:
+        """Have the groups that the master of this slave has. Raises OSError; nothing has changed.
+
+        What was made here for a consumer that reads from this slave comes with its next request.
+        """
+        await self.copy(members, version)
+        log.info("groups of the master: %d, data version %d", len(members), version.counter)
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """All groups, as brokers and tools exchange them."""

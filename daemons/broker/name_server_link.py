@@ -22,6 +22,7 @@ from mq.client.machine import clock
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.registration_order import Kind
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import ResponseCode
@@ -47,6 +48,8 @@ DEAD_CONNECTION = 3.0
 # For so long after a failure, and so often, it is asked whether it still has what it took.
 DOUBT = 10.0
 DOUBT_PERIOD = 1.0
+# A slave that has been named no master asks so often.
+SEEK_PERIOD = 1.0
 UNREGISTER_TIMEOUT = 3.0
 # Encoding so many topics takes about a millisecond; more are encoded in a thread.
 MOST_ENCODED_HERE = 100
@@ -99,6 +102,7 @@ class NameServerLink:
         self.done = 0
         self.on_round: Callable[[], None] = lambda: None
         self.on_taken: Taken = lambda link, header, body: None
+        self.seeks_master: Callable[[], bool] = lambda: False
         self._settings = settings
         self._requests = requests
         self._content = content
@@ -145,6 +149,8 @@ class NameServerLink:
     def _pause(self) -> float:
         if self._standing is None:  # at once where only the old connection had ended
             return RETRY_PERIOD if self._failures > 1 else 0.0
+        if self.seeks_master():
+            return SEEK_PERIOD
         if clock.monotonic() < self._doubt_until:
             return DOUBT_PERIOD
         period = self._settings.broker.register_name_server_period / 1000
@@ -210,6 +216,8 @@ class NameServerLink:
             if version.counter <= self._newest.counter:  # changed without a version of its own
                 version = self._unsent_version(content)
             return await self._tell_all(content, version)
+        if is_slave(self._settings):  # nothing but this answer says who its master is
+            return await self._tell_all(content, standing.version)
         in_parts = len(list(content.parts())) > 1
         asks = not self._settings.broker.force_register or in_parts
         doubtful = clock.monotonic() < self._doubt_until

@@ -6,7 +6,7 @@ save: its group then consumes some messages again, as with Java.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 
 from mq.daemons.broker.saves import Saves
@@ -27,7 +27,8 @@ class ConsumerOffsets:
     def __init__(self, path: Path, flush: Callable[[], Awaitable[bool]] | None = None) -> None:
         self._path = path
         self._flush = flush
-        self.table: dict[str, dict[int, int]] = read_with_backup(path, _decode) or {}
+        self.table: dict[str, dict[int, int]] = read_with_backup(path, decode_offsets) or {}
+        self._copied: frozenset[str] = frozenset()  # keys that a master had the last time
         self._dirty = False
         self._saving = asyncio.Lock()
         self._saves = Saves()
@@ -106,6 +107,37 @@ class ConsumerOffsets:
                     queues[queue_id] = end
                     self._dirty = True
 
+    async def take_copy(self, table: Mapping[str, dict[int, int]]) -> None:
+        """Have the offsets that the master of this slave has, in the file before in memory.
+
+        They win where both have some (SlaveSynchronize.syncConsumerOffset). What groups have
+        committed here alone, while the master was away, stays; what came from the master and is
+        not there any more goes: a topic that was deleted and made again begins at 0. (Java keeps
+        it.) Raises OSError; nothing has changed.
+        """
+        gone = self._copied - table.keys()
+
+        def merged() -> dict[str, dict[int, int]]:
+            kept = {key: queues for key, queues in self.table.items() if key not in gone}
+            return kept | {key: queues.copy() for key, queues in table.items()}
+
+        async with self._saving:
+            written, dirty = merged(), self._dirty
+            if dirty or written != self.table:
+                self._dirty = False
+                text = {key: queues.copy() for key, queues in written.items()}
+                try:
+                    await self._saves.run(
+                        lambda: write_atomically(
+                            self._path, fastjson.dumps_pretty({"offsetTable": text})
+                        )
+                    )
+                except BaseException:
+                    self._dirty = self._dirty or dirty
+                    raise
+            self.table = merged()  # with what was committed meanwhile, which stays to be saved
+            self._copied = frozenset(table)
+
     def remove_group(self, group: str) -> None:
         """Forget the offsets of a group that was deleted."""
         self._remove(key for key in list(self.table) if key.endswith(SEPARATOR + group))
@@ -154,7 +186,8 @@ class ConsumerOffsets:
                 raise
 
 
-def _decode(data: bytes) -> dict[str, dict[int, int]]:
+def decode_offsets(data: bytes) -> dict[str, dict[int, int]]:
+    """The offsets of a file, or of an answer to GET_ALL_CONSUMER_OFFSET. Raises ValueError."""
     content = fastjson.loads(data)
     table = content.get("offsetTable") if isinstance(content, dict) else None
     if not isinstance(table, dict):

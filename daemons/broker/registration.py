@@ -20,10 +20,12 @@ from mq.daemons.broker.config import BrokerSettings, parse_name_servers
 from mq.daemons.broker.name_server_link import NameServerLink
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
+from mq.daemons.broker.replication.named_masters import NamedMasters
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.topics import Topics
 from mq.daemons.config import ConfigError
 from mq.daemons.supervision import Tasks
-from mq.protocol.bodies import KVTable, MessageQueue
+from mq.protocol.bodies import KVTable, MessageQueue, TopicConfig
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission
 from mq.protocol.headers.broker import RegisterBrokerResponseHeader
@@ -34,14 +36,15 @@ log = logging.getLogger(__name__)
 ROUTE_AGE = 5.0
 # Whoever changes a topic waits this long for name servers at most; tools give up after 5 s.
 ANNOUNCE_TIMEOUT = 3.0
+_NO_TOPICS: dict[str, TopicConfig] = {}
 
 
 class Registration:
     """The broker's place in the routes: an async context manager. Leaving it unregisters.
 
     Entering it waits, but not long, until the name servers know the broker. `first_round` is set
-    when every name server has answered once, or failed to. For a slave `master_address` and
-    `master_ha_address` are what the name servers say.
+    when every name server has answered once, or failed to. A slave registers itself and no topics,
+    which are its master's to tell; `masters` has what the name servers answer of that.
     """
 
     def __init__(
@@ -67,12 +70,13 @@ class Registration:
         self._connecting = asyncio.Lock()  # one list of name servers after the other
         self._round = asyncio.Event()  # set when a round has ended; each has its own
         self.first_round = asyncio.Event()
-        self.master_address: str | None = None
-        self.master_ha_address: str | None = None
+        self._is_slave = is_slave(settings)
         self.masters = masters or MasterAddresses(settings.store.ha_master_address or "")
+        self._named_masters = NamedMasters(self.masters, self.address)
 
     async def __aenter__(self) -> Self:
-        self._topics.on_change.append(self.topic_changed)
+        if not self._is_slave:
+            self._topics.on_change.append(self.topic_changed)
         self._settings.on_change.append(self._settings_changed)
         await self._connect_to(self._settings.name_servers())
         if not self._links:
@@ -94,7 +98,8 @@ class Registration:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._topics.on_change.remove(self.topic_changed)
+        if not self._is_slave:
+            self._topics.on_change.remove(self.topic_changed)
         self._settings.on_change.remove(self._settings_changed)
         await self._connect_to([])
 
@@ -115,6 +120,11 @@ class Registration:
         """A topic was made, changed or deleted; an empty name stands for all."""
         for link in self._links.values():
             link.tell(topic if topic in self._topics.table else None)
+
+    def look_for_master(self) -> None:
+        """Ask the name servers again who the master is: the one they named does not answer."""
+        for link in self._links.values():
+            link.tell(None)
 
     async def announced(self) -> None:
         """Wait, but not long, until every change so far has been told to who answers."""
@@ -176,11 +186,8 @@ class Registration:
     # what the name servers say --------------------------------------------------------------
 
     def _content(self) -> Content:
-        return Content(
-            self._topics.table,
-            self._topics.data_version,
-            self._settings.broker.broker_permission,
-        )
+        table = _NO_TOPICS if self._is_slave else self._topics.table
+        return Content(table, self._topics.data_version, self._settings.broker.broker_permission)
 
     def _round_ended(self) -> None:
         if all(link.answers is not None for link in self._links.values()):
@@ -191,9 +198,9 @@ class Registration:
     def _taken(
         self, link: NameServerLink, header: RegisterBrokerResponseHeader, body: bytes
     ) -> None:
-        self.master_address = header.master_addr
-        self.master_ha_address = header.ha_server_addr
-        self.masters.tell(header.master_addr or "", header.ha_server_addr or "")
+        if self._is_slave:  # what is ordered it hears from its master, with the topics
+            self._named_masters.told(link.address, header.master_addr, header.ha_server_addr)
+            return
         answering = [each for each in self._links.values() if each.answers is not False]
         if body and answering[:1] == [link]:  # one name server's word, not each in turn
             self._tasks.spawn(lambda: self._take_ordered(body), "ordered topics")
@@ -223,12 +230,14 @@ class Registration:
         link.session.credentials = self._key
         link.on_round = self._round_ended
         link.on_taken = self._taken
+        link.seeks_master = lambda: self._is_slave and not self.masters.address
         await link.session.open()
         link.tell(None)
         self._links[address] = link
         self._running[address] = self._tasks.spawn(link.run, f"registration with {address}")
 
     async def _leave(self, link: NameServerLink) -> None:
+        self._named_masters.forget(link.address)
         running = self._running.pop(link.address)
         running.cancel()
         await asyncio.wait([running])  # its last registration is not to follow the farewell

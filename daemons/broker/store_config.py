@@ -243,7 +243,7 @@ class MessageStoreConfig(Section):
     )
     warm_maped_file_enable: bool = setting(False, "touch every page of a new file", effect=False)
     offset_check_in_slave: bool = setting(
-        False, "a slave corrects offsets that it does not hold", effect=False
+        False, "a slave corrects offsets that it does not hold; else who asks waits for them"
     )
     debug_lock_enable: bool = setting(False, "log threads when the store stalls", effect=False)
     duplication_enable: bool = setting(False, "confirm offsets of duplicated logs", effect=False)

@@ -26,8 +26,8 @@ class TableText:
         self._field = field.encode()
         self._texts: dict[str, tuple[Body, bytes]] = {}
 
-    def encode(self, table: Mapping[str, Body], version: DataVersion) -> tuple[bytes, int]:
-        """The whole file, and the counter of its version: what a `StateFile` writes."""
+    def encode(self, table: Mapping[str, Body], version: DataVersion) -> bytes:
+        """The whole file."""
         texts: dict[str, tuple[Body, bytes]] = {}
         for name, member in table.items():
             known = self._texts.get(name)
@@ -36,9 +36,8 @@ class TableText:
                 known = (member, text)
             texts[name] = known
         self._texts = texts
-        data = b'{\n\t"dataVersion":%b,\n\t"%b":{\n\t\t%b\n\t}\n}' % (
+        return b'{\n\t"dataVersion":%b,\n\t"%b":{\n\t\t%b\n\t}\n}' % (
             fastjson.dumps_pretty(version.to_plain(), depth=1),
             self._field,
             b",\n\t\t".join(text for _, text in texts.values()),
         )
-        return data, version.counter

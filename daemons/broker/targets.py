@@ -6,6 +6,7 @@ from types import MappingProxyType
 from mq.client.machine import chance
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
+from mq.daemons.broker.roles import check_takes_messages
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics, no_such_topic
@@ -88,6 +89,7 @@ class SendTargets:
         return queue
 
     def _check_broker(self, topic: str) -> None:
+        check_takes_messages(self._settings)
         known = self._topics.get(topic)
         if not self._settings.broker.broker_permission & Permission.WRITE and known and known.order:
             raise Refused(

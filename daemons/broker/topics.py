@@ -17,11 +17,12 @@ from functools import partial
 from pathlib import Path
 
 from mq.daemons.broker.config import BrokerConfig, BrokerSettings
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.saved_table import SavedTable
 from mq.daemons.dispatch import Overloaded, Refused
 from mq.daemons.state_file import read_body
 from mq.protocol import names
-from mq.protocol.bodies import TopicConfig, TopicConfigSerializeWrapper
+from mq.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from mq.protocol.codes import ResponseCode
 from mq.protocol.flags import Permission, TopicSysFlag
 
@@ -35,6 +36,9 @@ DEFAULT_QUEUES = 16  # of a topic made without a number (TopicConfig.defaultRead
 BENCHMARK_QUEUES = 1024
 _MOST_TOLD = 20  # topics made at once that the log names
 SCHEDULE_QUEUES = 18  # one for each delay level
+# A queue costs a folder, a file and memory in every broker. Java has no limit; the largest topic it
+# makes itself has 1024.
+MOST_QUEUES = 65536
 
 
 def new_topic(name: str, queues: int, perm: int = READ_WRITE, sys_flag: int = 0) -> TopicConfig:
@@ -90,6 +94,7 @@ class Topics(SavedTable[TopicConfig]):
             "topicConfigTable",
             {topic.topic_name: topic for topic in born},
             None if saved is None else (saved.topic_config_table, saved.data_version),
+            is_copy=lambda: is_slave(settings),
         )
         log.info("%d topics, data version %d", len(self.table), self.data_version.counter)
 
@@ -264,6 +269,17 @@ class Topics(SavedTable[TopicConfig]):
             topic = copy(topic)
             topic.topic_sys_flag = changed
             self._put_soon([topic])
+
+    async def take_copy(self, members: Table, version: DataVersion) -> None:
+        """Have the topics that the master of this slave has. Raises OSError; nothing has changed.
+
+        What lies in the queues of a topic that is gone stays until its log files go: that a master
+        names no topics may be the master's loss.
+        """
+        gone = self.table.keys() - members.keys()
+        await self.copy(members, version, partial(self._tell, [""]))
+        log.info("topics of the master: %d, data version %d, %d are gone", len(members),
+                 version.counter, len(gone))  # fmt: skip
 
     async def next_version(self) -> None:
         """Raise the data version, so that name servers take in every topic again."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from mq.client.operations.doctor.examination import Examination, reason
 from mq.client.operations.doctor.finding import Severity
+from mq.client.operations.doctor.sets import check_sets
 
 _RUNTIME = re.compile(
     r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]"
@@ -70,8 +71,7 @@ async def check_brokers(examination: Examination) -> None:
         _check_own_work(examination, address, runtime)
         _check_address(examination, address)
     _check_versions(examination, answers)
-    _check_masters(examination)
-    _check_replicas(examination, answers)
+    await check_sets(examination, answers)
 
 
 def _check_clock(examination: Examination, address: str, runtime: Mapping[str, str]) -> None:
@@ -169,39 +169,6 @@ def _check_versions(examination: Examination, answers: Mapping[str, Mapping[str,
             f"of several releases: {shown}",
             "update the rest",
         )
-
-
-def _check_masters(examination: Examination) -> None:
-    for name, broker in sorted(examination.info.broker_addr_table.items()):
-        if 0 not in broker.broker_addrs:
-            examination.say(
-                "master",
-                Severity.CRITICAL,
-                name,
-                "has no master: it can be read and not written",
-                "start its master",
-            )
-
-
-def _check_replicas(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
-    """How far replicas are behind their masters, by the ends of their logs."""
-    ends: dict[str, dict[int, int]] = {}
-    for address, runtime in answers.items():
-        name, broker_id = examination.brokers[address]
-        text = runtime.get("commitLogMaxOffset", "")
-        if text.isdecimal():
-            ends.setdefault(name, {})[broker_id] = int(text)
-    for name, by_id in sorted(ends.items()):
-        for broker_id, end in by_id.items():
-            behind = by_id.get(0, end) - end
-            if broker_id and behind > 256 << 20:
-                examination.say(
-                    "replica",
-                    Severity.WARNING,
-                    f"{name} ({broker_id})",
-                    f"is {behind / (1 << 20):.0f} MB behind its master",
-                    "see: mq haStatus; is haListenPort reachable?",
-                )
 
 
 def _number(text: str | None) -> float:

@@ -9,6 +9,7 @@ from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.pop.request_modes import RequestModes
 from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.roles import check_may_modify
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -120,6 +121,7 @@ class AssignmentHandlers:
     @serves(RequestCode.SET_MESSAGE_REQUEST_MODE)
     def set_mode(self, command: Command, channel: Channel) -> Command:
         """Let a group pull a topic, or pop it."""
+        check_may_modify(self._settings)
         mode = command.read_body(SetMessageRequestModeRequestBody)
         topic, group = mode.topic or "", mode.consumer_group or ""
         if topic.startswith(names.RETRY_PREFIX):

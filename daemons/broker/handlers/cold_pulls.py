@@ -36,9 +36,11 @@ class ColdPulls:
         queue: ConsumeQueue,
         found: FoundMessages,
         counter: GroupCounter,
+        suggested: int,
     ) -> None:
         """Read what was found in a thread, and send it."""
-        self.run(self._read(header, channel, queue, found, counter), header, channel)
+        work = self._read(header, channel, queue, found, counter, suggested)
+        self.run(work, header, channel)
 
     def run(
         self, work: Coroutine[None, None, None], header: dict[str, object], channel: Channel
@@ -62,6 +64,7 @@ class ColdPulls:
         queue: ConsumeQueue,
         found: FoundMessages,
         counter: GroupCounter,
+        suggested: int,
     ) -> None:
         code, next_offset, ranges, count, size = found
         files = [self._log.file_at(start) for start, _ in ranges]
@@ -74,7 +77,7 @@ class ColdPulls:
             code, slices, count, size = RETRY, [], 0, 0
         finally:
             channel.owe(-owed)
-        answer_pull(header, channel, queue, code, next_offset, slices, size)
+        answer_pull(header, channel, queue, code, next_offset, slices, size, suggested)
         self._reader.count_read(counter, count, size, found.end)
         waited = int((clock.monotonic() - began) * 1000)
         counter.waited += waited

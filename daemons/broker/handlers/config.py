@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.day_totals import DayTotals
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.runtime_info import runtime_info_of
 from mq.daemons.broker.stat_items import StatItems
 from mq.daemons.broker.stats import BrokerStats
@@ -50,7 +51,7 @@ class ConfigHandlers:
         except (ConfigError, ValueError) as error:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
         log.info("%s changed settings: %s", channel.remote, ", ".join(sorted(changed)) or "none")
-        if "brokerPermission" in changed:
+        if "brokerPermission" in changed and not is_slave(self._settings):
             await self._topics.next_version()  # name servers show topics with this permission
         return command.reply()
 

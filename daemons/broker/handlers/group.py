@@ -5,8 +5,9 @@ import logging
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.groups import Groups
-from mq.daemons.broker.handlers.topic import check_master, saving
+from mq.daemons.broker.handlers.topic import saving
 from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.roles import check_may_modify
 from mq.daemons.broker.stats import BrokerStats
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -44,7 +45,7 @@ class GroupHandlers:
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     async def update(self, command: Command, channel: Channel) -> Command:
         """Create a group or change it."""
-        check_master(self._settings)
+        check_may_modify(self._settings)
         group = command.read_body(SubscriptionGroupConfig)
         try:
             names.check_group(group.group_name or "")
@@ -58,7 +59,7 @@ class GroupHandlers:
     @serves(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     async def update_list(self, command: Command, channel: Channel) -> Command:
         """Create groups or change them, all or none, as 5.x tools ask for it."""
-        check_master(self._settings)
+        check_may_modify(self._settings)
         groups = command.read_body(SubscriptionGroupList).group_config_list
         for group in groups:
             try:
@@ -75,7 +76,7 @@ class GroupHandlers:
     @serves(RequestCode.DELETE_SUBSCRIPTIONGROUP)
     async def delete(self, command: Command, channel: Channel) -> Command:
         """Delete a group and, if asked, its offsets."""
-        check_master(self._settings)
+        check_may_modify(self._settings)
         header = command.read_header(DeleteSubscriptionGroupRequestHeader)
         if names.is_system_group(header.group_name):
             raise Refused(

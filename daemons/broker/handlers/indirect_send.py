@@ -13,6 +13,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.pop.receipt import normal_topic
+from mq.daemons.broker.roles import check_takes_back
 from mq.daemons.broker.store.append import BatchedMessage, OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
@@ -172,6 +173,7 @@ class IndirectSends:
 
         Source: SendMessageProcessor.asyncConsumerSendMsgBack.
         """
+        check_takes_back(self._settings)
         header = command.read_header(ConsumerSendMsgBackRequestHeader)
         group = self._group(header.group)
         config = self._settings.broker

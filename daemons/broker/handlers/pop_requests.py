@@ -6,6 +6,7 @@ from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.pop.receipt import retry_topic
 from mq.daemons.broker.pop.request import ALL_QUEUES, INIT_MIN, PopRequest
+from mq.daemons.broker.roles import check_takes_messages
 from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -44,6 +45,7 @@ class PopRequests:
 
     def of_pop(self, header: PopMessageRequestHeader, channel: Channel) -> PopRequest:
         """What a POP_MESSAGE asks for."""
+        check_takes_messages(self._settings)  # it would store check points
         check_maximum(header.max_msg_nums)
         if not 1 <= header.invisible_time <= LONGEST_INVISIBLE:
             raise Refused(

@@ -18,11 +18,13 @@ from mq.daemons.broker.handlers.cold_pulls import ColdPulls
 from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
 from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
+from mq.daemons.broker.handlers.suggestions import Suggestions
 from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
 from mq.daemons.broker.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.registry import Consumers
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
@@ -31,7 +33,7 @@ from mq.daemons.broker.topics import Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import DirectHandler, Refused
 from mq.daemons.serving import serves
-from mq.protocol.bodies import MessageModel
+from mq.protocol.bodies import MessageModel, SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import ONE_WAY, Command
 from mq.protocol.errors import RemoteProtocolError
@@ -86,19 +88,27 @@ class PullHandlers:
         self._cold = ColdPulls(store.log, reader, stats)
         self.native = NativePulls(settings, store.log, reader.warm_bytes)
         self._warm_bytes = reader.warm_bytes
+        self._suggestions = Suggestions(settings, store.log, reader.warm_bytes)
         self._expression = subscriptions.expression
         self._find = reader.find
         self._slices = reader.slices
         self._count = reader.count_read
         self._on_moved = on_moved
         topics.on_change.append(lambda _: self._queues.clear())
+        self.configure()
 
     def direct(self) -> dict[int, DirectHandler]:
         # The lite pull consumer of 5.x asks the same under a code of its own.
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
 
     def configure(self) -> None:
-        """Look again whether the queues that are remembered may be read."""
+        """Read the settings again, and look again whether queues that are remembered may be
+        read."""
+        self._suggestions.configure()
+        corrects = self._settings.store.offset_check_in_slave
+        slave = is_slave(self._settings)
+        self._waits_outside = slave and not corrects
+        self._takes_commits = not slave  # with a pull; by themselves a slave takes them, too
         self._queues.clear()
 
     async def close(self) -> None:
@@ -155,9 +165,9 @@ class PullHandlers:
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
         flag = header["flag"]
         assert isinstance(flag, int)
-        answer = None
+        to_slaves, answer = self._suggestions.to_slaves, None
         try:
-            if not bulk_bytes and not flag & ONE_WAY:
+            if not (bulk_bytes or flag & ONE_WAY or (to_slaves and known.broker_id)):
                 answer = self._answer_natively(
                     *(queue, offset, maximum, expression, present, header["opaque"])
                 )
@@ -170,8 +180,8 @@ class PullHandlers:
         if answer is not None:
             self._send(answer, channel, queue, self._stats.group(topic, group, queue.queue_id))
         else:
-            self._answer(found, header, fields, channel, queue, offset, expression, may_hold)
-        if may_hold and sys_flag & _COMMIT:
+            self._answer(found, header, fields, channel, queue, offset, expression, may_hold, known)
+        if may_hold and sys_flag & _COMMIT and self._takes_commits:
             self._offsets.commit(group, topic, queue.queue_id, committed, channel.remote)
 
     # what to send ---------------------------------------------------------------------------------
@@ -213,9 +223,15 @@ class PullHandlers:
         offset: int,
         expression: Expression,
         may_hold: bool,
+        known: SubscriptionGroupConfig,
     ) -> None:
         group, topic, sys_flag = fields["consumerGroup"], fields["topic"], int(fields["sysFlag"])
         code, next_offset, ranges, count, _ = found
+        if code == MOVED and self._waits_outside:
+            # Its master has it, or had it, or it comes yet. (Java has it asked for again at once,
+            # and again: PullMessageProcessor.)
+            found = FoundMessages(NOT_FOUND, offset, [], 0, 0)
+            code, next_offset, ranges, count, _ = found
         if code == MOVED:
             self._on_moved(group, topic, queue.queue_id, offset, next_offset)
         # Behind a gap in the queue there is something: only at the end is it worth waiting.
@@ -224,10 +240,12 @@ class PullHandlers:
             self._hold(header, fields, channel, queue, offset, expression)
         elif count and self._log.written - ranges[0][0] > self._warm_bytes:
             counter = self._stats.group(topic, group, queue.queue_id)
-            self._cold.answer(header, channel, queue, found, counter)
+            suggested = self._suggestions.of(known, queue, found)
+            self._cold.answer(header, channel, queue, found, counter, suggested)
         else:
             counter = self._stats.group(topic, group, queue.queue_id)
-            self._answer_warm(header, channel, queue, found, counter)
+            suggested = self._suggestions.of(known, queue, found)
+            self._answer_warm(header, channel, queue, found, counter, suggested)
 
     def _answer_warm(
         self,
@@ -236,12 +254,13 @@ class PullHandlers:
         queue: ConsumeQueue,
         found: FoundMessages,
         counter: GroupCounter,
+        suggested: int,
     ) -> None:
         code, next_offset, ranges, count, size = found
         slices = self._slices(ranges)
         if slices is None:  # a log file was deleted by age since the entries were read
             code, slices, count, size = RETRY, [], 0, 0
-        answer_pull(header, channel, queue, code, next_offset, slices, size)
+        answer_pull(header, channel, queue, code, next_offset, slices, size, suggested)
         self._count(counter, count, size, found.end)
         if code == RETRY:
             self._look_how_far(counter, queue, next_offset)
@@ -299,6 +318,8 @@ class PullHandlers:
         milliseconds = _long(fields["suspendTimeoutMillis"])
         if not config.long_polling_enable:
             milliseconds = config.short_polling_time_mills
+        if offset < queue.minimum:  # of a slave that began to follow later: its master may be back
+            milliseconds = min(milliseconds, config.short_polling_time_mills)
         kept: dict[str, object] = {
             "opaque": header["opaque"],
             "flag": header["flag"],

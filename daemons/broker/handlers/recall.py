@@ -2,8 +2,8 @@
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.roles import check_recalls
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import is_stored
 from mq.daemons.broker.writer import MessageWriter
@@ -76,10 +76,7 @@ def _check_service(settings: BrokerSettings) -> None:
             ResponseCode.NO_PERMISSION,
             "recall failed, operation is forbidden (recallMessageEnable=false)",
         )
-    if settings.store.broker_role is BrokerRole.SLAVE:
-        raise Refused(
-            ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
-        )
+    check_recalls(settings)
     writable = broker.broker_permission & Permission.WRITE
     if clock.time() * 1000 < broker.start_accept_send_request_time_stamp or not (
         writable or broker.allow_recall_when_broker_not_writeable

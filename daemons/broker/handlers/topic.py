@@ -5,10 +5,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from mq.daemons.broker.config import BrokerRole, BrokerSettings
+from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.offsets import ConsumerOffsets
+from mq.daemons.broker.roles import check_may_modify
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.topics import MOST_QUEUES, Topics
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
 from mq.daemons.serving import serves
@@ -32,21 +33,6 @@ from mq.protocol.headers.topic import (
 )
 
 log = logging.getLogger(__name__)
-
-# A queue costs a folder, a file and memory in every broker. Java has no limit; the largest topic it
-# makes itself has 1024.
-MOST_QUEUES = 65536
-
-SLAVE_REMARK = (
-    "Can't modify topic or subscription group from slave broker, please execute it from master "
-    "broker."
-)
-
-
-def check_master(settings: BrokerSettings) -> None:
-    """Refuse a change on a slave: it has what its master has."""
-    if settings.store.broker_role is BrokerRole.SLAVE:
-        raise Refused(ResponseCode.SYSTEM_ERROR, SLAVE_REMARK)
 
 
 @contextmanager
@@ -89,7 +75,7 @@ class TopicHandlers:
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC)
     async def update(self, command: Command, channel: Channel) -> Command:
         """Create a topic or change it. When it is answered, the name servers know it, too."""
-        check_master(self._settings)
+        check_may_modify(self._settings)
         header = command.read_header(CreateTopicRequestHeader)
         self._check_name(header.topic)
         _check_numbers(header.read_queue_nums, header.write_queue_nums, header.perm)
@@ -116,7 +102,7 @@ class TopicHandlers:
     @serves(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST)
     async def update_list(self, command: Command, channel: Channel) -> Command:
         """Create topics or change them, all or none, as 5.x tools ask for it."""
-        check_master(self._settings)
+        check_may_modify(self._settings)
         topics = command.read_body(CreateTopicListRequestBody).topic_config_list
         for topic in topics:
             self._check_name(topic.topic_name or "")
@@ -133,7 +119,7 @@ class TopicHandlers:
 
         When it is answered, no registration that still has it is on its way to a name server.
         """
-        check_master(self._settings)
+        check_may_modify(self._settings)
         header = command.read_header(DeleteTopicRequestHeader)
         self._check_name(header.topic)
         log.info("%s deletes topic %s", channel.remote, header.topic)

@@ -7,10 +7,10 @@ from itertools import islice
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
+from mq.daemons.broker.roles import check_ends_transactions
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.daemons.broker.waiting import is_stored
@@ -65,11 +65,7 @@ class TransactionHandlers:
 
         Source: EndTransactionProcessor, which does not answer either what is neither of both.
         """
-        if self._settings.store.broker_role is BrokerRole.SLAVE:
-            raise Refused(
-                ResponseCode.SLAVE_NOT_AVAILABLE,
-                "this broker is a slave: transactions end at its master",
-            )
+        check_ends_transactions(self._settings)
         header = command.read_header(EndTransactionRequestHeader)
         if header.commit_or_rollback not in _ENDS:
             log.info(

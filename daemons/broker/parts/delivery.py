@@ -12,6 +12,7 @@ from mq.daemons.broker.parts.clients import Clients
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.timer.on_demand import TimerOnDemand
 from mq.daemons.broker.timer.service import Timer
 from mq.daemons.broker.transactions.checks import TransactionChecks
@@ -36,6 +37,8 @@ class Delivery:
     checks: TransactionChecks
 
     def works(self) -> Works:
+        if is_slave(self.settings):  # its master delivers; what that puts comes with the log
+            return
         yield from self.delayed.works()
         yield saving(
             self.delayed.save,
@@ -60,7 +63,7 @@ class Delivery:
 
     def start_used_timer(self) -> None:
         """Start the timer of a broker that has had messages for it."""
-        if Timer.is_used(self.stores.messages):
+        if Timer.is_used(self.stores.messages) and not is_slave(self.settings):
             self.timer.start(self.writer)
 
 
@@ -74,8 +77,10 @@ def open_delivery(
     delayed = DelayedMessages(store.root / "config" / "delayOffset.json", store, writer, aside)
     parts.push_async_callback(delayed.save)
     parts.push_async_callback(timer.close)
-    transactions = Transactions(store, writer, stores.offsets, topics)
-    parts.callback(transactions.save_progress)
+    slave = is_slave(settings)
+    transactions = Transactions(store, writer, stores.offsets, topics, has_them=not slave)
+    if not slave:
+        parts.callback(transactions.save_progress)
     checks = TransactionChecks(settings, transactions, writer, topics, clients.producers, aside)
     settings.on_change.append(lambda _: checks.configure())
     return Delivery(settings, stores, clients, writer, delayed, timer, transactions, checks)

@@ -23,6 +23,7 @@ from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.pop.service import PopService
 from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.targets import SendTargets
 from mq.daemons.dispatch import Handler
 from mq.daemons.metrics import gauge
@@ -66,8 +67,10 @@ class Services:
     slow_consumers: SlowConsumers
 
     def works(self) -> Works:
-        yield self.slow_consumers.run, "guard against slow consumers"
         yield self.topic_sizes.run, "sizes of topics"
+        if is_slave(self.settings):  # its groups are its master's, and so is what they popped
+            return
+        yield self.slow_consumers.run, "guard against slow consumers"
         yield self.pop.run, "popped messages"
         yield saving(self.pop.save, lambda: POP_SAVE_SECONDS, "ordered pops")
 

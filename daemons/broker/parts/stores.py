@@ -19,6 +19,7 @@ from mq.daemons.broker.overload.limits import FlushBacklog
 from mq.daemons.broker.overload.protection import WaterMarks
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.periodic import saving
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.daemons.broker.topics import Topics
@@ -98,6 +99,10 @@ async def open_stores(settings: BrokerSettings, host: bytes, parts: AsyncExitSta
     parts.push_async_callback(groups.file.close)
     offsets = ConsumerOffsets(folder / "consumerOffset.json", store.flusher.drain)
     parts.push_async_callback(offsets.save)
+    if is_slave(settings):
+        # They may be ahead of what has come from the master: started as a master it would put what
+        # is sent next where its groups have been already.
+        parts.callback(offsets.go_back_to_ends, store.max_offset)
     if store.report.crashed:
         # Also behind a kill: the start behind the power cut may have got no further, and damage
         # takes the end of a log, too. And before what comes next has these offsets again.

@@ -1,5 +1,6 @@
 """How groups read topics, pull or pop, kept in config/messageRequestMode.json (5.x)."""
 
+import asyncio
 from pathlib import Path
 
 from mq.daemons.state_file import read_body, write_atomically
@@ -20,6 +21,13 @@ class RequestModes:
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
         return self.table.message_request_mode_map.get(topic, {}).get(group)
+
+    async def take_copy(self, table: MessageRequestModeSerializeWrapper) -> None:
+        """Have the modes that the master of this slave has. Raises OSError; nothing has changed."""
+        if table != self.table:
+            text = fastjson.dumps_pretty(table.to_plain())
+            await asyncio.to_thread(write_atomically, self._path, text)
+            self.table = table
 
     def set(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Take over a mode.

@@ -20,6 +20,7 @@ from mq.daemons.broker.pop.revival import Revival
 from mq.daemons.broker.pop.taking import Pops
 from mq.daemons.broker.pop.waiters import Waiters
 from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.dispatch import Handler
 from mq.daemons.serving import handlers_of
 
@@ -53,11 +54,12 @@ class PopService:
         self._pop = PopHandlers(settings, requests, records, pops, waiters, groups)
         self._peek = PeekHandlers(requests, records, pops, waiters)
         self._ack = AckHandlers(topics, store, offsets, self.points, self.order, waiters)
-        modes = RequestModes(folder / "messageRequestMode.json")
+        self.modes = RequestModes(folder / "messageRequestMode.json")
         self._assignment = AssignmentHandlers(
-            settings, modes, topics, groups, clients.consumers, queues_of
+            settings, self.modes, topics, groups, clients.consumers, queues_of
         )
-        self.points.start()
+        if not is_slave(settings):
+            self.points.start()
 
     def handlers(self) -> dict[int, Handler]:
         return handlers_of(self._pop, self._peek, self._ack, self._assignment)

@@ -17,6 +17,16 @@ FILE_NAME = "timercheck"  # in the folder config
 CONTENT_SIZE = _LAYOUT.size
 
 
+def read_values(content: bytes) -> tuple[int, ...] | None:
+    """The numbers of a checkpoint; None of what is too short to be one."""
+    return _LAYOUT.unpack_from(content) if len(content) >= CONTENT_SIZE else None
+
+
+def padded(content: bytes) -> bytes:
+    """The file with this content, of a page as Java's."""
+    return content + bytes(_PAGE - len(content))
+
+
 class TimerCheckpoint:
     """``read_time`` in ms: every slot before it has been delivered."""
 
@@ -30,8 +40,8 @@ class TimerCheckpoint:
             raw = files.read_bytes(path)
         except FileNotFoundError:
             return
-        if len(raw) >= _LAYOUT.size:
-            values = _LAYOUT.unpack_from(raw)
+        values = read_values(raw)
+        if values is not None:
             self.read_time, self.log_position, offset, master_offset, _, _, self._counter = values
             self.queue_offset = min(offset, master_offset)
 
@@ -42,6 +52,6 @@ class TimerCheckpoint:
         raw = _LAYOUT.pack(
             read_time, log_position, queue_offset, queue_offset, 0, now, self._counter
         )
-        write_atomically(self._path, raw + bytes(_PAGE - len(raw)))
+        write_atomically(self._path, padded(raw))
         self.read_time, self.log_position = read_time, log_position
         self.queue_offset = queue_offset

@@ -24,6 +24,7 @@ from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer import log as timer_log
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
+from mq.daemons.broker.timer.inheritance import TIMER_LOG, TIMER_WHEEL, Inheritance
 from mq.daemons.broker.timer.log import TimerLog, Unit
 from mq.daemons.broker.timer.request import deliver_time, number
 from mq.daemons.broker.timer.wheel import EMPTY, SLOTS, Slot, TimerWheel
@@ -41,8 +42,6 @@ _LONGEST_SLEEP = 1.0  # so that a clock that was set is noticed
 _SLOTS_A_TURN = 5000
 _MOST_IN_MEMORY = 20_000
 _SAVE_IDLE_SECONDS = 60
-_TIMER_LOG = "timerlog"
-_TIMER_WHEEL = "timerwheel"
 _SERVICE = "timer"
 # One that takes back and is due far off is rolled like any other before it takes anything back.
 _KIND = timer_log.MAGIC_DELETE | timer_log.MAGIC_ROLL
@@ -65,12 +64,17 @@ class Timer:
         self._aside = aside
         self._precision = config.timer_precision_ms
         self._queue = store.queue(names.TIMER_TOPIC, 0)
-        is_new = not files.exists(store.root / _TIMER_WHEEL)
-        self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
-        self._wheel = TimerWheel(store.root / _TIMER_WHEEL, self._precision)
+        is_new = not files.exists(store.root / TIMER_WHEEL)
+        mark = self._checkpoint = TimerCheckpoint(store.root / "config" / "timercheck")
+        longest = config.timer_roll_window_slot * self._precision
+        # Without a wheel what it says was done was done by the master before this one.
+        self._inherited = Inheritance(mark.read_time, mark.queue_offset if is_new else 0, longest)
+        if is_new:
+            mark.save(self._step(_now()), 0, 0)
+        self._wheel = TimerWheel(store.root / TIMER_WHEEL, self._precision)
         if not is_new:
             self._wheel.check_precision(max(self._checkpoint.read_time, _now()))
-        self._log = TimerLog(store.root / _TIMER_LOG, config.mapped_file_size_timer_log)
+        self._log = TimerLog(store.root / TIMER_LOG, config.mapped_file_size_timer_log)
         self._news = NextMessage()
         self._changed = asyncio.Event()  # a slot that may be the current one has got a unit
         # Physical offsets of what was put from the slot that is being delivered: that begins again
@@ -78,13 +82,11 @@ class Timer:
         self._put_from_slot: set[int] = set()
         self.delivered = 0
         self._saved_delivered = 0
+        self._last_slot = -1  # that something was delivered from
         self._failure: OSError | None = None  # set for good by the first fsync that fails
         self._saves = Saves()
         self._disk = threads.Lock()  # a save that is cancelled goes on in its thread
-        if is_new:
-            self._checkpoint.save(self._step(_now()), 0, 0)
         self._offset, self._read_time = self._recover()
-        mark = self._checkpoint
         if self._offset < mark.queue_offset:  # now: a kill would leave it behind what comes next
             mark.save(mark.read_time, mark.log_position, self._offset)
 
@@ -94,7 +96,7 @@ class Timer:
 
         Its files alone do not tell: a power cut may take them before the first save.
         """
-        wheel = store.root / _TIMER_WHEEL
+        wheel = store.root / TIMER_WHEEL
         return files.exists(wheel) or store.max_offset(names.TIMER_TOPIC, 0) > 0
 
     def works(self) -> Iterator[tuple[Work, str]]:
@@ -114,7 +116,11 @@ class Timer:
         read_time, position, offset = self._read_time, self._log.end, self._offset
         mark = self._checkpoint
         unchanged = (position, offset) == (mark.log_position, mark.queue_offset)
-        idle = unchanged and self.delivered == self._saved_delivered
+        idle = (
+            unchanged
+            and self.delivered == self._saved_delivered
+            and mark.read_time > self._last_slot  # a slave that is made master begins there
+        )
         if idle and read_time - mark.read_time < _SAVE_IDLE_SECONDS * 1000:
             return
         delivered = self.delivered
@@ -234,6 +240,8 @@ class Timer:
         out = number(message, PropertyKey.TIMER_OUT_MS)
         if out is None:
             raise ValueError("TIMER_OUT_MS is not a number")
+        if self._inherited.has_delivered(message.queue_offset, message.store_timestamp, out):
+            return
         magic = timer_log.MAGIC
         if PropertyKey.TIMER_DELETE_UNIQUE_KEY in message.properties:
             magic |= timer_log.MAGIC_DELETE
@@ -270,6 +278,7 @@ class Timer:
                 await asyncio.sleep(self._seconds_to(self._read_time))
             elif self._wheel.slot(self._read_time).last >= 0:
                 await self._deliver_slot(self._read_time)
+                self._last_slot = self._read_time
                 self._read_time += self._precision
                 self._put_from_slot.clear()
             elif self._read_time + self._precision > _now():

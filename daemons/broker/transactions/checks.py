@@ -18,9 +18,9 @@ from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.registry import Producers
+from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
-from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.transactions.records import HALF_QUEUE, number_property
 from mq.daemons.broker.transactions.service import Transactions
@@ -91,7 +91,7 @@ class TransactionChecks:
                         await self._changed.wait()
                 continue
             last = clock()
-            if self._settings.store.broker_role is not BrokerRole.SLAVE:
+            if not is_slave(self._settings):
                 try:
                     await self.round()
                 except OSError as error:

@@ -61,10 +61,17 @@ ReadBatch = Callable[[str], list[BatchedMessage]]
 
 
 class Transactions:
-    """The transactions of a broker. Made when its store is open; reads what is open there."""
+    """The transactions of a broker. Made when its store is open; reads what is open there, but for
+    one that `has_them` not: a slave, whose master ends them."""
 
     def __init__(
-        self, store: MessageStore, writer: MessageWriter, offsets: ConsumerOffsets, topics: Topics
+        self,
+        store: MessageStore,
+        writer: MessageWriter,
+        offsets: ConsumerOffsets,
+        topics: Topics,
+        *,
+        has_them: bool = True,
     ) -> None:
         self._store = store
         self._writer = writer
@@ -76,7 +83,8 @@ class Transactions:
         self._operations = Operations()
         self.committed = 0
         self.rolled_back = 0
-        self._load()
+        if has_them:
+            self._load()
 
     # a transaction begins -----------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from mq.client.send_back import send_back
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message import StoredMessage
 from mq.testing import RunningBroker
-from tests.cli.pairs import running_pair
+from tests.cli.pairs import another_broker, running_pair
 from tests.cli.support import Finished, Mq
 from tests.client.scripted import routed
 from tests.interop.ports import free_port
@@ -213,3 +213,37 @@ def test_what_a_broker_could_not_handle_and_what_went_wrong_in_its_tasks_is_told
         assert task["detail"] == (
             "1 errors in background tasks, the last: statistics: ValueError: as the test wants it"
         )
+
+
+SLAVE = {"brokerRole": "SLAVE", "brokerId": "1"}
+
+
+def test_a_sync_master_without_a_slave_is_critical_and_with_one_it_is_well(
+    mq: Mq, tmp_path: Path
+) -> None:
+    with running_pair({"brokerRole": "SYNC_MASTER", "brokerName": "set"}) as pair:
+        server = pair.name_server_address
+        done = mq("doctor", "-n", server, "-o", "json")
+        [alone] = found(done, "sync-master")
+        assert (alone["severity"], alone["subject"]) == ("critical", pair.broker.address)
+        assert "SLAVE_NOT_AVAILABLE" in alone["detail"]
+        with another_broker(pair, "set", tmp_path / "slave", properties=SLAVE) as slave:
+            done = mq("doctor", "-n", server, "-o", "json")
+            assert not found(done, "sync-master") and not found(done, "role")
+            [replica] = found(done, "replica")
+            assert (replica["severity"], replica["subject"]) == ("ok", "set (1)")
+            listed = mq("clusterList", "-n", server, "-o", "json").json["data"]
+            assert [(row["brokerId"], row["brokerAddr"]) for row in listed] == [
+                (0, pair.broker.address),
+                (1, slave.address),
+            ]
+
+
+def test_two_masters_of_one_name_are_critical(mq: Mq, mq_broker: RunningBroker) -> None:
+    name = {"brokerName": "twice"}
+    with running_pair(name) as one, running_pair(name) as other:
+        both = f"{one.name_server_address};{other.name_server_address}"
+        done = mq("doctor", "-n", both, "-o", "json")
+        [rivals] = found(done, "two-masters")
+        assert (done.status, rivals["severity"], rivals["subject"]) == (1, "critical", "twice")
+        assert one.broker.address in rivals["detail"] and other.broker.address in rivals["detail"]

@@ -56,6 +56,7 @@ def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) 
         ("aclEnable=yes", "aclEnable=yes: expected true or false"),
         ("brokerRole=BOSS", "brokerRole=BOSS: expected one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("brokerRole=SLAVE", "a slave's brokerId must be above 0"),
+        ("haMasterAddress=nowhere", "haMasterAddress=nowhere: .nowhere. is not host:port"),
         ("brokerClusterName=a.b", "brokerClusterName=a.b: .* legal name of topics"),
         ("brokerName=../x", "brokerName=../x: must be a name"),
         ("namesrvAddr=nowhere", 'nowhere is not host:port; write for example "127.0.0.1:9876;'),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mq.client.session import Session
-from mq.daemons.broker.delay import _decode
+from mq.daemons.broker.delay import decode_delay_offsets
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.timer.checkpoint import TimerCheckpoint
 from mq.daemons.broker.timer.service import Timer
@@ -82,7 +82,9 @@ def test_a_late_save_does_not_bring_back_delay_offsets_of_before(
                 await delayed.save()
 
     asyncio.run(script())
-    assert read_with_backup(tmp_path / "config" / "delayOffset.json", _decode) == {3: 2}
+    assert read_with_backup(tmp_path / "config" / "delayOffset.json", decode_delay_offsets) == {
+        3: 2
+    }
 
 
 async def _has_read(timer: Timer, offset: int) -> None:

@@ -1,0 +1,101 @@
+"""Sets of brokers, each a master and its replicas: whether what they promise together holds."""
+
+from collections.abc import Mapping
+
+from mq.client.operations.doctor.examination import Examination
+from mq.client.operations.doctor.finding import Severity
+from mq.protocol.names import MASTER_ID
+
+_SYNC_MASTER = "SYNC_MASTER"
+_SLAVE = "SLAVE"
+# A slave further behind does not count for a SYNC_MASTER (haSlaveFallbehindMax).
+_MOST_BEHIND = 256 << 20
+
+
+async def check_sets(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
+    """Each has one master, with the replicas that it needs, and they follow it. `answers` is the
+    runtime info of the brokers by address."""
+    _check_masters(examination)
+    _check_rivals(examination)
+    configs, _ = await examination.each(answers, examination.admin.broker_config)
+    _check_roles(examination, {a: config.get("brokerRole", "") for a, config in configs.items()})
+    _check_lag(examination, answers)
+
+
+def _check_masters(examination: Examination) -> None:
+    for name, broker in sorted(examination.info.broker_addr_table.items()):
+        if MASTER_ID not in broker.broker_addrs:
+            examination.say(
+                "master",
+                Severity.CRITICAL,
+                name,
+                "has no master: it can be read and not written",
+                "start its master",
+            )
+
+
+def _check_rivals(examination: Examination) -> None:
+    """A name server keeps one address for an id; two masters show as name servers that disagree."""
+    masters: dict[str, set[str]] = {}
+    for info in examination.clusters.values():
+        for name, broker in info.broker_addr_table.items():
+            if MASTER_ID in broker.broker_addrs:
+                masters.setdefault(name, set()).add(broker.broker_addrs[MASTER_ID])
+    for name, addresses in sorted(masters.items()):
+        if len(addresses) > 1:
+            examination.say(
+                "two-masters",
+                Severity.CRITICAL,
+                name,
+                f"has several masters, as name servers say: {', '.join(sorted(addresses))}",
+                "stop all but the one that has what was acknowledged, and start those as slaves",
+            )
+
+
+def _check_roles(examination: Examination, roles: Mapping[str, str]) -> None:
+    """What brokers say they are, beside the ids that they have registered with."""
+    replicas = {name for name, broker_id in examination.brokers.values() if broker_id != MASTER_ID}
+    for address, role in roles.items():
+        name, broker_id = examination.brokers[address]
+        if role == _SYNC_MASTER and broker_id == MASTER_ID and name not in replicas:
+            examination.say(
+                "sync-master",
+                Severity.CRITICAL,
+                address,
+                f"{name} is a SYNC_MASTER without a slave: senders are told SLAVE_NOT_AVAILABLE",
+                "start its slave, or set brokerRole=ASYNC_MASTER",
+            )
+        elif role and (role == _SLAVE) != (broker_id != MASTER_ID):
+            examination.say(
+                "role",
+                Severity.CRITICAL,
+                address,
+                f"is registered as {name} ({broker_id}), and says that it is {role}",
+                "a master has brokerId 0, a slave another: stop it, and look at its settings",
+            )
+
+
+def _check_lag(examination: Examination, answers: Mapping[str, Mapping[str, str]]) -> None:
+    """How far replicas are behind their masters, by the ends of their logs."""
+    ends: dict[str, dict[int, int]] = {}
+    for address, runtime in answers.items():
+        name, broker_id = examination.brokers[address]
+        text = runtime.get("commitLogMaxOffset", "")
+        if text.isdecimal():
+            ends.setdefault(name, {})[broker_id] = int(text)
+    for name, by_id in sorted(ends.items()):
+        for broker_id, end in by_id.items():
+            behind = by_id.get(MASTER_ID, end) - end
+            if broker_id == MASTER_ID:
+                continue
+            subject = f"{name} ({broker_id})"
+            if behind > _MOST_BEHIND:
+                examination.say(
+                    "replica",
+                    Severity.WARNING,
+                    subject,
+                    f"is {behind / (1 << 20):.0f} MB behind its master",
+                    "see: mq haStatus; is haListenPort reachable?",
+                )
+            elif MASTER_ID in by_id:
+                examination.say("replica", Severity.OK, subject, "follows its master")

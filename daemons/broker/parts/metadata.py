@@ -1,0 +1,60 @@
+"""Metadata: what a slave copies from its master beside the log."""
+
+from dataclasses import dataclass
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.parts.delivery import Delivery
+from mq.daemons.broker.parts.group import Metrics, Works
+from mq.daemons.broker.parts.services import Services
+from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.registration import Registration
+from mq.daemons.broker.replication.metadata import SlaveSynchronize
+from mq.daemons.broker.roles import is_slave
+from mq.daemons.dispatch import Handler
+from mq.daemons.metrics import gauge
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The copies of a slave; a master has none."""
+
+    synchronize: SlaveSynchronize | None
+
+    def works(self) -> Works:
+        if self.synchronize is not None:
+            yield self.synchronize.run, "copies of what the master has"
+
+    def handlers(self) -> dict[int, Handler]:
+        return {}
+
+    def metrics(self) -> Metrics:
+        if self.synchronize is not None:
+            doc = "Seconds since all that the master has beside its log was copied; -1 for never."
+            yield gauge("mq_slave_copies_age_seconds", doc, self.synchronize.age())
+
+    def reload_key(self) -> None:
+        """Read the key for the master again."""
+        if self.synchronize is not None:
+            self.synchronize.reload_key()
+
+
+def make_metadata(
+    settings: BrokerSettings,
+    stores: Stores,
+    delivery: Delivery,
+    services: Services,
+    registration: Registration,
+) -> Metadata:
+    """The copies of a broker. Raises ConfigError for a key file that cannot be used."""
+    if not is_slave(settings):
+        return Metadata(None)
+    return Metadata(
+        SlaveSynchronize(
+            settings,
+            registration.masters,
+            stores,
+            delivery.delayed,
+            services.pop.modes,
+            on_silence=registration.look_for_master,
+        )
+    )

@@ -1,0 +1,241 @@
+"""What a slave copies from its master beside the log (SlaveSynchronize).
+
+    topics, groups                when their data version differs, all of them
+    offsets of groups             each time; the master's win
+    delay levels, timer           how far the master has delivered: from there this broker goes on
+                                  when it is started as a master
+    modes of groups that pop      5.x
+
+Each is asked for by itself, and what goes wrong with one is logged and leaves the others. Each is
+in its file before it is used.
+
+What says how far the master has delivered is taken over only when the log here has come to where
+the master's was when it said so: what it has delivered is in that log. Taken over before (as Java
+does), a slave that is made master would pass over messages that the dead master delivered and did
+not replicate.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from mq.client.credentials import AccessKey
+from mq.client.errors import (
+    BadAnswer,
+    ConnectError,
+    MQError,
+    RemoteSystemError,
+    RequestNotSupported,
+    RequestTimeout,
+)
+from mq.client.machine import clock
+from mq.client.session import Session
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.delay import DelayedMessages, decode_delay_offsets
+from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.pop.request_modes import RequestModes
+from mq.daemons.broker.replication import copies
+from mq.daemons.broker.replication.master_addresses import MasterAddresses
+from mq.daemons.broker.timer.inheritance import TimerCopy
+from mq.daemons.config import ConfigError
+from mq.protocol.bodies import KVTable
+from mq.protocol.bodies.pop import MessageRequestModeSerializeWrapper
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.errors import ProtocolError
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 10.0
+LOOK_SECONDS = 0.5  # whether there is a master, and whether the log has come so far
+TIMEOUT = 3.0
+
+#: Asks the master; the body of the answer.
+Ask = Callable[[RequestCode], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """How far the master had delivered, when its log ended at `log_end`."""
+
+    log_end: int
+    delay_offsets: Mapping[int, int]
+    timer: bytes | None  # its checkpoint; None where it has no timer
+
+
+class SlaveSynchronize:
+    """Keeps this broker's copies. `run` does it, until cancelled."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        masters: MasterAddresses,
+        stores: Stores,
+        delayed: DelayedMessages,
+        modes: RequestModes,
+        on_silence: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``on_silence`` is called when the master cannot be reached.
+
+        Raises ConfigError for a key file or certificates that cannot be used.
+        """
+        self._settings = settings
+        self._masters = masters
+        self._stores = stores
+        self._delayed = delayed
+        self._modes = modes
+        self._on_silence = on_silence
+        self._timer = TimerCopy(stores.messages.root)
+        self._tls: ssl.SSLContext | None = settings.name_server_tls()
+        self._key: AccessKey | None = settings.name_server_key()
+        self._waiting: Delivered | None = None
+        self._failing: dict[str, str] = {}  # what could not be copied the last time, and why
+        self._last: float | None = None  # when nothing failed last, by the monotonic clock
+        self._copies: dict[str, Callable[[Ask], Awaitable[None]]] = {
+            "topics": self._copy_topics,
+            "consumer offsets": self._copy_offsets,
+            "delivered messages": self._look_how_far,
+            "groups": self._copy_groups,
+            "modes of groups": self._copy_modes,
+        }
+
+    async def run(self) -> None:
+        """Copy every ten seconds while there is a master, and at once when there is another."""
+        loop = asyncio.get_running_loop()
+        due, followed = 0.0, ""
+        while True:
+            address = self._masters.address
+            if address and (address != followed or loop.time() >= due):
+                due, followed = loop.time() + PERIOD_SECONDS, address
+                await self.round(address)
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.take_delivered()
+
+    async def round(self, address: str) -> None:
+        """Copy everything once from the master at an address; what goes wrong is logged."""
+        async with self._session(address) as session:
+
+            async def ask(code: RequestCode) -> bytes:
+                reply = await session.call(address, Command(code), TIMEOUT)
+                return bytes(reply.body)
+
+            failures = len(self._failing)
+            for what, copy in self._copies.items():
+                try:
+                    await copy(ask)
+                except (ConnectError, RequestTimeout) as error:
+                    self._failed("what the master has", error)
+                    self._on_silence()
+                    return  # nor does it answer anything else
+                except (MQError, ProtocolError, OSError, ValueError) as error:
+                    self._failed(what, error)
+                else:
+                    self._succeeded(what)
+            self._succeeded("what the master has")
+            if not self._failing:
+                self._last = clock.monotonic()
+                if failures:
+                    log.info("copied from the master again: all that it has beside its log")
+
+    def age(self) -> float:
+        """Seconds since everything was copied; -1 if it never was."""
+        return -1.0 if self._last is None else clock.monotonic() - self._last
+
+    def reload_key(self) -> None:
+        """Read namesrvAclFile again; one that cannot be used leaves the key as it was."""
+        try:
+            self._key = self._settings.name_server_key()
+        except ConfigError as error:
+            log.error("requests to the master are signed as before: %s", error)
+
+    def _session(self, address: str) -> Session:
+        client = self._settings.client
+        session = Session(
+            address,
+            connect_timeout=min(client.connect_timeout_millis / 1000, TIMEOUT),
+            tls=self._tls,
+            dead_after=TIMEOUT,
+            buffers=client.buffers(),
+        )
+        session.credentials = self._key
+        return session
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """A line for each thing and kind of error, as long as it fails."""
+        kind = type(error).__name__
+        if self._failing.get(what) != kind:
+            self._failing[what] = kind
+            log.warning("%s cannot be copied: %s", what, error)
+
+    def _succeeded(self, what: str) -> None:
+        self._failing.pop(what, None)
+
+    # what is copied -------------------------------------------------------------------------
+
+    async def _copy_topics(self, ask: Ask) -> None:
+        topics = self._stores.topics
+        body = await ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+        table, version = await asyncio.to_thread(copies.read_topics, body)
+        if version != topics.data_version:
+            await topics.take_copy(table, version)
+
+    async def _copy_groups(self, ask: Ask) -> None:
+        groups = self._stores.groups
+        body = await ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        table, version = await asyncio.to_thread(copies.read_groups, body)
+        if version != groups.data_version:
+            await groups.take_copy(table, version)
+
+    async def _copy_offsets(self, ask: Ask) -> None:
+        body = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        await self._stores.offsets.take_copy(await asyncio.to_thread(copies.read_offsets, body))
+
+    async def _copy_modes(self, ask: Ask) -> None:
+        try:
+            body = await ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        except RequestNotSupported:
+            return  # a master of 4.9
+        if body:
+            await self._modes.take_copy(MessageRequestModeSerializeWrapper.decode(body))
+
+    # what the master has delivered ----------------------------------------------------------
+
+    async def _look_how_far(self, ask: Ask) -> None:
+        """Ask how far the master has delivered, unless what it said last still waits."""
+        if self._waiting is not None:
+            return
+        offsets = decode_delay_offsets(await ask(RequestCode.GET_ALL_DELAY_OFFSET))
+        timer = await self._ask_for_timer(ask)
+        # Asked for last: the log was not longer when the others were said.
+        try:
+            runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
+        except RemoteSystemError:
+            return  # one of Java with an empty log
+        end = runtime.get("commitLogMaxOffset", "")
+        if not (end.isascii() and end.isdecimal()):
+            raise BadAnswer(self._masters.address, f"commitLogMaxOffset={end[:30]!r}")
+        self._waiting = Delivered(int(end), offsets, timer)
+        await self.take_delivered()
+
+    async def _ask_for_timer(self, ask: Ask) -> bytes | None:
+        try:
+            return await ask(RequestCode.GET_TIMER_CHECK_POINT)
+        except (RequestNotSupported, RemoteSystemError):
+            return None  # a master of 4.9, or one that has had no message for its timer
+
+    async def take_delivered(self) -> None:
+        """Take over how far the master has delivered, if all of that is here by now."""
+        waiting = self._waiting
+        if waiting is None or self._stores.messages.max_physical_offset < waiting.log_end:
+            return
+        self._waiting = None
+        try:
+            await self._delayed.take_copy(waiting.delay_offsets)
+            if waiting.timer is not None:
+                await self._timer.take(waiting.timer)
+        except (OSError, ValueError) as error:
+            self._failed("how far the master has delivered", error)
+        else:
+            self._succeeded("how far the master has delivered")

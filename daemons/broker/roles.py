@@ -1,0 +1,65 @@
+"""What a slave refuses, so that it never has what its master has not.
+
+The codes and texts are those of Java's slaves (4.9.8). Everything that is not refused here is
+answered by a slave from what it has, which may be some seconds old.
+"""
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.store_config import BrokerRole
+from mq.daemons.dispatch import Refused
+from mq.protocol.codes import ResponseCode
+
+_MODIFIES = (
+    "Can't modify topic or subscription group from slave broker, please execute it from master "
+    "broker."
+)
+_STORES = (
+    "this broker is a slave (brokerRole=SLAVE): it stores what its master has; send to the master"
+)
+
+
+def is_slave(settings: BrokerSettings) -> bool:
+    """Whether the broker follows a master."""
+    return settings.store.broker_role is BrokerRole.SLAVE
+
+
+def check_may_modify(settings: BrokerSettings) -> None:
+    """Refuse a change of topics or groups on a slave: it has what its master has.
+
+    Source: AdminBrokerProcessor.validateSlave.
+    """
+    if is_slave(settings):
+        raise Refused(ResponseCode.SYSTEM_ERROR, _MODIFIES)
+
+
+def check_takes_messages(settings: BrokerSettings) -> None:
+    """Refuse a message on a slave (DefaultMessageStore.checkStoreStatus)."""
+    if is_slave(settings):
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, _STORES)
+
+
+def check_takes_back(settings: BrokerSettings) -> None:
+    """Refuse a message that a consumer gives back to a slave.
+
+    Another code than for a send, and for a remark the name of the status
+    (SendMessageProcessor.asyncConsumerSendMsgBack).
+    """
+    if is_slave(settings):
+        raise Refused(ResponseCode.SYSTEM_ERROR, "SERVICE_NOT_AVAILABLE")
+
+
+def check_ends_transactions(settings: BrokerSettings) -> None:
+    """Refuse the end of a transaction on a slave (EndTransactionProcessor.processRequest)."""
+    if is_slave(settings):
+        raise Refused(
+            ResponseCode.SLAVE_NOT_AVAILABLE,
+            "this broker is a slave: transactions end at its master",
+        )
+
+
+def check_recalls(settings: BrokerSettings) -> None:
+    """Refuse to take back a timed message on a slave (RecallMessageProcessor of 5.3)."""
+    if is_slave(settings):
+        raise Refused(
+            ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
+        )

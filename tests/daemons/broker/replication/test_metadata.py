@@ -1,0 +1,277 @@
+"""What a slave copies from its master beside the log: of real brokers, and of a wrong master."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.replication.metadata import SlaveSynchronize
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Handler
+from mq.protocol.bodies import SubscriptionGroupConfig, TopicConfig
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+from tests.client.scripted import scripted
+from tests.daemons.broker.replication.pair import (
+    caught_up,
+    master,
+    send,
+    settings_of,
+    slave_of,
+    until,
+)
+from tests.daemons.peer import Peer
+
+Script = Callable[[Broker, Broker], Awaitable[None]]
+
+
+def synchronize(slave: Broker) -> SlaveSynchronize:
+    found = slave.metadata.synchronize
+    assert found is not None
+    return found
+
+
+@asynccontextmanager
+async def alone(tmp_path: Path) -> AsyncIterator[Broker]:
+    """A slave whose master nobody has named yet: what it copies, a test has it copy."""
+    async with master(tmp_path) as nobody:
+        slave = slave_of(tmp_path, nobody)
+        slave.master_addresses.address = slave.master_addresses.ha_address = ""
+        async with slave:
+            yield slave
+
+
+def pair(tmp_path: Path, script: Script) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            await script(first, slave)
+
+    asyncio.run(main())
+
+
+def test_topics_groups_and_offsets_are_the_masters(tmp_path: Path) -> None:
+    async def script(first: Broker, slave: Broker) -> None:
+        async with Peer(first.port) as peer:
+            await send(peer, b"a chair")
+        await first.stores.topics.update(TopicConfig(topic_name="Bills", read_queue_nums=3))
+        await first.stores.groups.update(
+            SubscriptionGroupConfig(group_name="g", which_broker_when_consume_slowly=2)
+        )
+        first.stores.offsets.commit("g", "Orders", 0, 1)
+        await synchronize(slave).round(first.address)
+        assert slave.stores.topics.table == first.stores.topics.table
+        assert slave.stores.topics.data_version == first.stores.topics.data_version
+        assert slave.stores.groups.table == first.stores.groups.table
+        assert slave.stores.offsets.query("g", "Orders", 0) == 1
+        folder = slave.stores.messages.root / "config"
+        assert b"Bills" in (folder / "topics.json").read_bytes()
+        assert b"Orders@g" in (folder / "consumerOffset.json").read_bytes()
+        assert synchronize(slave).age() >= 0
+
+    pair(tmp_path, script)
+
+
+def test_what_is_gone_at_the_master_goes(tmp_path: Path) -> None:
+    async def script(first: Broker, slave: Broker) -> None:
+        topics = first.stores.topics
+        await topics.update(TopicConfig(topic_name="Bills"))
+        first.stores.offsets.commit("g", "Bills", 0, 1)
+        await synchronize(slave).round(first.address)
+        assert "Bills" in slave.stores.topics.table
+        await topics.delete("Bills", lambda: first.stores.offsets.remove_topic("Bills"))
+        await synchronize(slave).round(first.address)
+        assert "Bills" not in slave.stores.topics.table
+        assert slave.stores.offsets.query("g", "Bills", 0) == -1
+
+    pair(tmp_path, script)
+
+
+def test_it_begins_by_itself_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mq.daemons.broker.replication.metadata.PERIOD_SECONDS", 0.05)
+    monkeypatch.setattr("mq.daemons.broker.replication.metadata.LOOK_SECONDS", 0.01)
+
+    async def script(first: Broker, slave: Broker) -> None:
+        await first.stores.topics.update(TopicConfig(topic_name="Bills"))
+        await until(lambda: "Bills" in slave.stores.topics.table)
+        await first.stores.topics.update(TopicConfig(topic_name="More"))
+        await until(lambda: "More" in slave.stores.topics.table)
+
+    pair(tmp_path, script)
+
+
+def test_how_far_the_master_has_delivered_waits_for_the_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            async with Peer(first.port) as peer:
+                await send(peer, b"later", properties="DELAY\x011")
+            await until(lambda: first.delivery.delayed.offsets.get(1) == 1)
+            slave = slave_of(tmp_path, first)
+            slave.master_addresses.address = slave.master_addresses.ha_address = ""  # no log comes
+            async with slave:
+                await synchronize(slave).round(first.address)
+                assert slave.delivery.delayed.offsets.get(1, 0) == 0
+                slave.master_addresses.tell(first.address, f"127.0.0.1:{first.ha_master.port}")
+                await caught_up(slave, first)
+                await synchronize(slave).take_delivered()
+                assert slave.delivery.delayed.offsets[1] == 1
+                path = slave.stores.messages.root / "config" / "delayOffset.json"
+                assert b'"offsetTable"' in path.read_bytes()
+
+    asyncio.run(main())
+
+
+def test_a_slave_made_master_delivers_once_what_the_master_had_not(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path, messageDelayLevel="1s 2s") as first:
+            slave = slave_of(tmp_path, first, messageDelayLevel="1s 2s")
+            async with slave, Peer(first.port) as peer:
+                await send(peer, b"soon", properties="DELAY\x011")
+                await until(lambda: first.delivery.delayed.offsets.get(1) == 1)
+                await send(peer, b"later", properties="DELAY\x012")
+                await caught_up(slave, first)
+                await synchronize(slave).round(first.address)
+        promoted = Broker(settings_of(tmp_path / "slave", messageDelayLevel="1s 2s"))
+        async with promoted:
+            queue = promoted.stores.messages.queue("Orders", 0)
+            await until(lambda: queue.readable == 2)
+            await asyncio.sleep(0.1)
+            assert queue.readable == 2
+
+    asyncio.run(main())
+
+
+# a wrong master -------------------------------------------------------------------------------
+
+
+def answering(answers: Mapping[RequestCode, bytes]) -> dict[int, Handler]:
+    """A master that answers these, and refuses the rest as a release that does not know them."""
+
+    def handler(code: RequestCode) -> Handler:
+        def answer(request: Command, channel: Channel) -> Command:
+            body = answers.get(code)
+            if body is None:
+                return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+            return request.reply(body=body)
+
+        return answer
+
+    asked = (
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    )
+    return {int(code): handler(code) for code in asked}
+
+
+def topic(name: str, **changes: int) -> dict[str, object]:
+    plain = {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    return {**plain, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False, **changes}
+
+
+GOOD_TOPICS = orjson.dumps(
+    {
+        "topicConfigTable": {
+            "good": topic("good"),
+            "../../etc": topic("../../etc"),
+            "many": topic("many", readQueueNums=1 << 30),
+            "named": topic("otherwise"),
+        },
+        "dataVersion": {"timestamp": 7, "counter": 3},
+    }
+)
+
+
+def test_what_no_broker_may_have_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    offsets = {"good@g": {"0": 5, "-1": 2, "1": -4}, "../x@g": {"0": 1}, "no-group": {"0": 1}}
+
+    async def main() -> None:
+        answers = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: GOOD_TOPICS,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: orjson.dumps({"offsetTable": offsets}),
+        }
+        async with alone(tmp_path) as slave, scripted(answering(answers)) as address:
+            await synchronize(slave).round(address)
+            assert list(slave.stores.topics.table) == ["good"]
+            assert slave.stores.offsets.table == {"good@g": {0: 5}}
+
+    asyncio.run(main())
+    assert "3 topics of the master are not taken over" in caplog.text
+
+
+def test_an_answer_that_cannot_be_read_leaves_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def main() -> None:
+        answers = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: b"\xff not JSON",
+            RequestCode.GET_ALL_CONSUMER_OFFSET: b'{"offsetTable":{"t@g":{0:5}}}',
+            RequestCode.GET_ALL_DELAY_OFFSET: b'{"offsetTable":{"1":-5}}',
+        }
+        async with alone(tmp_path) as slave, scripted(answering(answers)) as address:
+            before = slave.stores.topics.table
+            for _ in range(2):
+                await synchronize(slave).round(address)
+            assert slave.stores.topics.table is before
+            assert slave.stores.offsets.query("g", "t", 0) == 5
+            assert synchronize(slave).age() == -1
+
+    asyncio.run(main())
+    assert caplog.text.count("topics cannot be copied") == 1
+
+
+def test_a_master_that_cannot_be_reached_is_looked_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        looked: list[bool] = []
+        async with alone(tmp_path) as slave:
+            copies = synchronize(slave)
+            copies._on_silence = lambda: looked.append(True)
+            await copies.round("127.0.0.1:1")
+            assert looked == [True]
+
+    asyncio.run(main())
+
+
+ACCOUNTS = """
+accounts:
+  - accessKey: replicas
+    secretKey: "12345678"
+    admin: true
+"""
+
+
+def test_a_slave_signs_what_it_asks_a_master_with_accounts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = tmp_path / "home"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
+    keys = tmp_path / "tools.yml"
+    keys.write_text('accessKey: replicas\nsecretKey: "12345678"\n')
+    guarded = {"aclEnable": "true", "rocketmqHome": str(home)}
+
+    async def main() -> None:
+        async with master(tmp_path, **guarded) as first:
+            await first.stores.topics.update(TopicConfig(topic_name="Bills"))
+            key = {"namesrvAclFile": str(keys)}
+            async with slave_of(tmp_path, first, "unsigned") as slave:
+                await synchronize(slave).round(first.address)
+                assert "Bills" not in slave.stores.topics.table
+            async with slave_of(tmp_path, first, "signed", **key) as slave:
+                await synchronize(slave).round(first.address)
+                assert "Bills" in slave.stores.topics.table
+
+    asyncio.run(main())
+    assert "topics cannot be copied" in caplog.text

@@ -1,0 +1,103 @@
+"""A slave made master: what its master's timer had delivered does not come again."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.replication.metadata import SlaveSynchronize
+from mq.daemons.broker.timer.checkpoint import padded, read_values
+from mq.daemons.broker.timer.inheritance import LATE_ENQUEUE_MS, Inheritance, TimerCopy
+from tests.daemons.broker.replication.pair import (
+    caught_up,
+    master,
+    send,
+    settings_of,
+    slave_of,
+    until,
+)
+from tests.daemons.peer import Peer
+
+HOUR = 3_600_000
+NOW = 1_800_000_000_000
+INHERITED = Inheritance(read_time=NOW, queue_offset=10, longest_wait=48 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "stored", "due", "delivered"),
+    [
+        (9, NOW - HOUR, NOW - 1, True),
+        (9, NOW - HOUR, NOW, False),  # its slot was not done
+        (10, NOW - HOUR, NOW - 1, False),  # it was not in the wheel yet
+        (9, NOW - 49 * HOUR, NOW + HOUR, True),  # it has rolled: another one waits in its place
+        (9, NOW - 48 * HOUR - LATE_ENQUEUE_MS, NOW + HOUR, False),  # it may not have, yet
+        (9, NOW - 47 * HOUR, NOW + 2 * HOUR, False),
+    ],
+)
+def test_what_a_master_has_delivered(
+    queue_offset: int, stored: int, due: int, delivered: bool
+) -> None:
+    assert INHERITED.has_delivered(queue_offset, stored, due) is delivered
+
+
+def checkpoint(read_time: int) -> bytes:
+    numbers = (read_time, 0, 5, 5, 0, 1, 1)
+    return b"".join(number.to_bytes(8, "big", signed=True) for number in numbers)
+
+
+def test_a_copy_takes_the_wheel_of_a_former_master_away(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "timerwheel").write_bytes(b"old")
+    (tmp_path / "timerlog").mkdir()
+    (tmp_path / "timerlog" / "0").write_bytes(b"old")
+    asyncio.run(TimerCopy(tmp_path).take(checkpoint(1000)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config"]
+    written = (tmp_path / "config" / "timercheck").read_bytes()
+    assert written == padded(checkpoint(1000))
+    values = read_values(written)
+    assert values is not None and values[0] == 1000
+
+
+@pytest.mark.parametrize("content", [b"", b"short", checkpoint(1 << 60), checkpoint(-1)])
+def test_what_is_no_checkpoint_is_not_taken(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(ValueError, match="timer"):
+        asyncio.run(TimerCopy(tmp_path).take(content))
+    assert not list(tmp_path.iterdir())
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_timed_messages_come_once_after_a_slave_was_made_master(tmp_path: Path) -> None:
+    settings = {"timerFlushIntervalMs": "50", "timerPrecisionMs": "100"}
+
+    async def main() -> None:
+        async with master(tmp_path, **settings) as first:
+            slave = slave_of(tmp_path, first, **settings)
+            async with slave, Peer(first.port) as peer:
+                due = now() + 2500
+                for body, at in ((b"soon", now() + 200), (b"later", due)):
+                    reply = await send(peer, body, properties=f"TIMER_DELIVER_MS\x01{at}")
+                    assert reply.code == 0
+                queue = first.stores.messages.queue("Orders", 0)
+                await until(lambda: queue.readable == 1)
+                timer = first.delivery.timer.timer
+                assert timer is not None
+                done = timer._read_time
+                await until(lambda: timer._checkpoint.read_time > done)
+                await caught_up(slave, first)
+                copies = slave.metadata.synchronize
+                assert isinstance(copies, SlaveSynchronize)
+                await copies.round(first.address)
+        promoted = Broker(settings_of(tmp_path / "slave", **settings))
+        async with promoted:
+            queue = promoted.stores.messages.queue("Orders", 0)
+            await until(lambda: queue.readable >= 2)
+            assert now() >= due
+            await asyncio.sleep(0.2)
+            assert queue.readable == 2
+
+    asyncio.run(main())
