@@ -7,7 +7,8 @@ half a minute. (Java's name servers keep a dead broker for two minutes: their cl
 that.) No I/O.
 
 That a name server does not name a broker does not mean that it is gone: while the connection to it
-stands it stays in the route for a while, as far as sending and reading go.
+stands it stays in the route for a while, as far as sending and reading go. So it is with the master
+of a set of which replicas are left: it is looked for as a broker is that has left.
 """
 
 import logging
@@ -15,7 +16,8 @@ from collections.abc import Callable
 from copy import copy
 
 from mq.client.machine import clock
-from mq.protocol.bodies import TopicRouteData
+from mq.protocol.bodies import BrokerData, TopicRouteData
+from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
 
@@ -48,28 +50,39 @@ class RouteChanges:
         if former == route:
             return route
         now = self._clock()
-        names = {broker.broker_name for broker in route.broker_datas}
+        present = {broker.broker_name: broker for broker in route.broker_datas}
         lost = self._lost.setdefault(topic, {})
         kept = []
         for broker in former.broker_datas:
             name = broker.broker_name or ""
-            if name in names:
+            stays = present.get(broker.broker_name)
+            if stays is not None and not _lacks_master(stays, broker):
                 continue
             if name not in lost:
-                log.info("topic %s: broker %s has left its route", topic, name)
+                whose = "broker" if stays is None else "the master of broker"
+                log.info("topic %s: %s %s has left its route", topic, whose, name)
             since = lost.setdefault(name, now)
-            if now - since < KEEP_SECONDS and any(map(is_connected, broker.broker_addrs.values())):
-                kept.append(broker)
-        for name in names & lost.keys():
+            before = broker if stays is None else _with_master(stays, broker)
+            addresses = before.broker_addrs.items() - (stays.broker_addrs.items() if stays else ())
+            if now - since < KEEP_SECONDS and any(is_connected(a) for _, a in addresses):
+                kept.append(before)
+        for name in [name for name in lost if _has_master(present.get(name))]:
             log.info("topic %s: broker %s is in its route again", topic, name)
             del lost[name]
         if kept:
             keep = {broker.broker_name for broker in kept}
             route = copy(route)
-            route.broker_datas = [*route.broker_datas, *kept]
+            route.broker_datas = [
+                *(broker for broker in route.broker_datas if broker.broker_name not in keep),
+                *kept,
+            ]
             route.queue_datas = [
                 *route.queue_datas,
-                *(queues for queues in former.queue_datas if queues.broker_name in keep),
+                *(
+                    queues
+                    for queues in former.queue_datas
+                    if queues.broker_name in keep and queues.broker_name not in present
+                ),
             ]
         if _parts(route) - _parts(former):
             for hear in list(self.on_gain):
@@ -87,6 +100,25 @@ class RouteChanges:
         if not lost:
             del self._lost[topic]
         return bool(lost)
+
+
+def _has_master(broker: BrokerData | None) -> bool:
+    return broker is not None and MASTER_ID in broker.broker_addrs
+
+
+def _lacks_master(broker: BrokerData, former: BrokerData) -> bool:
+    """Whether a set of brokers has lost its master, and only replicas are left."""
+    return _has_master(former) and not _has_master(broker)
+
+
+def _with_master(broker: BrokerData, former: BrokerData) -> BrokerData:
+    """The set with the master that it had, unless that has become a replica."""
+    master = former.broker_addrs[MASTER_ID]
+    if master in broker.broker_addrs.values():
+        return broker
+    whole = copy(broker)
+    whole.broker_addrs = {MASTER_ID: master, **broker.broker_addrs}
+    return whole
 
 
 def _parts(route: TopicRouteData) -> set[tuple[object, ...]]:

@@ -10,12 +10,13 @@ from mq.client.admin import Admin
 from mq.client.consumer import Consumer
 from mq.client.errors import RouteNotFound
 from mq.client.producer import Producer
+from mq.client.route_changes import RouteChanges
 from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
-from mq.protocol.bodies import MessageQueue, TopicConfig
+from mq.protocol.bodies import BrokerData, MessageQueue, TopicConfig, TopicRouteData
 from mq.protocol.message import Message, StoredMessage
 from tests.client.clusters import FIRST, GROUP, TOPIC
 from tests.client.scripted import until
@@ -168,3 +169,29 @@ def test_a_broker_that_a_name_server_does_not_name_yet_is_sent_to_while_it_can_b
             await scenario(first, second, parts)
 
     asyncio.run(main())
+
+
+def route_of(**addresses: str) -> TopicRouteData:
+    by_id = {int(name[1:]): address for name, address in addresses.items()}
+    broker = BrokerData(cluster="c", broker_name="a", broker_addrs=by_id)
+    return TopicRouteData(queue_datas=[], broker_datas=[broker], filter_server_table={})
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_master_that_has_left_its_set_is_looked_for(connected: bool) -> None:
+    changes = RouteChanges()
+    both, slave = route_of(_0="master", _1="slave"), route_of(_1="slave")
+    gained: list[str] = []
+    changes.on_gain.append(gained.append)
+    kept = changes.compare(TOPIC, both, slave, lambda address: connected and address == "master")
+    assert kept == (both if connected else slave)
+    assert changes.misses(TOPIC) and not gained
+    assert changes.compare(TOPIC, slave, both, lambda _: False) == both
+    assert not changes.misses(TOPIC)
+    assert gained == [TOPIC]
+
+
+def test_a_master_that_has_become_a_replica_is_not_kept_as_one() -> None:
+    changes = RouteChanges()
+    before, now = route_of(_0="first", _1="second"), route_of(_1="first")
+    assert changes.compare(TOPIC, before, now, lambda _: True) == now

@@ -141,6 +141,7 @@ def test_consumers_go_on_at_the_slave_within_a_second_and_come_back(tmp_path: Pa
                     await producer.send(Message(TOPIC, b"nobody takes it"))
                 await consumer.commit()
                 await asyncio.to_thread(pair.master.start)
+                began = time.monotonic()
                 async with asyncio.timeout(PATIENCE):
                     while True:
                         try:
@@ -149,6 +150,7 @@ def test_consumers_go_on_at_the_slave_within_a_second_and_come_back(tmp_path: Pa
                         except MQError:
                             await asyncio.sleep(0.1)
                 await until(lambda: b"back" in pair.bodies)
+                assert time.monotonic() - began < 10  # by itself a route is refreshed after 30
 
     with_pair(tmp_path, script)
 
