@@ -13,7 +13,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from mq.client.blocking import BlockingSession
-from mq.client.errors import ConnectError, MQError, RequestTimeout, RouteNotFound
+from mq.client.errors import (
+    ConnectError,
+    FlowControl,
+    MQError,
+    RequestTimeout,
+    RouteNotFound,
+    SystemBusy,
+)
 from mq.pipeline.encoding import Outgoing
 from mq.pipeline.errors import WriteFailed
 from mq.pipeline.sink_queues import QueueChoice
@@ -28,14 +35,26 @@ WINDOW = 8  # batches in flight, of 256 KB: enough that no broker waits for the 
 WINDOW_OF_SINGLES = 64
 _NO_BATCH = ResponseCode.MESSAGE_ILLEGAL
 
+# A broker that refuses what has waited too long for its turn is ready for more some milliseconds
+# later. So the first pauses for it are short, each twice as long as the one before and all of them
+# together as long as the option says; only what fails behind them counts as a further try.
+_SHORT_PAUSES = 6
+
 #: Told of each request that was stored: where, and the fields of the reply.
 OnStored = Callable[[Outgoing, MessageQueue, dict[str, object]], None]
+
+
+class _Failures(NamedTuple):
+    """How often a request has failed."""
+
+    busy: int = 0  # times that a broker had too much to do, up to those with short pauses
+    others: int = 0
 
 
 class _Sent(NamedTuple):
     outgoing: Outgoing
     queue: MessageQueue
-    tries: int
+    failures: _Failures
     at: float  # of the monotonic clock
 
 
@@ -77,14 +96,14 @@ class Sender:
             self._accept(self._window.next_completion())
         if outgoing.queue is not None:
             self._busy.add(outgoing.queue)
-        self._send(outgoing, 0, None)
+        self._send(outgoing, _Failures(), None)
 
     def finish(self) -> None:
         """Wait until all is stored. Raises WriteFailed."""
         for outcome in self._window.drain():
             self._accept(outcome)
 
-    def _send(self, outgoing: Outgoing, tries: int, avoid: str | None) -> None:
+    def _send(self, outgoing: Outgoing, failures: _Failures, avoid: str | None) -> None:
         while True:
             try:
                 queue = outgoing.queue or self._queues.next(outgoing.topic, avoid)
@@ -92,10 +111,11 @@ class Sender:
                 if address is None:
                     raise RouteNotFound(queue.topic, f"no master {queue.broker_name} in its route")
             except (RouteNotFound, ConnectError, RequestTimeout) as error:
-                tries = self._again(outgoing, tries, error, time.monotonic())
+                failures = self._again(outgoing, failures, error, time.monotonic())
                 continue
             command = outgoing.command(queue, self._window.next_opaque())
-            self._window.send(address, command, _Sent(outgoing, queue, tries, time.monotonic()))
+            sent = _Sent(outgoing, queue, failures, time.monotonic())
+            self._window.send(address, command, sent)
             return
 
     def _accept(self, outcome: Completion[_Sent]) -> None:
@@ -107,29 +127,41 @@ class Sender:
             self.send(sent.outgoing)
             return
         if outcome.error is not None:
-            tries = self._again(sent.outgoing, sent.tries, outcome.error, sent.at)
-            self._send(sent.outgoing, tries, sent.queue.broker_name)
+            failures = self._again(sent.outgoing, sent.failures, outcome.error, sent.at)
+            self._send(sent.outgoing, failures, sent.queue.broker_name)
             return
         if sent.outgoing.queue is not None:
             self._busy.discard(sent.queue)
         if self._on_stored is not None:
             self._on_stored(sent.outgoing, sent.queue, outcome.fields)
 
-    def _again(self, outgoing: Outgoing, tries: int, error: MQError, sent_at: float) -> int:
+    def _again(
+        self, outgoing: Outgoing, failures: _Failures, error: MQError, sent_at: float
+    ) -> _Failures:
         """Wait before a further try, and count it. Raises WriteFailed if there is none."""
+        busy, others = failures
+        if isinstance(error, SystemBusy | FlowControl) and busy < _SHORT_PAUSES:
+            busy += 1
+            pause = self._options.retry_pause / 2 ** (_SHORT_PAUSES + 1 - busy)
+        else:
+            others += 1
+            self._check(outgoing, others, error)
+            pause = self._options.retry_pause * 2 ** (others - 1)
+        if sent_at >= self._resumed:  # else it failed with others, for which there was a pause
+            log.warning("rows for topic %s: again in %g s: %s", outgoing.topic, pause, error)
+            if others > failures.others:
+                self._queues.outdate(outgoing.topic)
+            time.sleep(pause)
+            self._resumed = time.monotonic()
+        return _Failures(busy, others)
+
+    def _check(self, outgoing: Outgoing, failed: int, error: MQError) -> None:
+        """Raises WriteFailed for an error, of so many, that is not to be followed by a try."""
+        what = f"{outgoing.rows} rows for topic {outgoing.topic}"
         if not error.retriable and not isinstance(error, RouteNotFound):
-            raise WriteFailed(f"{outgoing.rows} rows for topic {outgoing.topic}: {error}") from None
-        tries += 1
-        if tries > self._options.retries:
+            raise WriteFailed(f"{what}: {error}") from None
+        if failed > self._options.retries:
             raise WriteFailed(
-                f"{outgoing.rows} rows for topic {outgoing.topic}: {tries} tries failed: {error}. "
+                f"{what}: {failed} tries failed: {error}. "
                 "Start the broker, or try longer: numRetries, retryIntervalMs, sendTimeoutMs"
             ) from None
-        if sent_at < self._resumed:  # it failed with others, for which there was a pause already
-            return tries
-        pause = self._options.retry_pause * 2 ** (tries - 1)
-        log.warning("rows for topic %s: again in %g s: %s", outgoing.topic, pause, error)
-        self._queues.outdate(outgoing.topic)
-        time.sleep(pause)
-        self._resumed = time.monotonic()
-        return tries

@@ -2,12 +2,15 @@
 
 import random
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.protocol.codes import ResponseCode
 from mq.protocol.message import StoredMessage
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import require_spark
@@ -308,3 +311,34 @@ def test_a_broker_that_comes_back_gets_all_rows_and_one_that_does_not_is_an_erro
         with pytest.raises(WriteFailed, match=r"rows for topic T: 2 tries failed: .*numRetries"):
             writer.write(batches(broker, comes_back=False))
         broker.start()
+
+
+def test_a_broker_that_is_busy_for_a_moment_costs_a_task_a_moment_and_no_try(
+    mq_broker: RunningBroker, mq_topic: str
+) -> None:
+    """As one is that has more to do than it can: what waited too long for its turn is refused."""
+    mq_broker.create_topic(mq_topic)
+    given = {"nameServer": mq_broker.name_server, "topic": mq_topic, "numRetries": "0"}
+    appender = mq_broker._pair.broker.stores.messages.appender
+    refusal = StoreRefused(ResponseCode.SYSTEM_BUSY, "[TIMEOUT_CLEAN_QUEUE]broker busy")
+    spark, arrow = schema_of("body string")
+
+    def batches(busy_at: int) -> Iterator[pa.RecordBatch]:
+        for start in range(0, 1000, 100):
+            if start == busy_at:
+                appender.refuse("test", refusal)
+                threading.Timer(0.1, appender.accept, ["test"]).start()
+            bodies = [f"{n}" for n in range(start, start + 100)]
+            yield pa.RecordBatch.from_arrays([pa.array(bodies)], schema=arrow)
+
+    writer = BatchWriter(parse_write_options({**given, "retryIntervalMs": "10000"}), spark)
+    began = time.monotonic()
+    assert writer.write(batches(busy_at=300)).rows == 1000
+    assert time.monotonic() - began < 5  # it pauses for 0.16 s, then perhaps for 0.31 s
+    bodies = sorted(int(message.body) for message in mq_broker.messages(mq_topic))
+    assert bodies == list(range(1000))
+
+    appender.refuse("test", refusal)
+    writer = BatchWriter(parse_write_options({**given, "retryIntervalMs": "100"}), spark)
+    with pytest.raises(WriteFailed, match=r"1 tries failed: .*broker busy"):
+        writer.write(batches(busy_at=-1))
