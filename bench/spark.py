@@ -33,7 +33,8 @@ LOADS = {  # and who takes part
     "parquet": SIDES,
     "parquet all": ("mq", "mq files"),
     "stream": ("Kafka", "mq", "ceiling"),
-    "write": ("Kafka", "mq"),
+    "write": ("Kafka", "mq", "ceiling"),
+    "write once": ("mq",),
 }
 TITLES = {
     "sum": "batch read to sum(length(body))",
@@ -41,6 +42,7 @@ TITLES = {
     "parquet all": "batch read to Parquet, all columns",
     "stream": "stream, availableNow, to sum(length(body))",
     "write": "batch write",
+    "write once": "batch write, exactlyOnce",
 }
 
 
@@ -113,7 +115,7 @@ def _plan(loads: list[str], rows: int, options: Options) -> list[tuple[str, str,
     """Each load by each side in turn, round by round. The first is not counted."""
     plan = [(side, "sum", rows) for side in SIDES]
     for load in loads:
-        count = options.written if load == "write" else rows
+        count = options.written if load.startswith("write") else rows
         plan += [(side, load, count) for _ in range(options.rounds) for side in LOADS[load]]
     return plan
 

@@ -1,13 +1,16 @@
-"""The least that a Python data source can cost: record batches that are in memory already."""
+"""The least that a Python data source can cost: record batches that are in memory already, and such
+as are thrown away."""
 
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
@@ -32,6 +35,9 @@ class CeilingDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(int(self.options["rows"]), int(self.options["size"]))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return Writer()
 
 
 def batches(rows: int, size: int) -> Iterator[pa.RecordBatch]:
@@ -60,6 +66,15 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batches(self._rows // PARTITIONS, self._size)
+
+
+class Writer(DataSourceArrowWriter):
+    """Takes rows and does nothing with them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class StreamReader(DataSourceStreamReader):

@@ -49,8 +49,8 @@ class Loads:
 
     def run(self, whose: str, load: str, rows: int) -> int:
         self._number += 1
-        if load == "write":
-            return self._write(whose, rows, f"{self._peers['topic']}-written")
+        if load.startswith("write"):
+            return self._write(whose, rows, f"{self._peers['topic']}-written", load == "write once")
         columns = {"sum": "body", "stream": "body", "parquet": "shared", "parquet all": "all"}
         if load == "stream":
             return self._stream(whose)
@@ -100,7 +100,7 @@ class Loads:
         query.awaitTermination()
         return rows
 
-    def _write(self, whose: str, rows: int, topic: str) -> int:
+    def _write(self, whose: str, rows: int, topic: str, once: bool = False) -> int:
         body = f"cast(lpad(cast(id as string), {self._peers['size']}, 'abcdefghij') as binary)"
         frame = self._spark.range(0, rows, 1, 8)
         if whose == "Kafka":
@@ -108,8 +108,11 @@ class Loads:
             writer = writer.option("kafka.bootstrap.servers", self._peers["kafka"])
             writer = writer.options(**FASTEST)
         else:
-            writer = frame.selectExpr(f"{body} as body").write.format("rocketmq").mode("append")
-            writer = writer.option("nameServer", self._peers["mq"])
+            kind = "ceiling" if whose == "ceiling" else "rocketmq"
+            writer = frame.selectExpr(f"{body} as body").write.format(kind).mode("append")
+            if whose == "mq":
+                writer = writer.option("nameServer", self._peers["mq"])
+                writer = writer.option("exactlyOnce", str(once).lower())
         writer.option("topic", topic).save()
         return rows
 
