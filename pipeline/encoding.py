@@ -39,6 +39,8 @@ _SLICE_BYTES = 32 * 1024 * 1024  # bodies that are worked on at a time: what a t
 _SLICE_ROWS = 16_384  # fewer than a unique id's counter counts
 _COMPRESSION_LEVEL = 5  # as Java's producers
 
+_ID_SIZE = 16  # bytes of a unique id, twice as many digits
+
 # How a row travels; rows next to each other that do so alike share a request.
 _IN_BATCH, _IN_COMPRESSED_BATCH, _SINGLE, _SINGLE_COMPRESSED = range(4)
 
@@ -59,17 +61,18 @@ class Outgoing(NamedTuple):
     fields: dict[str, str]
     body: bytes | memoryview
     unique_id: str  # of a single message, "" of a batch
-    ids: tuple[str, ...] = ()  # those of a batch that is prepared
+    ids: bytes = b""  # those of a batch that is prepared, 16 bytes each
 
     @property
-    def unique_ids(self) -> tuple[str, ...]:
-        """Of prepared messages, in their order."""
-        return self.ids or (self.unique_id,)
+    def packed_ids(self) -> bytes:
+        """The unique ids of prepared messages, in their order, 16 bytes each."""
+        return self.ids or bytes.fromhex(self.unique_id)
 
     def singles(self) -> "Iterator[Outgoing]":
         """The messages of a batch that is prepared, each by itself."""
         common = self.fields[Letter.PROPERTIES]
-        for element, unique_id in zip(decode_batch(self.body), self.ids, strict=True):
+        for number, element in enumerate(decode_batch(self.body)):
+            unique_id = self.ids[number * _ID_SIZE : (number + 1) * _ID_SIZE].hex().upper()
             own = bytes(element.properties).decode()
             fields = {
                 **self.fields,
@@ -87,7 +90,7 @@ class Outgoing(NamedTuple):
             Letter.QUEUE_ID: str(queue.queue_id),
             Letter.BROKER_NAME: queue.broker_name,
         }
-        return Command(self.code, fields, bytes(self.body), opaque=opaque)
+        return Command(self.code, fields, self.body, opaque=opaque)
 
 
 class UniqueIds:
@@ -274,6 +277,7 @@ class Encoder:
         )
         offsets = np.frombuffer(joined.buffers()[1], np.int32, count + 1)
         data = memoryview(joined.buffers()[2])
+        packed_ids = _packed(ids) if prepared else b""
         fields = self._fields(topic, sys_flag, 0, self._common)
         fields[Letter.BATCH] = "true"
         begin = 0
@@ -281,7 +285,7 @@ class Encoder:
             most = int(offsets[begin]) + self._options.batch_bytes
             end = max(begin + 1, int(np.searchsorted(offsets, most, "right")) - 1)
             piece = data[offsets[begin] : offsets[end]]
-            some = tuple(ids[begin:end].to_pylist()) if prepared else ()
+            some = packed_ids[begin * _ID_SIZE : end * _ID_SIZE]
             code = RequestCode.SEND_BATCH_MESSAGE
             yield Outgoing(topic, queue, end - begin, code, fields, piece, "", some)
             begin = end
@@ -328,3 +332,10 @@ def _fixed(data: bytes, count: int, width: int) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
+
+
+def _packed(ids: pa.Array) -> bytes:
+    """Unique ids as bytes: 16 of each."""
+    offsets = np.frombuffer(ids.buffers()[1], np.int32, ids.offset + len(ids) + 1)
+    digits = memoryview(ids.buffers()[2])[offsets[ids.offset] : offsets[-1]]
+    return bytes.fromhex(str(digits, "ascii"))

@@ -15,7 +15,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 
 from pyspark.sql.types import StringType, StructType
 
@@ -27,20 +27,20 @@ from mq.pipeline.errors import BrokerDown, CommitFailed, DataLoss
 from mq.pipeline.offsets import Offsets, Queue
 from mq.pipeline.options import ReadOptions
 from mq.pipeline.planning import ranges
-from mq.pipeline.prepared import NO_QUEUE, Half, Prepared, are_same
+from mq.pipeline.prepared import NO_QUEUE, Prepared, are_same
 from mq.pipeline.reading import Partition, read
 from mq.pipeline.window import RequestWindow
 from mq.pipeline.write_options import WriteOptions
 from mq.protocol.codes import RequestCode
 from mq.protocol.command import Command
 from mq.protocol.flags import SysFlag
-from mq.protocol.headers.transaction import ENDED, EndTransactionRequestHeader, pack_halves
+from mq.protocol.headers.transaction import ENDED, EndTransactionRequestHeader
 
 log = logging.getLogger(__name__)
 
 _IN_FLIGHT = 128  # requests, and the halves that they name
-_HALVES_IN_FLIGHT = 1024
-_HALVES_PER_REQUEST = 64  # a broker of ours ends these in one turn, 1 to 2 ms
+_HALVES_IN_FLIGHT = 4096
+_HALVES_PER_REQUEST = 256  # the most that a broker of ours ends in one turn
 # After the death of a driver its last requests may still be worked on, and their messages not be
 # readable at once.
 _SETTLE_SECONDS = 3.0
@@ -97,14 +97,14 @@ class Transactions:
 
     def roll_back(self, prepared: Iterable[Prepared]) -> None:
         """Let nobody see messages. What fails is logged: brokers forget what nobody commits."""
-        failed, error = self._end(_halves(prepared), SysFlag.TRANSACTION_ROLLBACK)
+        failed, error = self._end(prepared, SysFlag.TRANSACTION_ROLLBACK)
         if failed:
-            log.warning("%d messages are not rolled back: %s", len(failed), error)
+            log.warning("%d messages are not rolled back: %s", _count(failed), error)
 
     # committing -----------------------------------------------------------------------------------
 
     def _finish(self, prepared: Sequence[Prepared], ends: Offsets, *, fresh: bool) -> None:
-        missing = _halves(prepared)
+        missing = list(prepared)
         pause = _SETTLE_SECONDS
         if not fresh:
             time.sleep(_SETTLE_SECONDS)
@@ -113,9 +113,9 @@ class Transactions:
             failed, error = self._end(missing, SysFlag.TRANSACTION_COMMIT)
             if not failed:
                 return
-            log.warning("%d messages are not committed yet: %s", len(failed), error)
+            log.warning("%d messages are not committed yet: %s", _count(failed), error)
             time.sleep(pause)
-            for topic in {half.topic for half in failed}:
+            for topic in {each.topic for each in failed}:
                 self._session.outdate_route(topic)
             missing = self._missing(failed, ends)
             if not missing:
@@ -124,7 +124,7 @@ class Transactions:
             if not tries_left or (isinstance(error, BrokerError) and not error.retriable):
                 break
         raise CommitFailed(
-            f"{len(missing)} of {sum(map(len, prepared))} messages could not be made visible, the "
+            f"{_count(missing)} of {_count(prepared)} messages could not be made visible, the "
             f"others are: {error}. A broker that lost or has given up prepared messages "
             "(transactionCheckMax) cannot commit them"
         )
@@ -150,10 +150,10 @@ class Transactions:
                 where = error.what
         raise CommitFailed(f"{where}: it cannot be asked what is visible there; start it first")
 
-    def _missing(self, halves: Sequence[Half], ends: Offsets) -> list[Half]:
+    def _missing(self, prepared: Sequence[Prepared], ends: Offsets) -> list[Prepared]:
         """Those that cannot be seen in their topics."""
-        options = self._reading({half.topic for half in halves})
-        bounds = self._bounds({(half.topic, half.broker_name) for half in halves})
+        options = self._reading({each.topic for each in prepared})
+        bounds = self._bounds({(each.topic, each.broker_name) for each in prepared})
         now = {queue: at.end for queue, at in bounds.items()}
         begins = {queue: max(ends.get(queue, 0), bounds[queue].begin) for queue in now}
         seen = {
@@ -162,7 +162,8 @@ class Transactions:
             for batch in read(options, _MESSAGE_ID, Partition((each,)))
             for message_id in batch.column(0).to_pylist()
         }
-        return [half for half in halves if half.unique_id not in seen]
+        left = (each.without(seen) for each in prepared)
+        return [each for each in left if len(each)]
 
     def _reading(self, topics: Iterable[str]) -> ReadOptions:
         """How topics are read, to see what is visible there."""
@@ -180,20 +181,20 @@ class Transactions:
 
     # requests -------------------------------------------------------------------------------------
 
-    def _end(self, halves: Sequence[Half], how: int) -> tuple[list[Half], MQError | None]:
-        """End transactions, those of a queue one after the other. Returns the halves of which it is
-        not known that they have ended, with the last error.
+    def _end(self, prepared: Iterable[Prepared], how: int) -> tuple[list[Prepared], MQError | None]:
+        """End transactions, those of a queue one after the other. Returns those of which it is not
+        known that they have ended, with the last error.
 
         A request names several. A broker that does not look at its body, Java's or an older one,
         ends the first one, and a broker that cannot end one does not try those behind it: they go
         again, so that each error is about the first half of its request.
         """
-        failed: list[Half] = []
+        failed: list[Prepared] = []
         last: MQError | None = None
         in_flight = 0
-        window: RequestWindow[_Line] = RequestWindow(self._session, self._options.timeout)
+        window: RequestWindow[Prepared] = RequestWindow(self._session, self._options.timeout)
         try:
-            waiting = deque(_lines(halves))
+            waiting = deque(_lines(prepared))
             while waiting or len(window):
                 while waiting and len(window) < _IN_FLIGHT and in_flight < _HALVES_IN_FLIGHT:
                     line = waiting.popleft()
@@ -201,7 +202,7 @@ class Transactions:
                         in_flight += self._send_next(window, line, how)
                     except MQError as error:  # its broker is in no route
                         last = error
-                        failed += line
+                        failed.append(line)
                 if not len(window):
                     break
                 outcome = window.next_completion()
@@ -211,18 +212,19 @@ class Transactions:
                     waiting += _left(line, outcome.fields)
                     continue
                 last = outcome.error
-                if isinstance(last, BrokerError) and line[0].queue_id == NO_QUEUE:
-                    failed.append(line.popleft())
-                    waiting += [line] if line else []
+                if isinstance(last, BrokerError) and line.queue_id == NO_QUEUE:
+                    failed.append(line.part(0, 1))
+                    waiting += [line.part(1)] if len(line) > 1 else []
                 else:  # nobody knows of any of them; or those behind it may not overtake it
-                    failed += line
+                    failed.append(line)
         finally:
             window.close()
         return failed, last
 
-    def _send_next(self, window: "RequestWindow[_Line]", line: "_Line", how: int) -> int:
+    def _send_next(self, window: "RequestWindow[Prepared]", line: Prepared, how: int) -> int:
         """Send the first halves of a line; returns how many."""
-        half, *more = islice(line, _HALVES_PER_REQUEST)
+        named = line.part(0, _HALVES_PER_REQUEST)
+        half = next(named.halves())
         header = EndTransactionRequestHeader(
             producer_group=self._options.group,
             tran_state_table_offset=half.queue_offset,
@@ -233,15 +235,12 @@ class Transactions:
             topic=half.topic,
             broker=half.broker_name,
         )
-        body = pack_halves((each.physical, each.queue_offset) for each in more)
+        body = named.part(1).places()
         opaque = window.next_opaque()
         command = Command(RequestCode.END_TRANSACTION, header.encode(), body, opaque=opaque)
         address = run(self._session.master_address(half.topic, half.broker_name))
         window.send(address, command, line)
-        return 1 + len(more)
-
-
-_Line = deque[Half]
+        return len(named)
 
 
 def _compare(query: str, batch: int, before: Iterable[Prepared], now: Iterable[Prepared]) -> None:
@@ -250,7 +249,7 @@ def _compare(query: str, batch: int, before: Iterable[Prepared], now: Iterable[P
     Spark repeats a batch with the rows that it had, unless its checkpoint has forgotten the batch;
     or the query gives other rows each time, and then this is nothing to worry about.
     """
-    were, are = sum(map(len, before)), sum(map(len, now))
+    were, are = _count(before), _count(now)
     if were != are:
         log.warning(
             "batch %d of query %s was committed with %d rows, and has %d now, which are left out. "
@@ -260,27 +259,27 @@ def _compare(query: str, batch: int, before: Iterable[Prepared], now: Iterable[P
         )
 
 
-def _halves(prepared: Iterable[Prepared]) -> list[Half]:
-    return [half for each in prepared for half in each.halves()]
+def _count(prepared: Iterable[Prepared]) -> int:
+    return sum(map(len, prepared))
 
 
-def _lines(halves: Iterable[Half]) -> Iterator[_Line]:
+def _lines(prepared: Iterable[Prepared]) -> Iterator[Prepared]:
     """Messages whose order counts, in a line for each queue; others in lines of one request."""
-    for (_, _, queue_id), group in groupby(halves, lambda half: half[:3]):
-        if queue_id != NO_QUEUE:
-            yield deque(group)
-            continue
-        while line := deque(islice(group, _HALVES_PER_REQUEST)):
-            yield line
+    for (topic, broker_name, queue_id), group in groupby(prepared, lambda each: each[:3]):
+        whole = Prepared(topic, broker_name, queue_id, b"".join(each.packed for each in group))
+        step = _HALVES_PER_REQUEST if queue_id == NO_QUEUE else max(len(whole), 1)
+        for start in range(0, len(whole), step):
+            yield whole.part(start, start + step)
 
 
-def _left(line: _Line, answer: Mapping[str, object]) -> Iterable[_Line]:
+def _left(line: Prepared, answer: Mapping[str, object]) -> Iterable[Prepared]:
     """What is left of a line when a request for its first halves has succeeded."""
     text = str(answer.get(ENDED, ""))
     ended = int(text) if text.isdecimal() and len(text) < 5 else 0
-    for _ in range(min(max(ended, 1), len(line))):
-        line.popleft()
-    if not line:
+    left = line.part(max(ended, 1))
+    if not len(left):
         return ()
     # Where a request ends one, many have to be on their way at once.
-    return (line,) if ended or line[0].queue_id != NO_QUEUE else [deque([half]) for half in line]
+    if ended or line.queue_id != NO_QUEUE:
+        return (left,)
+    return [left.part(at, at + 1) for at in range(len(left))]

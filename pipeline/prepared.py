@@ -6,7 +6,7 @@ million of them: they stay packed, 32 bytes each.
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 import orjson
@@ -16,11 +16,14 @@ from mq.pipeline.errors import CommitFailed
 from mq.protocol.bodies import MessageQueue
 from mq.protocol.message_id import decode_offset_id
 
+_ID_SIZE = 16  # bytes of a unique id
 _HALF = struct.Struct(
     ">q"  # position in the commit log
     "q"  # offset in the queue of halves
     "16s"  # the unique id of the message
 )
+_PLACE = struct.Struct("16s16x")  # the first two of these
+_ID_AT = _HALF.size - _ID_SIZE
 _LENGTH = struct.Struct(">I")
 _PART_BYTES = 2 * 1024 * 1024  # of a part before it is compressed: half of what a message may have
 _HEAD_BYTES = 1024  # for a topic and a broker at least
@@ -65,6 +68,27 @@ class Prepared(NamedTuple):
                 unique.hex().upper(),
             )
 
+    def part(self, start: int, stop: int | None = None) -> "Prepared":
+        """Those from one place to another, or to the last."""
+        end = len(self.packed) if stop is None else stop * _HALF.size
+        return self._with(self.packed[start * _HALF.size : end])
+
+    def without(self, unique_ids: Set[str]) -> "Prepared":
+        """Those whose unique ids are not among some."""
+        pieces = (
+            self.packed[at : at + _HALF.size] for at in range(0, len(self.packed), _HALF.size)
+        )
+        left = [one for one in pieces if one[_ID_AT:].hex().upper() not in unique_ids]
+        return self._with(b"".join(left))
+
+    def places(self) -> bytes:
+        """Where they are, as `mq.protocol.headers.transaction.pack_halves` packs it."""
+        return b"".join([place for (place,) in _PLACE.iter_unpack(self.packed)])
+
+    def _with(self, packed: bytes) -> "Prepared":
+        # Not _replace: to that the length of a tuple is the number of its fields.
+        return Prepared(self.topic, self.broker_name, self.queue_id, packed)
+
 
 class Halves:
     """Gathers what a task prepares."""
@@ -74,20 +98,21 @@ class Halves:
 
     def add(self, outgoing: Outgoing, queue: MessageQueue, fields: dict[str, object]) -> None:
         """Note messages that were stored, by the fields of the reply. Raises CommitFailed."""
-        ids = outgoing.unique_ids
+        ids = outgoing.packed_ids
+        count = len(ids) // _ID_SIZE
         try:
-            places = str(fields["msgId"]).split(",")
-            first = int(str(fields["queueOffset"]))
-            if len(places) != len(ids):
-                raise ValueError(f"{len(places)} ids for {len(ids)} messages")
-            physicals = [decode_offset_id(place).offset for place in places]
-        except (KeyError, ValueError) as error:
+            text, first = str(fields["msgId"]), int(str(fields["queueOffset"]))
+            places = _physical_offsets(text)
+            if len(places) != count:
+                raise ValueError(f"{len(places)} ids for {count} messages")
+            offsets = range(first, first + count)
+            unique_ids = [ids[at : at + _ID_SIZE] for at in range(0, len(ids), _ID_SIZE)]
+            packed = b"".join(map(_HALF.pack, places, offsets, unique_ids))
+        except (KeyError, ValueError, struct.error) as error:
             raise CommitFailed(
                 f"{queue}: the broker does not say where it has a message: {error}"
             ) from None
-        packed = self._by_queue.setdefault(queue, bytearray())
-        for offset, (physical, unique_id) in enumerate(zip(physicals, ids, strict=True), first):
-            packed += _HALF.pack(physical, offset, bytes.fromhex(unique_id))
+        self._by_queue.setdefault(queue, bytearray()).extend(packed)
 
     def prepared(self, *, ordered: bool) -> list[Prepared]:
         """All of them. With `ordered` those of a queue keep their order."""
@@ -95,6 +120,19 @@ class Halves:
             Prepared(q.topic, q.broker_name, q.queue_id if ordered else NO_QUEUE, bytes(packed))
             for q, packed in self._by_queue.items()
         ]
+
+
+def _physical_offsets(ids: str) -> list[int]:
+    """Of the offset ids of one broker, with commas between them. Raises ValueError."""
+    first = ids.partition(",")[0]
+    decode_offset_id(first)  # the others have the same host: they differ in what is behind it
+    count, digits = ids.count(",") + 1, len(first)
+    if len(ids) != count * (digits + 1) - 1 or any(
+        ids[at : at + 1] != "," for at in range(digits, len(ids), digits + 1)
+    ):
+        raise ValueError(f"{ids[:200]!r} are not offset ids of one length")
+    packed = bytes.fromhex(ids.replace(",", ""))
+    return [at for (at,) in struct.iter_unpack(f">{digits // 2 - 8}xq", packed)]
 
 
 def are_same(these: Iterable[Prepared], those: Iterable[Prepared]) -> bool:

@@ -8,7 +8,7 @@ Sources: org.apache.rocketmq.common.message.MessageDecoder and MessageClientIDSe
 
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -149,3 +149,11 @@ def _unhex(text: str, kind: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError:
         raise ValueError(f"{text!r} is no {kind}: it has 32 or 56 hexadecimal digits") from None
+
+
+def join_ids(host: bytes, offsets: Sequence[int]) -> bytes:
+    """The offset ids of messages of one broker, as the answer to a batch has them: a comma between
+    two. `host` is its address and port as records hold them."""
+    packed = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
+    text = host.hex().upper()
+    return (text + packed.replace(",", f",{text}")).encode()

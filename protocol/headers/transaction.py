@@ -30,6 +30,7 @@ class EndTransactionResponseHeader(Header, answers=RequestCode.END_TRANSACTION):
 #: Those behind were not tried. Brokers without it have ended the one of the header.
 ENDED = "ended"
 _HALF = struct.Struct(">qq")  # position in the commit log, offset in the queue of halves
+HALF_SIZE = _HALF.size
 
 
 def pack_halves(halves: Iterable[tuple[int, int]]) -> bytes:

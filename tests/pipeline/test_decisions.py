@@ -24,7 +24,7 @@ from pyspark.sql.datasource import WriterCommitMessage  # noqa: E402
 from mq.pipeline.decisions import DecisionLog  # noqa: E402
 from mq.pipeline.errors import CommitFailed  # noqa: E402
 from mq.pipeline.exactly_once import Transactions  # noqa: E402
-from mq.pipeline.prepared import Half, Prepared, from_part, to_parts  # noqa: E402
+from mq.pipeline.prepared import Prepared, from_part, to_parts  # noqa: E402
 from mq.pipeline.sink import StreamWriter, Written  # noqa: E402
 from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
 from tests.pipeline.test_brokers_away import Pair  # noqa: E402
@@ -167,9 +167,8 @@ def test_a_stream_without_the_id_of_its_query_fails_and_leaves_nothing(
             writer.commit(messages, 0)
     writer.abort([unknown], 0)
     with Transactions(options) as transactions:
-        halves = [half for each in prepared for half in each.halves()]
-        failed, _ = transactions._end(halves, 8)
-        assert len(failed) == len(halves)  # they were rolled back
+        failed, _ = transactions._end(prepared, 8)
+        assert sum(map(len, failed)) == len(TEXTS)  # they were rolled back
     assert bodies_of(mq_session_broker, mq_topic) == []
 
 
@@ -183,12 +182,12 @@ def test_messages_of_a_broker_that_is_away_are_not_taken_for_missing(pair: Pair)
             "retryIntervalMs": "50",
         }
     )
-    halves = [Half("Orders", "broker-b", -1, 0, 0, "00" * 16)]
+    prepared = [Prepared("Orders", "broker-b", -1, bytes(32))]
     with Transactions(options) as transactions:
-        assert transactions._missing(halves, {}) == halves
+        assert transactions._missing(prepared, {}) == prepared
         pair.second.stop()
         with pytest.raises(CommitFailed, match="broker-b of topic Orders does not answer"):
-            transactions._missing(halves, {})
+            transactions._missing(prepared, {})
 
 
 def test_the_checkpoint_of_a_writer_is_among_its_options(tmp_path: Path) -> None:

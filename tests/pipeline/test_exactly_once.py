@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mq.daemons.broker.store_config import BrokerRole
+from mq.protocol.bodies import MessageQueue
+from mq.protocol.codes import RequestCode
 from mq.protocol.flags import SysFlag
+from mq.protocol.headers.transaction import pack_halves
 from mq.testing import RunningBroker
 from tests.pipeline.conftest import require_spark
 
@@ -17,10 +20,18 @@ require_spark()
 
 from mq.pipeline import exactly_once  # noqa: E402
 from mq.pipeline.decisions import DecisionLog, open_log  # noqa: E402
+from mq.pipeline.encoding import Outgoing  # noqa: E402
 from mq.pipeline.errors import CommitFailed  # noqa: E402
 from mq.pipeline.exactly_once import Transactions  # noqa: E402
 from mq.pipeline.offsets import Queue  # noqa: E402
-from mq.pipeline.prepared import Half, Prepared, from_part, to_parts  # noqa: E402
+from mq.pipeline.prepared import (  # noqa: E402
+    Half,
+    Halves,
+    Prepared,
+    are_same,
+    from_part,
+    to_parts,
+)
 from mq.pipeline.sink import BatchWriter  # noqa: E402
 from mq.pipeline.write_options import WriteOptions, parse_write_options  # noqa: E402
 from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
@@ -50,6 +61,16 @@ def prepare(options: WriteOptions, bodies: Sequence[str]) -> list[Prepared]:
     keys = [f"key-{len(body)}" for body in bodies]
     batch = pa.RecordBatch.from_arrays([pa.array(bodies), pa.array(keys)], schema=arrow)
     return BatchWriter(options, schema).write(iter([batch])).prepared
+
+
+def some(prepared: Sequence[Prepared], start: int, stop: int) -> list[Prepared]:
+    """Those from one place to another, counted over all queues."""
+    found = []
+    for each in prepared:
+        if start < len(each) and stop > 0:
+            found.append(each.part(max(start, 0), stop))
+        start, stop = start - len(each), stop - len(each)
+    return found
 
 
 def bodies_of(broker: RunningBroker, topic: str) -> list[str]:
@@ -88,8 +109,7 @@ def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
         ends = transactions._ends(first)
         with options.open_session(5) as session:
             DecisionLog(session, options).decide(query, 7, ends, first)
-        halves = [half for each in first for half in each.halves()]
-        transactions._end(halves[:committed], SysFlag.TRANSACTION_COMMIT)
+        transactions._end(some(first, 0, committed), SysFlag.TRANSACTION_COMMIT)
     assert len(bodies_of(mq_session_broker, mq_topic)) == committed
 
     again = prepare(options, TEXTS)  # what Spark does when it is started again
@@ -98,9 +118,8 @@ def test_a_driver_that_died_in_the_middle_of_a_commit_is_finished_by_the_next(
         transactions.commit_once(query, 8, prepare(options, ["next"]))
     assert bodies_of(mq_session_broker, mq_topic) == sorted([*TEXTS, "next"])
     with Transactions(options) as transactions:
-        halves = [half for each in again for half in each.halves()]
-        failed, _ = transactions._end(halves, SysFlag.TRANSACTION_COMMIT)
-        assert len(failed) == len(halves)  # they were rolled back
+        failed, _ = transactions._end(again, SysFlag.TRANSACTION_COMMIT)
+        assert sum(map(len, failed)) == len(TEXTS)  # they were rolled back
 
 
 def test_a_commit_that_meets_a_slave_is_not_taken_for_one(
@@ -175,8 +194,7 @@ def test_what_a_broker_has_given_up_is_told(
     prepared = prepare(options, TEXTS)
     with Transactions(options) as transactions:
         transactions.roll_back(prepare(options, ["nobody sees this"]))
-        halves = [half for each in prepared for half in each.halves()]
-        transactions._end(halves[:3], SysFlag.TRANSACTION_ROLLBACK)
+        transactions._end(some(prepared, 0, 3), SysFlag.TRANSACTION_ROLLBACK)
         with pytest.raises(CommitFailed, match="messages could not be made visible"):
             transactions.commit_once(query, 0, prepared)
 
@@ -244,11 +262,38 @@ def test_a_row_that_cannot_end_does_not_hold_up_those_of_its_request(
     spark, arrow = schema_of("body string")
     batch = pa.RecordBatch.from_arrays([pa.array(TEXTS)], schema=arrow)
     prepared = BatchWriter(options, spark).write(iter([batch])).prepared
-    halves = [half for each in prepared for half in each.halves()]
     with Transactions(options) as transactions:
-        failed, error = transactions._end(halves[70:72], SysFlag.TRANSACTION_ROLLBACK)
+        failed, error = transactions._end(some(prepared, 70, 72), SysFlag.TRANSACTION_ROLLBACK)
         assert (failed, error) == ([], None)
-        failed, error = transactions._end(halves, SysFlag.TRANSACTION_COMMIT)
-    assert failed == halves[70:72]
+        failed, error = transactions._end(prepared, SysFlag.TRANSACTION_COMMIT)
+    assert are_same(failed, some(prepared, 70, 72))
     assert "not open" in str(error)
     assert len(bodies_of(mq_session_broker, mq_topic)) == len(TEXTS) - 2
+
+
+ID = "7F00000100002A9F0000000000000001"
+
+
+@pytest.mark.parametrize("text", ["", ID[:8], ID, f"{ID},", f"{ID},{'0' * 33}", f"{ID};{ID}"])
+def test_an_answer_that_does_not_say_where_halves_are_fails_the_task(text: str) -> None:
+    fields: dict[str, object] = {"msgId": text, "queueOffset": "5"}
+    outgoing = Outgoing("T", None, 2, RequestCode.SEND_BATCH_MESSAGE, {}, b"", "", bytes(32))
+    with pytest.raises(CommitFailed, match="the broker does not say where it has a message"):
+        Halves().add(outgoing, MessageQueue("T", "broker-a", 1), fields)
+
+
+def test_halves_are_remembered_as_an_answer_tells_of_them() -> None:
+    halves = Halves()
+    for host in ("7F00000100002A9F", "20010DB800000000000000000000000100002A9F"):
+        ids = bytes(range(48))
+        outgoing = Outgoing("T", None, 3, RequestCode.SEND_BATCH_MESSAGE, {}, b"", "", ids)
+        places = [f"{host}{offset:016X}" for offset in (7, 1 << 40, 9)]
+        fields: dict[str, object] = {"msgId": ",".join(places), "queueOffset": "5"}
+        halves.add(outgoing, MessageQueue("T", host, 1), fields)
+    first, second = halves.prepared(ordered=False)
+    assert first.packed == second.packed
+    found = [(half.physical, half.queue_offset, half.unique_id) for half in first.halves()]
+    texts = [bytes(range(at, at + 16)).hex().upper() for at in (0, 16, 32)]
+    assert found == [(7, 5, texts[0]), (1 << 40, 6, texts[1]), (9, 7, texts[2])]
+    assert first.places() == pack_halves([(7, 5), (1 << 40, 6), (9, 7)])
+    assert [half.physical for half in first.without({texts[1]}).halves()] == [7, 9]

@@ -43,6 +43,7 @@ from mq.pipeline.prepared import Prepared  # noqa: E402
 from mq.pipeline.reading import Partition  # noqa: E402
 from mq.pipeline.sink import BatchWriter  # noqa: E402
 from mq.pipeline.write_options import parse_write_options  # noqa: E402
+from tests.pipeline.test_exactly_once import some  # noqa: E402
 from tests.pipeline.test_sink_tasks import schema_of  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(2 * PATIENCE)]
@@ -241,8 +242,7 @@ def test_a_commit_that_was_cut_off_is_finished_once(
     with Transactions(options) as transactions:
         with options.open_session(10) as session:
             DecisionLog(session, options).decide(query, 5, transactions._ends(first), first)
-        halves = [half for each in first for half in each.halves()]
-        failed, _ = transactions._end(halves[:25], SysFlag.TRANSACTION_COMMIT)
+        failed, _ = transactions._end(some(first, 0, 25), SysFlag.TRANSACTION_COMMIT)
         assert not failed
     brokers.until(topic, 25)
     for _ in range(2):

@@ -14,13 +14,14 @@ from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.groups import Groups
 from mq.daemons.broker.pop.receipt import normal_topic
 from mq.daemons.broker.roles import check_takes_back
-from mq.daemons.broker.store.append import BatchedMessage, OnStored
+from mq.daemons.broker.store.append import Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.timer.request import name_withdrawn
 from mq.daemons.broker.topics import Topics
-from mq.daemons.broker.transactions.service import ReadBatch, Transactions
+from mq.daemons.broker.transactions.half_batches import ReadBatch
+from mq.daemons.broker.transactions.service import Transactions
 from mq.daemons.broker.writer import MessageWriter, add_what_fits
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -106,8 +107,13 @@ class IndirectSends:
         return message
 
     def prepare_batch(
-        self, queue: ConsumeQueue, common: dict[str, str], read: ReadBatch
-    ) -> tuple[ConsumeQueue, list[BatchedMessage], Callable[[int], OnStored]]:
+        self,
+        queue: ConsumeQueue,
+        common: dict[str, str],
+        body: bytes,
+        read: ReadBatch,
+        origin: Origin,
+    ) -> tuple[bytes, int]:
         """As `Transactions.prepare_batch`, of what is allowed. Raises Refused, too."""
         if (
             common.get(PropertyKey.TRANSACTION_PREPARED) != "true"
@@ -119,7 +125,7 @@ class IndirectSends:
                 "TRAN_MSG and PGROUP do not",
             )
         self._check_transactions()
-        return self._transactions.prepare_batch(queue, common, read)
+        return self._transactions.prepare_batch(queue, common, body, read, origin)
 
     def _check_transactions(self) -> None:
         config = self._settings.broker

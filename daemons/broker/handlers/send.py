@@ -21,7 +21,7 @@ from mq.daemons.broker.handlers.indirect_send import IndirectSends
 from mq.daemons.broker.handlers.native_sends import NativeSends
 from mq.daemons.broker.handlers.usual_properties import UsualProperties, names_timer
 from mq.daemons.broker.store import layout
-from mq.daemons.broker.store.append import Appender
+from mq.daemons.broker.store.append import Appender, Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.index import key_hash
@@ -36,6 +36,7 @@ from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
 from mq.protocol.headers.send import Letter, SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mq.protocol.message import StoredMessage
+from mq.protocol.message_id import join_ids
 from mq.protocol.names import RETRY_PREFIX, TIMER_TOPIC
 from mq.protocol.properties import (
     MAX_LENGTH,
@@ -260,35 +261,32 @@ class SendHandlers:
         # messages it would hide their own.
         common.pop(PropertyKey.UNIQUE_KEY, None)
         common[PropertyKey.CLUSTER] = self._settings.broker.broker_cluster_name
-        into, stored_at = queue, None
         try:
-            if transaction:
-                read = partial(messages_of, body, common=common, usual=self._usual)
-                into, messages, stored_at = self._indirect.prepare_batch(queue, common, read)
-            else:
-                messages = messages_of(body, queue.topic, common, self._usual)
-            if not messages:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
-            physicals, first_offset = self._appender.append_batch(
-                into,
-                messages,
+            origin = Origin(
                 sys_flag=_checked(sys_flag & ~transaction),
                 born_timestamp=int(fields[_BORN_TIMESTAMP]),
                 born_host=channel.born_host,
                 reconsume_times=int(fields.get(_RECONSUME_TIMES) or 0),
             )
+            if transaction:
+                read = partial(messages_of, body, common=common, usual=self._usual)
+                ids, first_offset = self._indirect.prepare_batch(queue, common, body, read, origin)
+            else:
+                messages = messages_of(body, queue.topic, common, self._usual)
+                if not messages:
+                    raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
+                physicals, first_offset = self._appender.append_batch(
+                    queue, messages, **origin._asdict()
+                )
+                ids = join_ids(self._appender.store_host, physicals)
         except StoreRefused as refusal:
             self.refused += 1
             raise Refused(refusal.code, refusal.remark) from None
-        if stored_at is not None:
-            self._appender.call_when_stored(stored_at(first_offset))
         flag = header["flag"]
         assert isinstance(flag, int)
         if flag & ONE_WAY:
             return
-        offsets = struct.pack(f">{len(physicals)}q", *physicals).hex(",", 8).upper()
-        ids = self._host_text + offsets.replace(",", f",{self._host_text}")
-        reply = self._stored_batch.frame(ids.encode(), queue.queue_id, first_offset, opaque)
+        reply = self._stored_batch.frame(ids, queue.queue_id, first_offset, opaque)
         self._appender.reply_when_stored(channel, reply, promptly)
 
     @serves(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mq.client.machine import clock
 from mq.daemons.broker.store import layout
@@ -63,6 +63,15 @@ BatchedMessage = tuple[bytes, bytes, int, int, Sequence[int]]
 Packed = tuple[bytes, list[tuple[ConsumeQueue, int, bytes, int]], bytes, int]
 
 OnStored = Callable[[StoreRefused | None], None]
+
+
+class Origin(NamedTuple):
+    """What the messages of a batch have in common."""
+
+    sys_flag: int
+    born_timestamp: int
+    born_host: bytes
+    reconsume_times: int
 
 
 class Slaves(Protocol):

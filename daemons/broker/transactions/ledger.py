@@ -8,7 +8,7 @@ A check puts the half at the end of the half topic again. It is then known by it
 its producer may still end it by an older one, on the way when the check was made.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mq.daemons.broker.transactions.records import HalfLike, transaction_key
 from mq.protocol.message import StoredMessage
@@ -24,6 +24,7 @@ class Ledger:
         self._open: dict[int, bytes] = {}  # key of the transaction by queue offset of its half
         self._newest: dict[bytes, int] = {}  # and back
         self._given_up: dict[bytes, int] = {}
+        self._given_up_at: dict[int, bytes] = {}  # and back
         self._ending: set[int] = set()
 
     def __len__(self) -> int:
@@ -45,12 +46,26 @@ class Ledger:
         """Whether an end is not on its way already."""
         return offset not in self._ending
 
+    def count_endable(self, offsets: Sequence[int]) -> int:
+        """How many of these halves, from the first on, are open by these offsets, not just being
+        ended, and named once."""
+        named: set[int] = set()
+        for offset in offsets:
+            if offset in named or not self.is_open(offset):
+                break
+            named.add(offset)
+        return len(named)
+
     def add(self, half: StoredMessage, offset: int) -> None:
         """A half is stored. If its producer has sent it twice, only the second is open."""
-        self.add_key(transaction_key(half), offset)
+        self._add_key(transaction_key(half), offset)
 
-    def add_key(self, key: bytes, offset: int) -> None:
-        """The same of a half whose key is known."""
+    def add_keys(self, keys: Sequence[bytes], first: int) -> None:
+        """The same of halves that follow each other, of which the keys are known."""
+        for offset, key in enumerate(keys, first):
+            self._add_key(key, offset)
+
+    def _add_key(self, key: bytes, offset: int) -> None:
         self._forget(key)
         self._open[offset] = key
         self._newest[key] = offset
@@ -71,23 +86,23 @@ class Ledger:
         self._open[new] = key
         self._newest[key] = new
 
-    def begin_end(self, offset: int) -> None:
-        """The end of a half is on its way to the disk."""
-        self._ending.add(offset)
+    def begin_ends(self, offsets: Iterable[int]) -> None:
+        """The ends of halves are on their way to the disk."""
+        self._ending.update(offsets)
 
-    def cancel_end(self, offset: int) -> None:
-        """It did not get there."""
-        self._ending.discard(offset)
+    def cancel_ends(self, offsets: Iterable[int]) -> None:
+        """They did not get there."""
+        self._ending.difference_update(offsets)
 
-    def remove(self, offset: int) -> None:
-        """A half has ended, or is not there any more."""
-        self._ending.discard(offset)
-        key = self._open.pop(offset, None)
-        if key is not None:
-            self._newest.pop(key, None)
-            return
-        for given_up in [k for k, o in self._given_up.items() if o == offset]:
-            del self._given_up[given_up]
+    def remove(self, offsets: Iterable[int]) -> None:
+        """Halves have ended, or are not there any more."""
+        for offset in offsets:
+            self._ending.discard(offset)
+            key = self._open.pop(offset, None)
+            if key is not None:
+                self._newest.pop(key, None)
+            elif (given_up := self._given_up_at.get(offset)) is not None:
+                self._remember_no_more(given_up)
 
     def has_ended(self, half: StoredMessage) -> None:
         """While the ledger is made: this half has ended, and with it the older ones that it was
@@ -100,15 +115,23 @@ class Ledger:
         if key is None:
             return
         self._newest.pop(key, None)
+        self._remember_no_more(key)
         self._given_up[key] = offset
+        self._given_up_at[offset] = key
         if len(self._given_up) > _MOST_GIVEN_UP:
-            del self._given_up[next(iter(self._given_up))]
+            self._remember_no_more(next(iter(self._given_up)))
 
     def _forget(self, key: bytes) -> None:
         known = self._newest.pop(key, None)
         if known is not None:
             self._open.pop(known, None)
-        self._given_up.pop(key, None)
+        self._remember_no_more(key)
+
+    def _remember_no_more(self, key: bytes) -> None:
+        """One that was given up."""
+        offset = self._given_up.pop(key, None)
+        if offset is not None:
+            self._given_up_at.pop(offset, None)
 
 
 class Operations:
@@ -124,12 +147,20 @@ class Operations:
 
     def add(self, offset: int, halves: Iterable[int]) -> None:
         """An operation is stored."""
+        self._leave_gap(offset)
+        self._latest_halves.append(max(halves, default=-1))
+
+    def add_each(self, offset: int, halves: Iterable[int]) -> None:
+        """Operations that follow each other are stored, of which each ends one half."""
+        self._leave_gap(offset)
+        self._latest_halves += halves
+
+    def _leave_gap(self, offset: int) -> None:
         if not self._latest_halves:
             self._first = offset
         # Offsets without an operation, which cannot be read, hold up nobody.
         gap = offset - self._first - len(self._latest_halves)
         self._latest_halves += [-1] * gap
-        self._latest_halves.append(max(halves, default=-1))
 
     def passed(self, half_offset: int, default: int) -> int:
         """Forget those that end only halves before an offset; returns that of the first left.

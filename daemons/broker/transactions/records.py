@@ -6,6 +6,7 @@ final      the message where consumers see it, with the physical offset of its h
 """
 
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Protocol
 
@@ -13,11 +14,14 @@ from mq.daemons.broker.writer import MessageWriter, properties_field
 from mq.protocol import names
 from mq.protocol.flags import SysFlag
 from mq.protocol.message import StoredMessage
-from mq.protocol.properties import PropertyKey
+from mq.protocol.properties import MAX_LENGTH, PropertyKey
 from mq.protocol.tags import tags_code
 
 REMOVE_TAG = "d"  # TransactionalMessageUtil.REMOVETAG
 HALF_QUEUE = 0  # the only one
+# Bytes of properties that a half gets on its way: number of checks, first offset, the timer's.
+PROPERTIES_ROOM = 256
+LONGEST_PROPERTIES = MAX_LENGTH - PROPERTIES_ROOM  # of one when it is sent
 
 # Of an operation; its body is the queue offset of the half that it ends.
 REMOVE_CODE = tags_code(REMOVE_TAG)
@@ -95,19 +99,26 @@ def transaction_key(half: HalfLike) -> bytes:
 def key_of(group: str, topic: str, unique_id: str, offset: int) -> bytes:
     """The same of what makes it: the producer's group, topic and unique id of a half; where there
     is no id, its offset in its queue."""
-    if not unique_id:
-        return str(offset).encode()
-    return blake2b("\x01".join((group, topic, unique_id)).encode(), digest_size=16).digest()
+    return keys_of_batch(group, topic, [unique_id.encode()], offset)[0]
+
+
+def keys_of_batch(group: str, topic: str, unique_ids: Iterable[bytes], first: int) -> list[bytes]:
+    """The same of halves that follow each other in their queue."""
+    scope = f"{group}\x01{topic}\x01".encode()
+    return [
+        blake2b(scope + unique_id, digest_size=16).digest() if unique_id else str(offset).encode()
+        for offset, unique_id in enumerate(unique_ids, first)
+    ]
 
 
 _UNIQUE_ID = re.compile(rb"(?:^..|\x02)UNIQ_KEY\x01([^\x01\x02]*)", re.DOTALL)
 
 
-def unique_id_in(properties_field: bytes) -> str:
-    """The unique id among properties as a record holds them, their length first; "" if there is
+def unique_id_in(properties_field: bytes) -> bytes:
+    """The unique id among properties as a record holds them, their length first; empty if there is
     none."""
     found = _UNIQUE_ID.search(properties_field)
-    return "" if found is None else found[1].decode()
+    return b"" if found is None else found[1]
 
 
 def number_property(message: StoredMessage, name: str) -> int | None:

@@ -8,31 +8,31 @@ half twice: by its first offset and by the one that a check has given it.)
 """
 
 import logging
-import re
 import struct
-from collections.abc import Callable
 from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.offsets import ConsumerOffsets
-from mq.daemons.broker.store.append import BatchedMessage, OnStored
+from mq.daemons.broker.store.append import OnStored, Origin
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.records import keys_of
 from mq.daemons.broker.topics import Topics
+from mq.daemons.broker.transactions.half_batches import ReadBatch, append_halves
 from mq.daemons.broker.transactions.ledger import Ledger, Operations
+from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.broker.transactions.records import (
     HALF_QUEUE,
+    LONGEST_PROPERTIES,
     OPERATION_FIELD,
+    PROPERTIES_ROOM,
     REMOVE_CODE,
     ended_offsets,
     is_final_of,
-    key_of,
     make_final,
     make_half,
     number_property,
-    unique_id_in,
 )
 from mq.daemons.broker.transactions.usual_halves import UsualHalf, UsualHalves
 from mq.daemons.broker.waiting import is_stored
@@ -41,9 +41,10 @@ from mq.protocol import names
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import SysFlag
+from mq.protocol.headers.transaction import HALF_SIZE, more_halves
 from mq.protocol.host import host_text
 from mq.protocol.message import StoredMessage
-from mq.protocol.properties import MAX_LENGTH, PropertyKey, encode
+from mq.protocol.properties import PropertyKey, encode
 from mq.protocol.record import SMALLEST_RECORD
 from mq.protocol.tags import tags_code
 
@@ -51,13 +52,6 @@ log = logging.getLogger(__name__)
 
 # What a final record and its operation may have more than the half: the timer's properties, topics.
 _ROOM = 2048
-# Bytes of properties that a half gets on its way: number of checks, first offset, the timer's.
-_PROPERTIES_ROOM = 256
-# Among properties as a record holds them: what has a message wait, or another wait no more.
-_WAITING = re.compile(rb"(?:^..|\x02)(?:DELAY\x01|TIMER_D)", re.DOTALL)
-
-#: Reads a batch, given the topic for which the keys of its messages are to be hashed.
-ReadBatch = Callable[[str], list[BatchedMessage]]
 
 
 class Transactions:
@@ -79,6 +73,11 @@ class Transactions:
         self._topics = topics
         raw = store.appender.store_host
         self.host = (host_text(raw[:-4]), struct.unpack(">i", raw[-4:])[0])
+        self.native = NativeHalves(
+            store,
+            longest=LONGEST_PROPERTIES,
+            spare=_ROOM + 2 * SMALLEST_RECORD,
+        )
         self.ledger = Ledger()
         self._operations = Operations()
         self.committed = 0
@@ -92,51 +91,42 @@ class Transactions:
         """Store a message as a half. Raises StoreRefused."""
         make_half(message)
         size = len(encode(message.properties).encode())
-        if size > MAX_LENGTH - _PROPERTIES_ROOM:
+        if size > LONGEST_PROPERTIES:
             raise StoreRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"properties of {size} bytes are over the limit of {MAX_LENGTH - _PROPERTIES_ROOM} "
+                f"properties of {size} bytes are over the limit of {LONGEST_PROPERTIES} "
                 f"for a prepared message, of which the checks of its transaction need "
-                f"{_PROPERTIES_ROOM} more",
+                f"{PROPERTIES_ROOM} more",
             )
         self.put_half(message)
 
     def prepare_batch(
-        self, queue: ConsumeQueue, common: dict[str, str], read: ReadBatch
-    ) -> tuple[ConsumeQueue, list[BatchedMessage], Callable[[int], OnStored]]:
-        """Read a batch for `queue` as halves: where they are to be appended, and what. The third
-        makes, of the queue offset that the first of them got, what is to be called when stored.
+        self,
+        queue: ConsumeQueue,
+        common: dict[str, str],
+        body: bytes,
+        read: ReadBatch,
+        origin: Origin,
+    ) -> tuple[bytes, int]:
+        """Append a batch for `queue` as halves, all of its messages or none. Returns their ids, as
+        the answer has them, and the queue offset of the first.
 
         ``common`` are the properties that each gets; those of a half are put to them. ``read``
-        reads the batch for a topic with them. Raises StoreRefused for what only a message that is
-        sent by itself may be, and what ``read`` raises.
+        reads ``body`` for a topic with them. Raises StoreRefused, also for what only a message that
+        is sent by itself may be, and what ``read`` raises.
         """
         common[PropertyKey.REAL_TOPIC] = queue.topic
         common[PropertyKey.REAL_QUEUE_ID] = str(queue.queue_id)
         self._topics.create_internal(names.TRANSACTION_HALF_TOPIC, 1)
         halves = self._store.queue(names.TRANSACTION_HALF_TOPIC, HALF_QUEUE)
-        messages = read(halves.topic)
-        group, ids = common[PropertyKey.PRODUCER_GROUP], []
-        for _, field, *_ in messages:
-            if len(field) > MAX_LENGTH - _PROPERTIES_ROOM or _WAITING.search(field):
-                raise StoreRefused(
-                    ResponseCode.MESSAGE_ILLEGAL,
-                    "a message with long properties or a time of delivery is not prepared in a "
-                    "batch: send it by itself",
-                )
-            ids.append(unique_id_in(field))
+        appender = self._store.appender
+        ids, first, keys = append_halves(appender, self.native, halves, common, body, read, origin)
+        appender.call_when_stored(partial(self._add_batch, keys, first))
+        return ids, first
 
-        def at(first: int) -> OnStored:
-            return partial(self._add_batch, group, queue.topic, ids, first)
-
-        return halves, messages, at
-
-    def _add_batch(
-        self, group: str, topic: str, ids: list[str], first: int, refusal: StoreRefused | None
-    ) -> None:
+    def _add_batch(self, keys: list[bytes], first: int, refusal: StoreRefused | None) -> None:
         if is_stored(refusal):
-            for offset, unique_id in enumerate(ids, first):
-                self.ledger.add_key(key_of(group, topic, unique_id, offset), offset)
+            self.ledger.add_keys(keys, first)
 
     def put_half(self, half: StoredMessage, on_stored: OnStored | None = None) -> None:
         """Store what is a half already. Raises StoreRefused."""
@@ -206,6 +196,27 @@ class Transactions:
         self.committed += 1
         self._put_operation(offset, on_stored)
 
+    def commit_many(
+        self, halves: bytes, group: str, known: UsualHalves, most_bytes: int, on_stored: OnStored
+    ) -> tuple[int, int]:
+        """The same natively, of halves of a producer group, named as in a request, up to the first
+        that Python has to look at: how many, and the bytes of their records. ``on_stored`` is
+        called once, if there are any.
+
+        Who has asked may send to the queues that ``known`` has found; no others are taken.
+        """
+        offsets = [offset for _, offset in more_halves(halves)]
+        count = self.ledger.count_endable(offsets)
+        if not count:
+            return 0, 0
+        named = halves[: HALF_SIZE * count]
+        done = self.native.commit(named, offsets[:count], group, known.targets, most_bytes)
+        if done is None:
+            return 0, 0
+        self.committed += done.halves
+        self._end_when_stored(offsets[: done.halves], done.first_note, on_stored)
+        return done.halves, done.size
+
     def usual_halves(self) -> UsualHalves:
         """What reads those, for one turn of the loop."""
         return UsualHalves(self._store, self._writer)
@@ -228,18 +239,22 @@ class Transactions:
             born_host=appender.store_host,
             tags_code=REMOVE_CODE,
         )
-        at = queue.appended - 1
+        self._end_when_stored([offset], queue.appended - 1, on_stored)
+
+    def _end_when_stored(self, halves: list[int], first: int, on_stored: OnStored) -> None:
+        """Have halves ended once their operations, just appended from that queue offset on, are
+        stored."""
 
         def stored(refusal: StoreRefused | None) -> None:
             if is_stored(refusal):
-                self.ledger.remove(offset)
-                self._operations.add(at, (offset,))
+                self.ledger.remove(halves)
+                self._operations.add_each(first, halves)
             else:
-                self.ledger.cancel_end(offset)
+                self.ledger.cancel_ends(halves)
             on_stored(refusal)
 
-        appender.call_when_stored(stored)
-        self.ledger.begin_end(offset)
+        self._store.appender.call_when_stored(stored)
+        self.ledger.begin_ends(halves)
 
     # how far the group CID_RMQ_SYS_TRANS is ------------------------------------------------------
 

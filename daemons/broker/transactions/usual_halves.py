@@ -54,7 +54,8 @@ class UsualHalves:
         self._store = store
         self._writer = writer
         self._halves = store.queues.get(names.TRANSACTION_HALF_TOPIC, HALF_QUEUE)
-        self._targets: dict[tuple[str, str], ConsumeQueue] = {}
+        #: By topic and queue id as halves have them: those of halves that were committed.
+        self.targets: dict[tuple[str, str], ConsumeQueue] = {}
         self._entries = b""
         self._first = 0  # the queue offset of the first of them
 
@@ -115,10 +116,10 @@ class UsualHalves:
         """
         get = half.properties.get
         key = get(PropertyKey.REAL_TOPIC, ""), get(PropertyKey.REAL_QUEUE_ID, "")
-        target = self._targets.get(key)
+        target = self.targets.get(key)
         if target is None:
             place = self._writer.target_of(half.properties)
-            target = self._targets[key] = self._store.queue(*place)
+            target = self.targets[key] = self._store.queue(*place)
         return target
 
 

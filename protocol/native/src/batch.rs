@@ -1,7 +1,7 @@
 //! The messages of a batch request (protocol/batch.py).
 
+use crate::packing::{Sent, Shared, Target};
 use crate::properties::Properties;
-use crate::send::Sent;
 
 const HEAD: usize = 20;
 const MOST_OF_IT: usize = 4096;
@@ -13,8 +13,9 @@ pub fn is_prompt(text: &str) -> Option<bool> {
     found.has_only_wait_and_id().then_some(found.wait == "false")
 }
 
-/// The messages of a body. `None` if it is damaged, or Python has to look at one of them.
-pub fn messages<'a>(body: &'a [u8], added: &str, unusual: &[String]) -> Option<Vec<Sent<'a>>> {
+/// The messages of a body. `None` if it is damaged, or Python has to look at one of them, as at one
+/// that has a property of an unusual name.
+pub fn messages<'a>(body: &'a [u8], unusual: &[String]) -> Option<Vec<Sent<'a>>> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < body.len() {
@@ -32,11 +33,13 @@ pub fn messages<'a>(body: &'a [u8], added: &str, unusual: &[String]) -> Option<V
         }
         let text = std::str::from_utf8(body.get(stop + 2..end)?).ok()?;
         let properties = Properties::read(text, unusual)?;
-        if properties.has(text, added) {
-            return None;
-        }
         found.push(Sent { body: &body[start..stop], flag: number(12), text, properties });
         at = end;
     }
     Some(found)
+}
+
+/// The bytes of their records. `None` if the properties of one are longer than this.
+pub fn size(sent: &[Sent], target: &Target, shared: &Shared, longest: usize) -> Option<usize> {
+    sent.iter().map(|one| target.size(one, shared, longest)).sum()
 }

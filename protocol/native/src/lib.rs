@@ -1,12 +1,15 @@
 //! What mq's interpreter would do for each message, done for each buffer (docs/decisions/0047).
 
 mod batch;
+mod commit;
 mod filter;
 mod filter_form;
 mod hash;
 mod header;
 mod index;
 mod number;
+mod packing;
+mod prepare;
 mod properties;
 mod pull;
 mod record;
@@ -20,8 +23,9 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 16] = [
+const SOURCES: [(&str, &[u8]); 19] = [
     ("batch.rs", include_bytes!("batch.rs")),
+    ("commit.rs", include_bytes!("commit.rs")),
     ("filter.rs", include_bytes!("filter.rs")),
     ("filter_form.rs", include_bytes!("filter_form.rs")),
     ("hash.rs", include_bytes!("hash.rs")),
@@ -29,6 +33,8 @@ const SOURCES: [(&str, &[u8]); 16] = [
     ("index.rs", include_bytes!("index.rs")),
     ("lib.rs", include_bytes!("lib.rs")),
     ("number.rs", include_bytes!("number.rs")),
+    ("packing.rs", include_bytes!("packing.rs")),
+    ("prepare.rs", include_bytes!("prepare.rs")),
     ("properties.rs", include_bytes!("properties.rs")),
     ("pull.rs", include_bytes!("pull.rs")),
     ("record.rs", include_bytes!("record.rs")),
@@ -48,7 +54,9 @@ fn _native(module: &Bound<PyModule>) -> PyResult<()> {
     module.add("PanicException", module.py().get_type::<PanicException>())?;
     module.add_class::<send::SendPath>()?;
     module.add_class::<pull::PullPath>()?;
+    module.add_class::<commit::CommitPath>()?;
     module.add_class::<filter::Filter>()?;
+    module.add_function(wrap_pyfunction!(prepare::prepare, module)?)?;
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(replica::read_records, module)?)?;
     module.add_function(wrap_pyfunction!(index::put_items, module)?)

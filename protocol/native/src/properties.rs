@@ -73,14 +73,6 @@ impl<'a> Properties<'a> {
         self.count == usize::from(!self.wait.is_empty()) + usize::from(!self.unique.is_empty())
     }
 
-    /// Whether one of the names in the text that this was read from is `name`.
-    pub fn has(&self, text: &str, name: &str) -> bool {
-        self.count > 0
-            && text.split('\u{2}').any(|segment| {
-                segment.strip_prefix(name).is_some_and(|rest| rest.starts_with('\u{1}'))
-            })
-    }
-
     /// How long what is stored is.
     pub fn stored_length(&self) -> usize {
         self.length - (self.cut.1 - self.cut.0)

@@ -33,3 +33,48 @@ pub fn properties(bytes: &[ReadOnlyCell<u8>], between: usize, to: &mut Vec<u8>) 
 fn int(bytes: &[ReadOnlyCell<u8>], at: usize) -> i32 {
     i32::from_be_bytes([0, 1, 2, 3].map(|one| bytes[at + one].get()))
 }
+
+/// A record of a host with an IPv4 address, born at such a one, that has been copied.
+pub struct Record<'a> {
+    pub crc: u32,
+    pub queue_id: i32,
+    pub flag: i32,
+    pub queue_offset: i64,
+    pub physical_offset: i64,
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    pub born_host: &'a [u8],
+    pub reconsume_times: i32,
+    pub body: &'a [u8],
+    /// Topic and properties, with their lengths.
+    pub rest: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Reads one. `None` for bytes that are no such record from end to end.
+    pub fn read(bytes: &'a [u8]) -> Option<Record<'a>> {
+        let (head, behind) = (bytes.get(..HEAD_SIZE)?, &bytes[HEAD_SIZE..]);
+        let int = |at: usize| i32::from_be_bytes([0, 1, 2, 3].map(|place| head[at + place]));
+        let long = |at: usize| i64::from(int(at)) << 32 | i64::from(int(at + 4) as u32);
+        let sys_flag = int(36);
+        let body_size = usize::try_from(int(84)).ok()?;
+        let is_usual = usize::try_from(int(0)) == Ok(bytes.len())
+            && int(4) == MAGIC
+            && sys_flag & IPV6_HOSTS == 0
+            && body_size <= behind.len();
+        let (body, rest) = is_usual.then(|| behind.split_at(body_size))?;
+        Some(Record {
+            crc: int(8) as u32,
+            queue_id: int(12),
+            flag: int(16),
+            queue_offset: long(20),
+            physical_offset: long(28),
+            sys_flag,
+            born_timestamp: long(40),
+            born_host: &head[48..56],
+            reconsume_times: int(72),
+            body,
+            rest,
+        })
+    }
+}

@@ -73,6 +73,8 @@ class OneBroker:
     async def start(self) -> None:
         self._broker = await Harness(self._root, self._settings).__aenter__()
         self._broker.listener.dispatcher.serve_bulk(self._bulk if self._is_native else None)
+        if not self._is_native:
+            self._broker.delivery.transactions.native.leave_to_python()
 
     def _bulk(self, data: bytes, position: int, channel: Channel) -> int:
         bulk = self._broker.services.sends.native.bulk
@@ -136,10 +138,14 @@ class Pair:
             broker._root.mkdir(parents=True)
             self._runner.run(broker.start())
 
-    def compare(self, data: list[bytes]) -> None:
+    def compare(self, data: list[bytes]) -> bytes:
+        """What both answer, which has to be the same, as has what they store."""
         run = self._runner.get_loop().run_until_complete  # Runner.run takes longer than a broker
         ours, theirs = (run(broker.take(data)) for broker in self.brokers)
         assert ours == theirs
+        replies = ours[0]
+        assert isinstance(replies, bytes)
+        return replies
 
     def close(self) -> None:
         for broker in self.brokers:

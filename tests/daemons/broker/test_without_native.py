@@ -14,6 +14,7 @@ TAKEN_OVER = (
     *("test_sends.py", "test_batches.py", "test_pull.py", "test_start.py"),
     *("test_long_polling.py", "test_message_finder.py", "filter/test_pull_filters.py"),
     "filter/test_bit_maps.py",
+    "transactions/test_many_at_once.py",
     *("store/test_append.py", "store/test_flush.py", "store/test_index.py"),
 )
 

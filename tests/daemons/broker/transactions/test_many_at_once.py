@@ -237,6 +237,7 @@ def finals_of(folder: Path, usual: bool, monkeypatch: pytest.MonkeyPatch) -> lis
     found: list[object] = []
 
     async def script(broker: Broker, peer: TransactionPeer) -> None:
+        broker.delivery.transactions.native.leave_to_python()
         places = []
         for n, properties in enumerate(PROPERTIES):
             half = await peer.prepare(b"%d" % n * 40, 1_700_000_000_000, **properties)

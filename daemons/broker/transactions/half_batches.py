@@ -1,0 +1,58 @@
+"""Batches of prepared messages, each of which becomes a half."""
+
+import re
+from collections.abc import Callable
+
+from mq.daemons.broker.store.append import Appender, BatchedMessage, Origin
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.transactions.native_halves import NativeHalves
+from mq.daemons.broker.transactions.records import (
+    LONGEST_PROPERTIES,
+    keys_of_batch,
+    unique_id_in,
+)
+from mq.protocol.codes import ResponseCode
+from mq.protocol.message_id import join_ids
+from mq.protocol.properties import PropertyKey
+
+# Among properties as a record holds them: what has a message wait, or another wait no more.
+_WAITING = re.compile(rb"(?:^..|\x02)(?:DELAY\x01|TIMER_D)", re.DOTALL)
+
+#: Reads a batch, given the topic for which the keys of its messages are to be hashed.
+ReadBatch = Callable[[str], list[BatchedMessage]]
+
+
+def append_halves(
+    appender: Appender,
+    native: NativeHalves,
+    halves: ConsumeQueue,
+    common: dict[str, str],
+    body: bytes,
+    read: ReadBatch,
+    origin: Origin,
+) -> tuple[bytes, int, list[bytes]]:
+    """Append a batch to the queue of halves. Returns ids as the answer has them, the queue offset
+    of the first, and the keys of their transactions.
+
+    Raises StoreRefused, and what ``read`` raises.
+    """
+    group, topic = common[PropertyKey.PRODUCER_GROUP], common[PropertyKey.REAL_TOPIC]
+    first = halves.appended
+    prepared = native.prepare(body, common, halves, origin)
+    if prepared is not None:
+        return prepared.ids, first, keys_of_batch(group, topic, prepared.unique_ids, first)
+    messages = read(halves.topic)
+    if not messages:
+        raise StoreRefused(ResponseCode.MESSAGE_ILLEGAL, "a batch without a message")
+    for _, field, *_ in messages:
+        if len(field) - 2 > LONGEST_PROPERTIES or _WAITING.search(field):
+            raise StoreRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "a message with long properties or a time of delivery is not prepared in a batch: "
+                "send it by itself",
+            )
+    physicals, first = appender.append_batch(halves, messages, **origin._asdict())
+    unique_ids = [unique_id_in(field) for _, field, *_ in messages]
+    ids = join_ids(appender.store_host, physicals)
+    return ids, first, keys_of_batch(group, topic, unique_ids, first)

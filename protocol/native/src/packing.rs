@@ -1,0 +1,202 @@
+//! What messages become: records, entries of their queues, items of the index, ids for their senders.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyTuple};
+
+use crate::hash;
+use crate::properties::Properties;
+use crate::record::{self, Message, Place};
+
+const ENTRY: usize = 20;
+const LONGEST_PROPERTIES: usize = 32767;
+
+/// A message that is sent, with what is stored of its properties.
+pub struct Sent<'a> {
+    pub body: &'a [u8],
+    pub flag: i32,
+    pub text: &'a str,
+    pub properties: Properties<'a>,
+}
+
+/// What is the same for the messages of a request.
+pub struct Shared<'a> {
+    pub sys_flag: i32,
+    pub reconsume_times: i32,
+    pub born_timestamp: i64,
+    pub born_host: &'a [u8],
+    /// What is put behind the properties of each, a separator before it.
+    pub added: &'a [u8],
+}
+
+/// Where records go: the physical offset of the first one, and the bytes that there is room for.
+pub struct Room {
+    pub start: i64,
+    pub size: usize,
+}
+
+/// A queue that messages of this call go to.
+pub struct Target<'py> {
+    pub queue_id: i32,
+    /// The queue offset of the next message.
+    pub next: i64,
+    pub topic_field: Vec<u8>,
+    topic_hash: i32,
+    entries: Vec<u8>,
+    bytes: usize,
+    queue: Bound<'py, PyAny>,
+}
+
+/// What comes of one call.
+#[derive(Default)]
+pub struct Output {
+    pub records: Vec<u8>,
+    items: Vec<u8>,
+    pub messages: usize,
+}
+
+/// As `Appender.append_packed` takes it.
+pub type Packed<'py> = Bound<'py, PyTuple>;
+
+impl<'a> Shared<'a> {
+    fn added(&self, sent: &Sent) -> &'a [u8] {
+        // Without properties there is no separator before it.
+        if sent.text.is_empty() {
+            &self.added[1..]
+        } else {
+            self.added
+        }
+    }
+}
+
+impl<'py> Target<'py> {
+    pub fn of(queue: Bound<'py, PyAny>, topic: &str) -> PyResult<Self> {
+        Ok(Target {
+            topic_field: queue.getattr("topic_field")?.extract()?,
+            queue_id: queue.getattr("queue_id")?.extract()?,
+            next: queue.getattr("appended")?.extract()?,
+            topic_hash: hash::topic_hash(topic),
+            entries: Vec::new(),
+            bytes: 0,
+            queue,
+        })
+    }
+
+    /// The size of the record of a message. `None` if its properties are longer than this.
+    pub fn size(&self, sent: &Sent, shared: &Shared, longest: usize) -> Option<usize> {
+        let length = sent.properties.stored_length() + shared.added(sent).len();
+        (length <= longest.min(LONGEST_PROPERTIES))
+            .then(|| record::HEAD_SIZE + sent.body.len() + self.topic_field.len() + 2 + length)
+    }
+
+    /// Enters the record that has been added to the output behind a place, and fills in its size.
+    pub fn enter(&mut self, output: &mut Output, first: usize, physical_offset: i64, code: i64) {
+        let size = output.records.len() - first;
+        output.records[first..first + 4].copy_from_slice(&(size as i32).to_be_bytes());
+        self.entries.extend_from_slice(&physical_offset.to_be_bytes());
+        self.entries.extend_from_slice(&(size as i32).to_be_bytes());
+        self.entries.extend_from_slice(&code.to_be_bytes());
+        self.bytes += size;
+        self.next += 1;
+        output.messages += 1;
+    }
+
+    /// Lets a message be found by its id and its keys.
+    pub fn index(&self, output: &mut Output, properties: &Properties, physical_offset: i64) {
+        let keys = properties.keys.split(' ');
+        for key in std::iter::once(properties.unique).chain(keys).filter(|key| !key.is_empty()) {
+            output.items.extend_from_slice(&hash::key_hash(self.topic_hash, key).to_be_bytes());
+            output.items.extend_from_slice(&physical_offset.to_be_bytes());
+        }
+    }
+
+    /// Adds a message, for which there is room, to the output.
+    pub fn append(
+        &mut self,
+        sent: &Sent,
+        shared: &Shared,
+        place: &Place,
+        room: &Room,
+        output: &mut Output,
+    ) {
+        let first = output.records.len();
+        let physical_offset = room.start + first as i64;
+        let message = Message {
+            crc: record::checksum(sent.body),
+            queue_id: self.queue_id,
+            flag: sent.flag,
+            queue_offset: self.next,
+            physical_offset,
+            sys_flag: shared.sys_flag,
+            born_timestamp: shared.born_timestamp,
+            born_host: shared.born_host,
+            reconsume_times: shared.reconsume_times,
+            prepared_offset: 0,
+            body: sent.body,
+        };
+        let records = &mut output.records;
+        record::pack(&message, place, records);
+        records.extend_from_slice(&self.topic_field);
+        let added = shared.added(sent);
+        let length = sent.properties.stored_length() + added.len();
+        records.extend_from_slice(&(length as i16).to_be_bytes());
+        sent.properties.store(sent.text, records);
+        records.extend_from_slice(added);
+        self.enter(output, first, physical_offset, tags_code(&sent.properties));
+        self.index(output, &sent.properties, physical_offset);
+    }
+}
+
+impl Output {
+    /// The records; of each queue itself, how many messages, their entries, the bytes of their
+    /// records; the items of the index, i32 hash and i64 offset each; how many messages.
+    pub fn packed<'a, 'py: 'a>(
+        &self,
+        py: Python<'py>,
+        targets: impl Iterator<Item = &'a Target<'py>>,
+    ) -> PyResult<Packed<'py>> {
+        let touched = PyList::empty(py);
+        for target in targets.filter(|target| !target.entries.is_empty()) {
+            let entries = PyBytes::new(py, &target.entries);
+            let number = target.entries.len() / ENTRY;
+            touched.append((&target.queue, number, entries, target.bytes))?;
+        }
+        let records = PyBytes::new(py, &self.records);
+        (records, touched, PyBytes::new(py, &self.items), self.messages).into_pyobject(py)
+    }
+}
+
+pub fn tags_code(properties: &Properties) -> i64 {
+    match properties.tags {
+        "" => 0,
+        tags => i64::from(hash::java_hash(tags)),
+    }
+}
+
+/// Adds the id of a message: its host and physical offset in hexadecimal.
+pub fn push_id(ids: &mut Vec<u8>, host: &[u8], physical_offset: i64) {
+    for byte in host.iter().chain(&physical_offset.to_be_bytes()) {
+        for digit in [byte >> 4, byte & 15] {
+            ids.push(b"0123456789ABCDEF"[usize::from(digit)]);
+        }
+    }
+}
+
+/// Adds messages to the output, for which there is room, and their ids.
+pub fn append_all(
+    sent: &[Sent],
+    shared: &Shared,
+    target: &mut Target,
+    place: &Place,
+    room: &Room,
+    output: &mut Output,
+) -> Vec<u8> {
+    let mut ids = Vec::with_capacity(33 * sent.len());
+    for one in sent {
+        if !ids.is_empty() {
+            ids.push(b',');
+        }
+        push_id(&mut ids, place.store_host, room.start + output.records.len() as i64);
+        target.append(one, shared, place, room, output);
+    }
+    ids
+}
