@@ -16,6 +16,7 @@ from operator import add, ne, sub
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
+from mq.daemons.broker.store.residency import Residency
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 
 # Java's own clients say this when they have no limit (DefaultMQPullConsumerImpl): no wish for more.
@@ -38,12 +39,18 @@ def asked_bytes(text: str, ordinary: int, most: int) -> int:
 
 
 def take(
-    log: CommitLog, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
+    log: CommitLog,
+    queue: ConsumeQueue,
+    entries: bytes,
+    offset: int,
+    most_bytes: int,
+    present: Residency | None = None,
 ) -> tuple[list[Range], int, int] | None:
     """The records of the first of these entries: (in which ranges, how many, bytes).
 
     One at least, as many as fit into `most_bytes` and lie in one file of the log. None if an entry
-    is not as it should be: then they have to be looked at one by one.
+    is not as it should be: then they have to be looked at one by one. Raises NotInMemory if
+    ``present`` says that a disk would have to be waited for.
     """
     physicals, sizes = _columns(entries, most_bytes)
     start = physicals[0]
@@ -58,8 +65,11 @@ def take(
         min(sizes) < SMALLEST_RECORD
         or physicals != sorted(physicals)
         or physicals[-1] + sizes[-1] > limit
-        or not _are_true(file.view, file.start, queue, offset, physicals, sizes)
     ):
+        return None
+    if present is not None:
+        present.require(entries[: count * layout.ENTRY_SIZE], most_bytes)
+    if not _are_true(file.view, file.start, queue, offset, physicals, sizes):
         return None
     return _joined(physicals, sizes), count, totals[count - 1]
 

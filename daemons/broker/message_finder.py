@@ -17,7 +17,7 @@ from mq.daemons.broker.filter.subscriptions import Expression
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.message_store import MessageStore
-from mq.daemons.broker.store.residency import Residency
+from mq.daemons.broker.store.residency import NotInMemory, Residency
 from mq.protocol.codes import ResponseCode
 from mq.protocol.record import MAGIC_V1, RECORD_IDENTITY, SMALLEST_RECORD
 from mq.protocol.tags import TagExpression
@@ -30,12 +30,13 @@ MOVED = int(ResponseCode.PULL_OFFSET_MOVED)
 _ENTRY_SIZE = layout.ENTRY_SIZE
 _FILLER_SIZE = layout.FILLER_SIZE
 _iterate = layout.ENTRY.iter_unpack
-_physical = layout.LONG.unpack_from  # of an entry
 _identity = RECORD_IDENTITY.unpack_from
 _identity_size = RECORD_IDENTITY.size
 _MAGIC = MAGIC_V1
 # A pull with a filter looks at so many entries at most (Java: maxFilterMessageCount, 16000 bytes).
 MOST_SCANNED = 800
+# Of messages whose properties a filter has to look at, so many are read from the disk for one pull.
+_MOST_READ_BY_FILTER = 64
 
 
 class FoundMessages(NamedTuple):
@@ -60,14 +61,10 @@ class MessageFinder:
         self,
         store: MessageStore,
         settings: BrokerSettings,
-        warm_bytes: int,
     ) -> None:
-        """What lies further than ``warm_bytes`` behind the end of the log is probably not in
-        memory."""
         self._store = store
         self._settings = settings
         self._log = store.log
-        self._warm_bytes = warm_bytes
 
     def find(
         self,
@@ -80,8 +77,8 @@ class MessageFinder:
     ) -> FoundMessages:
         """The records for a pull.
 
-        With ``bulk_bytes`` up to so many bytes, of what is in memory (mq.daemons.broker.bulk).
-        Raises NotInMemory if ``present`` says that a disk would have to be waited for.
+        With ``bulk_bytes`` up to so many bytes (mq.daemons.broker.bulk). Raises NotInMemory if
+        ``present`` says that a disk would have to be waited for.
         """
         end = queue.readable
         if offset >= end or offset < queue.minimum:
@@ -99,23 +96,20 @@ class MessageFinder:
             return FoundMessages(NOT_FOUND, queue.next_file_index(offset), [], 0, 0)
         if isinstance(expression, PropertyExpression):
             entries = expression.affordable(entries)
-        if present is not None:
-            last = 0 if bulk_bytes else min(len(entries) - _ENTRY_SIZE, (wanted - 1) * _ENTRY_SIZE)
-            present.require(*_physical(entries), *_physical(entries, last))
-        if isinstance(expression, PropertyExpression):
-            return self._select(queue, offset, entries, expression, wanted, most_bytes)
+            return self._select(queue, offset, entries, expression, wanted, most_bytes, present)
         codes = expression.codes
         if codes and queue.extension is not None:
             entries = queue.extension.resolve(entries, unknown=next(iter(codes)))
         elif not codes and len(entries) <= wanted * _ENTRY_SIZE:
-            found = (
-                self._take_bulk(queue, entries, offset, most_bytes)
-                if bulk_bytes
-                else self._take_all(queue, entries, offset, most_bytes)
-            )
+            if bulk_bytes:
+                found = self._take_bulk(queue, entries, offset, most_bytes, present)
+            else:
+                if present is not None:
+                    present.require(entries, most_bytes)
+                found = self._take_all(queue, entries, offset, most_bytes)
             if found is not None:
                 return found
-        return self._take_checked(queue, entries, offset, codes, wanted, most_bytes)
+        return self._take_checked(queue, entries, offset, codes, wanted, most_bytes, present)
 
     def _take_checked(
         self,
@@ -125,12 +119,12 @@ class MessageFinder:
         codes: Collection[int],
         wanted: int,
         most_bytes: int,
+        present: Residency | None,
     ) -> FoundMessages:
         """The answer with each record looked at; with codes only those whose tags have one."""
-        config = self._settings.store
         log = self._log
-        written = log.written
         minimum = log.minimum
+        missing: list[int] = []
         ranges: list[tuple[int, int]] = []
         start = length = count = size = 0
         index = offset - 1
@@ -144,13 +138,14 @@ class MessageFinder:
                 # Its log file has been deleted; but what is no entry at all is mended below.
                 if physical >= 0 and entry_size > 0:
                     continue
-            if count:
-                if count >= wanted or size + entry_size > most_bytes:
-                    index -= 1
-                    break
-            elif written - physical > self._warm_bytes:
-                wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
-                most_bytes = config.max_transfer_bytes_on_message_in_disk
+            if count and (count >= wanted or size + entry_size > most_bytes):
+                index -= 1
+                break
+            if present is not None and (absent := present.missing(physical, entry_size)):
+                missing += absent
+                count += 1
+                size += entry_size
+                continue
             if not file_start <= physical < file_end:
                 file = log.file_at(physical)
                 if file is not None:
@@ -173,6 +168,8 @@ class MessageFinder:
                 start, length = physical, entry_size
             count += 1
             size += entry_size
+        if missing:
+            raise NotInMemory(missing)
         if length:
             ranges.append((start, length))
         return FoundMessages(FOUND if count else RETRY, index + 1, ranges, count, size)
@@ -180,7 +177,7 @@ class MessageFinder:
     def _take_all(
         self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
     ) -> FoundMessages | None:
-        """The answer when all entries are wanted, true and in memory; None if that is not sure.
+        """The answer when all entries are wanted and true; None if that is not sure.
 
         Where the records lie side by side, the first and the last tell of all. Where they do not,
         entries from before the start of this process have to be looked at one by one.
@@ -193,7 +190,7 @@ class MessageFinder:
         start, last, last_size = physicals[0], physicals[-1], sizes[-1]
         log = self._log
         file = log.file_at(start)
-        if file is None or log.written - start > self._warm_bytes or size > most_bytes:
+        if file is None or size > most_bytes:
             return None
         if (
             not start <= last <= min(file.end, log.written) - last_size
@@ -219,14 +216,16 @@ class MessageFinder:
         return FoundMessages(FOUND, offset + count, ranges, count, size)
 
     def _take_bulk(
-        self, queue: ConsumeQueue, entries: bytes, offset: int, most_bytes: int
+        self,
+        queue: ConsumeQueue,
+        entries: bytes,
+        offset: int,
+        most_bytes: int,
+        present: Residency | None,
     ) -> FoundMessages | None:
         """The answer to a pull that may get a large reply; None if entries are not as they should
-        be, or the disk would have to be waited for while they are looked at."""
-        (physical,) = _physical(entries)
-        if self._log.written - physical > self._warm_bytes and offset < queue.trusted:
-            return None
-        taken = bulk.take(self._log, queue, entries, offset, most_bytes)
+        be."""
+        taken = bulk.take(self._log, queue, entries, offset, most_bytes, present)
         if taken is None:
             return None
         ranges, count, size = taken
@@ -240,14 +239,23 @@ class MessageFinder:
         expression: PropertyExpression,
         wanted: int,
         most_bytes: int,
+        present: Residency | None,
     ) -> FoundMessages:
-        """The answer when the records themselves have to be looked into."""
-        (physical,) = _physical(entries)
-        if self._log.written - physical > self._warm_bytes:
-            config = self._settings.store
-            wanted = min(wanted, config.max_transfer_count_on_message_in_disk)
-            most_bytes = config.max_transfer_bytes_on_message_in_disk
-        ranges, count, size, passed = expression.select(queue, offset, entries, wanted, most_bytes)
+        """The answer when the records themselves have to be looked into: those in memory, as far as
+        they follow each other. Maps of the queue's extension save reading the others."""
+        by_maps = expression.has_maps(queue)
+        there = 0 if present is None else present.leading(entries) * _ENTRY_SIZE
+        if there == len(entries):
+            by_maps = False  # the record tells as fast
+        elif there and not by_maps:
+            entries = entries[:there]
+        else:
+            entries, looked_at = expression.sift(queue, entries, _MOST_READ_BY_FILTER)
+            if present is not None and looked_at:
+                present.require(looked_at, most_bytes)
+        ranges, count, size, passed = expression.select(
+            queue, offset, entries, wanted, most_bytes, by_maps=by_maps
+        )
         return FoundMessages(FOUND if count else RETRY, offset + passed, ranges, count, size)
 
     def _out_of_range(self, queue: ConsumeQueue, offset: int, end: int) -> FoundMessages:

@@ -3,22 +3,20 @@
 Pulls, pops, peeks and filters by properties read through it; only how they answer differs.
 """
 
-import asyncio
 import os
 
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.message_finder import FoundMessages, MessageFinder
 from mq.daemons.broker.stats import BrokerStats, GroupCounter
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
-from mq.daemons.broker.store.mapped_file import read_ranges
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.residency import NotInMemory, Residency
 
 
 class QueueReader:
     """Reads queues of a store.
 
-    ``find`` is that of a MessageFinder. What lies further than ``warm_bytes`` behind the end of
-    the log is probably not in memory.
+    ``find`` is that of a MessageFinder, ``residency`` says what it can look at without a disk.
     """
 
     def __init__(
@@ -30,20 +28,20 @@ class QueueReader:
         self._log = store.log
         self._stats = stats
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        self.warm_bytes = memory * settings.store.access_message_in_memory_max_ratio // 100
-        self.find = MessageFinder(store, settings, self.warm_bytes).find
+        self.young_bytes = memory * settings.store.access_message_in_memory_max_ratio // 100
+        self.residency = Residency(store.log)
+        self.find = MessageFinder(store, settings).find
 
     async def read(self, found: FoundMessages) -> bytes:
         """The records of what was found; none if they have been deleted meanwhile."""
-        ranges = found.ranges
-        if not ranges or self._log.written - ranges[0][0] <= self.warm_bytes:
-            return b"".join(self.slices(ranges) or ())
-        files = [self._log.file_at(start) for start, _ in ranges]
-        try:
-            parts = await asyncio.to_thread(read_ranges, files, ranges)
-        except OSError:
-            return b""
-        return b"".join(parts)
+        missing = [
+            chunk
+            for start, length in found.ranges
+            for chunk in self.residency.missing(start, length)
+        ]
+        if missing:
+            await self.residency.bring_in(NotInMemory(missing))
+        return b"".join(self.slices(found.ranges) or ())
 
     def slices(self, ranges: list[tuple[int, int]]) -> list[bytes | memoryview] | None:
         """The records as slices of the mapped log; None if one is not there any more."""
@@ -61,10 +59,11 @@ class QueueReader:
             slices.append(view[start : start + length])
         return slices
 
-    def is_warm(self, queue: ConsumeQueue, index: int) -> bool:
-        """Whether a message is probably in memory, or there is none."""
+    def is_young(self, queue: ConsumeQueue, index: int) -> bool:
+        """Whether a message is near enough to the end of the log to count as in memory by Java's
+        rule, or there is none (checkInDiskByConsumeOffset)."""
         entry = queue.entry(index)
-        return entry is None or self._log.written - entry[0] <= self.warm_bytes
+        return entry is None or self._log.written - entry[0] <= self.young_bytes
 
     def count(self, topic: str, group: str, queue_id: int, found: FoundMessages) -> None:
         """Count what was given to a group."""

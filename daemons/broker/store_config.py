@@ -147,16 +147,25 @@ class MessageStoreConfig(Section):
         60_000, "flush dirty consume queues at least this often", unit="ms", effect=False
     )
     max_transfer_bytes_on_message_in_memory: int = setting(
-        256 * 1024, "bytes of one pull from memory", unit="bytes", important=True, updatable=True
+        256 * 1024,
+        "bytes of one pull, from memory or the disk",
+        unit="bytes",
+        important=True,
+        updatable=True,
     )
     max_transfer_count_on_message_in_memory: int = setting(
-        32, "messages of one pull from memory", important=True, updatable=True
+        32, "messages of one pull, from memory or the disk", important=True, updatable=True
     )
     max_transfer_bytes_on_message_in_disk: int = setting(
-        64 * 1024, "bytes of one pull from the disk", unit="bytes", important=True, updatable=True
+        64 * 1024,
+        "bytes of one pull from the disk",
+        unit="bytes",
+        important=True,
+        updatable=True,
+        effect=False,
     )
     max_transfer_count_on_message_in_disk: int = setting(
-        8, "messages of one pull from the disk", important=True, updatable=True
+        8, "messages of one pull from the disk", important=True, updatable=True, effect=False
     )
     max_transfer_bytes_on_bulk_pull: int = setting(
         MIB,
@@ -166,7 +175,8 @@ class MessageStoreConfig(Section):
     )
     access_message_in_memory_max_ratio: int = setting(
         40,
-        "part of the memory in which the newest messages are taken to be",
+        "a new group begins at the first message of a queue that has kept all of them, if the log "
+        "behind it is no longer than this part of the memory",
         unit="%",
         important=True,
         updatable=True,

@@ -47,10 +47,6 @@ _NOTHING = memoryview(b"")
 _NO_LIMIT = 1 << 62
 _NO_MEMORY = Memory((), lambda _: False)
 
-# Of messages that are probably not in memory so few are read for one pull: the loop waits.
-_MOST_COLD = 64
-
-
 # Looking at one message takes a time for each of its bytes and each character of the filter, and a
 # pull as long for each that it looks at: by this product 50 ms on the native path at most, and half
 # a second in Python. A filter of 75 characters never comes to it.
@@ -65,13 +61,12 @@ MatchedRanges = tuple[list[tuple[int, int]], int, int, int]
 class PropertyExpression:
     """What a consumer wants, by the properties of messages."""
 
-    __slots__ = ("_data", "_matches", "_memory", "_store", "_tags", "_warm_bytes", "source")
+    __slots__ = ("_data", "_matches", "_memory", "_store", "_tags", "source")
 
     def __init__(
         self,
         store: MessageStore,
         matches: Matches,
-        warm_bytes: int,
         *,
         memory: Memory | None = None,
         tags: TagExpression = _ANY,
@@ -79,13 +74,11 @@ class PropertyExpression:
         source: Sql92Filter | None = None,
     ) -> None:
         """`matches` is asked for messages that `tags` lets through; `memory` knows what it said.
-        What lies further than ``warm_bytes`` behind the end of the log is probably not in memory,
-        and is not read if the queue's extension says that it does not match the filter ``data``.
+        The queue's extension may say that a message does not match the filter ``data``.
         ``source`` is the filter that all of it was made from, which others may share."""
         self.source = source
         self._store = store
         self._matches = matches
-        self._warm_bytes = warm_bytes
         self._memory = memory
         self._tags = tags
         self._data = data
@@ -109,6 +102,22 @@ class PropertyExpression:
                 return entries[: number * layout.ENTRY_SIZE]
         return entries
 
+    def has_maps(self, queue: ConsumeQueue) -> bool:
+        """Whether the queue's extension may know messages that do not match."""
+        return self._data is not None and queue.extension is not None
+
+    def sift(self, queue: ConsumeQueue, entries: bytes, most: int) -> tuple[bytes, bytes]:
+        """The first of these entries, up to so many that the queue's extension does not rule out,
+        and those of them that it does not."""
+        kept = bytearray()
+        for at in range(0, len(entries), layout.ENTRY_SIZE):
+            entry = entries[at : at + layout.ENTRY_SIZE]
+            if not self._ruled_out(queue, layout.ENTRY.unpack(entry)[2]):
+                kept += entry
+                if len(kept) == most * layout.ENTRY_SIZE:
+                    return entries[: at + layout.ENTRY_SIZE], bytes(kept)
+        return entries, bytes(kept)
+
     def select(
         self,
         queue: ConsumeQueue,
@@ -116,21 +125,21 @@ class PropertyExpression:
         entries: bytes,
         wanted: int,
         most_bytes: int = _NO_LIMIT,
+        *,
+        by_maps: bool = False,
     ) -> MatchedRanges:
         """Look for messages that match among some entries, the first of which has an index.
 
-        At most so many are taken and so large together, though one in any case.
+        At most so many are taken and so large together, though one in any case. ``by_maps`` leaves
+        those alone that the queue's extension rules out.
         """
-        coldest = self._store.log.written - self._warm_bytes
         begun: MatchedRanges = [], 0, 0, 0
         goes_on = True
-        if self.program is not None:
-            begun, goes_on = self._select_natively(
-                queue, index, entries, wanted, most_bytes, coldest
-            )
+        if self.program is not None and not by_maps:
+            begun, goes_on = self._select_natively(queue, index, entries, wanted, most_bytes)
         if not goes_on or begun[3] * layout.ENTRY_SIZE == len(entries):
             return begun
-        return self._select_on(queue, index, entries, wanted, most_bytes, coldest, begun)
+        return self._select_on(queue, index, entries, wanted, most_bytes, by_maps, begun)
 
     def _select_on(
         self,
@@ -139,7 +148,7 @@ class PropertyExpression:
         entries: bytes,
         wanted: int,
         most_bytes: int,
-        coldest: int,
+        by_maps: bool,
         begun: MatchedRanges,
     ) -> MatchedRanges:
         """The same behind what was begun with: the reference of the native path."""
@@ -155,7 +164,7 @@ class PropertyExpression:
         queue_id = queue.queue_id
         # The last range, which is not in the list: before the first message an empty one.
         begin, length = ranges.pop() if ranges else (-1, 0)
-        cold = base = least = limit = 0  # the file, and what of it is in memory
+        base = least = limit = 0  # the file, and where in it the usual way is taken
         view = _NOTHING
         for physical, size, code in _iterate(entries):
             answer: bool | None = None
@@ -179,11 +188,9 @@ class PropertyExpression:
                 file = log.file_at(physical)
                 if file is not None:
                     base, limit, view = file.start, file.end, file.view
-                    least = max(base, coldest)
+                    least = _NO_LIMIT if by_maps else base
                 place = None
-                # In memory the record tells as fast as the extension would.
-                if physical >= coldest or not self._ruled_out(queue, code):
-                    cold += physical < coldest
+                if not (by_maps and self._ruled_out(queue, code)):
                     place = self._look(queue, index, physical, size, code)
                     shape, recall = memory.shape, memory.known.get
                 if place is not None:
@@ -205,8 +212,6 @@ class PropertyExpression:
                     index += 1
                     break
             index += 1
-            if cold >= _MOST_COLD:
-                break
         if length:
             ranges.append((begin, length))
         return ranges, count, total, index - first
@@ -218,7 +223,6 @@ class PropertyExpression:
         entries: bytes,
         wanted: int,
         most_bytes: int,
-        coldest: int,
     ) -> tuple[MatchedRanges, bool]:
         """The same for the first of these entries, as many as the native path can take, and whether
         the others are to be looked at."""
@@ -231,7 +235,6 @@ class PropertyExpression:
                 self.program,
                 file.view,
                 file.start,
-                max(file.start, coldest),
                 entries,
                 index,
                 queue.queue_id,

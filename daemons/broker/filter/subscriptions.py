@@ -63,15 +63,11 @@ class Subscriptions:
         consumers: Consumers,
         filters: ConsumerFilters,
         store: MessageStore,
-        warm_bytes: int,
     ) -> None:
-        """What lies further than ``warm_bytes`` behind the end of the log is probably not in
-        memory."""
         self._settings = settings
         self._consumers = consumers
         self._filters = filters
         self._store = store
-        self._warm_bytes = warm_bytes
         self._expressions: dict[str, TagExpression] = {}
         self._remembered = 0  # characters
         self._all = TagExpression.parse("*")
@@ -104,7 +100,7 @@ class Subscriptions:
         by_tags = self._by_tags(text)
         if self._settings.broker.filter_support_retry and is_retry_topic(topic):
             matches = filter_of_retries(self._filters, group)
-            return PropertyExpression(self._store, matches, self._warm_bytes, tags=by_tags)
+            return PropertyExpression(self._store, matches, tags=by_tags)
         return by_tags
 
     def _by_tags(self, text: str | None) -> TagExpression:
@@ -152,7 +148,6 @@ class Subscriptions:
         return PropertyExpression(
             self._store,
             wanted.matches,
-            self._warm_bytes,
             memory=wanted.memory,
             data=data,
             source=wanted,

@@ -14,7 +14,6 @@ from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.residency import Residency
 from mq.protocol.native import failures, native
 
-_ENTRY_SIZE = layout.ENTRY_SIZE
 _physical = layout.LONG.unpack_from  # of an entry
 # Each entry is held against each code; with more of them Python's set is faster.
 _MOST_CODES = 64
@@ -31,15 +30,11 @@ class PullAnswer(NamedTuple):
 
 
 class NativePulls:
-    """What finds and copies messages for pulls, where the native path is there.
+    """What finds and copies messages for pulls, where the native path is there."""
 
-    What lies further than ``warm_bytes`` behind the end of the log is left to Python.
-    """
-
-    def __init__(self, settings: BrokerSettings, commit_log: CommitLog, warm_bytes: int) -> None:
+    def __init__(self, settings: BrokerSettings, commit_log: CommitLog) -> None:
         self._settings = settings
         self._log = commit_log
-        self._warm_bytes = warm_bytes
         self._answer: Callable[..., Any] | None = None
         if native is not None:
             self._answer = native.PullPath(REPLIES[FOUND].pieces(), REPLIES[RETRY].pieces()).answer
@@ -84,17 +79,19 @@ class NativePulls:
             entries = by_properties.affordable(entries)
         if not entries or wanted < 1 or most_bytes < 0:
             return None
+        if codes or program is not None:
+            if present is None or not present.holds(entries):  # perhaps those are that are wanted
+                return None
+        elif present is not None:
+            present.require(entries, most_bytes)
         (first,) = _physical(entries)
-        if present is not None:
-            last = min(len(entries), wanted * _ENTRY_SIZE) - _ENTRY_SIZE
-            present.require(first, *_physical(entries, last))
         commit_log = self._log
         written = commit_log.written
         file = commit_log.file_at(first)
         if file is None:
             return None
         start = file.start
-        part = file.view, min(file.end, written) - start, start, written - self._warm_bytes
+        part = file.view, min(file.end, written) - start, start
         limits = wanted, most_bytes
         between = len(queue.topic_field) + layout.SHORT.size
         by = tuple(codes), None if program is None else (program, between)

@@ -18,7 +18,9 @@ from mq.daemons.broker.pop.receipt import (
 from mq.daemons.broker.pop.request import PopRequest
 from mq.daemons.broker.pop.taking import PopBatch, Pops
 from mq.daemons.broker.pop.waiters import Held, Waiters
+from mq.daemons.broker.queue_reader import QueueReader
 from mq.daemons.broker.store.errors import StoreRefused
+from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.waiting import StoreResults
 from mq.daemons.channel import Channel
 from mq.daemons.dispatch import Refused
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # A request that is so late has been given up by its sender (PopMessageRequestHeader).
 _LATE = 500  # ms
+# A pop waits for the disk so often before it is held like one for which there is nothing.
+_MOST_READS = 3
 
 
 class PopHandlers:
@@ -42,17 +46,20 @@ class PopHandlers:
         settings: BrokerSettings,
         requests: PopRequests,
         records: PoppedRecords,
+        reader: QueueReader,
         pops: Pops,
         waiters: Waiters,
         groups: Groups,
     ) -> None:
         self._settings = settings
+        self._reader = reader
         self._requests = requests
         self._records = records
         self._pops = pops
         self._waiters = waiters
         self._groups = groups
         self._running: set[asyncio.Task[None]] = set()
+        self._reading: set[tuple[str, str]] = set()  # groups and topics that wait for the disk
 
     async def close(self) -> None:
         """Let go of those that wait, and finish what was taken."""
@@ -72,22 +79,70 @@ class PopHandlers:
                 f"the broker[{self._settings.broker.broker_ip1}] pop message is timeout too much",
             )
         request = self._requests.of_pop(header, channel)
-        if not self._groups.file.is_settled:
-            self._run(self._pop_when_saved(command, channel, request, until, header.poll_time))
-        elif not self._serve(command, channel, request):
-            self._hold(command, channel, request, until, header.poll_time)
+        absent = None
+        if self._groups.file.is_settled:
+            try:
+                if not self._serve(command, channel, request):
+                    self._hold(command, channel, request, until, header.poll_time)
+                return
+            except NotInMemory as error:
+                absent = error
+        self._run(self._pop_late(absent, command, channel, request, until, header.poll_time))
 
-    async def _pop_when_saved(
-        self, command: Command, channel: Channel, request: PopRequest, until: int, poll_time: int
+    async def _pop_late(
+        self,
+        absent: NotInMemory | None,
+        command: Command,
+        channel: Channel,
+        request: PopRequest,
+        until: int,
+        poll_time: int,
     ) -> None:
-        """Pop when a group that was just made is in its file.
+        """Pop when a group that was just made is in its file, and what there is has been read.
 
         A start lets check points go whose group it does not find, and does not move that on: what
         was acknowledged would come again, and what was not, never.
         """
         await self._groups.file.settle()
-        if not channel.closed and not self._serve_held(command, channel, request):
+        served = False
+        for _ in range(_MOST_READS):
+            if absent is not None and not await self._bring_in(absent, request):
+                break
+            if channel.closed:
+                return
+            try:
+                served = self._serve_or_refuse(command, channel, request)
+                break
+            except NotInMemory as error:
+                absent = error
+        if not served and not channel.closed:
             self._hold(command, channel, request, until, poll_time)
+
+    async def _bring_in(self, absent: NotInMemory, request: PopRequest) -> bool:
+        try:
+            await self._reader.residency.bring_in(absent)
+        except Exception:
+            log.exception("messages of %s cannot be read", request.topic,
+                          extra={"failure": f"pops of {request.topic}"})  # fmt: skip
+            return False
+        return True
+
+    def _wake_once_read(self, absent: NotInMemory, request: PopRequest) -> None:
+        """Ask those of a group again that wait for what has to be read."""
+        key = request.group, request.topic
+        if key in self._reading:  # for another of them
+            return
+        self._reading.add(key)
+
+        async def read() -> None:
+            try:
+                found = await self._bring_in(absent, request)
+            finally:
+                self._reading.discard(key)
+            if found:
+                self._waiters.wake_group(*key)
+
+        self._run(read())
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -116,7 +171,16 @@ class PopHandlers:
 
     def _serve_held(self, command: Command, channel: Channel, request: PopRequest) -> bool:
         try:
+            return self._serve_or_refuse(command, channel, request)
+        except NotInMemory as absent:  # it goes on waiting until that has been read
+            self._wake_once_read(absent, request)
+            return False
+
+    def _serve_or_refuse(self, command: Command, channel: Channel, request: PopRequest) -> bool:
+        try:
             return self._serve(command, channel, request)
+        except NotInMemory:
+            raise
         except Refused as refused:
             channel.reply(command, refused.code, remark=refused.remark)
             return True
@@ -128,7 +192,7 @@ class PopHandlers:
 
     def _serve(self, command: Command, channel: Channel, request: PopRequest) -> bool:
         """Take messages and send them once their check points are stored; False if there are
-        none. Raises Refused."""
+        none. Raises Refused and NotInMemory."""
         results = StoreResults()
         try:
             batches, pop_time, revive_queue = self._pops.take(request, results)

@@ -3,9 +3,11 @@
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pop_requests import PopRequests, check_maximum
 from mq.daemons.broker.handlers.popped_records import PoppedRecords
-from mq.daemons.broker.pop.request import ALL_QUEUES
-from mq.daemons.broker.pop.taking import Pops
+from mq.daemons.broker.pop.request import ALL_QUEUES, PopRequest
+from mq.daemons.broker.pop.taking import PopBatch, Pops
 from mq.daemons.broker.pop.waiters import Held, Waiters
+from mq.daemons.broker.queue_reader import QueueReader
+from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.channel import Channel
 from mq.daemons.serving import serves
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -21,15 +23,24 @@ from mq.protocol.headers.pop import (
 
 NOTHING = "NO_MESSAGE_IN_QUEUE"
 
+# A peek waits for the disk so often at most: once for each queue that it finds something in.
+_MOST_READS = 32
+
 
 class PeekHandlers:
     """Tells groups that pop what there is, and takes nothing."""
 
     def __init__(
-        self, requests: PopRequests, records: PoppedRecords, pops: Pops, waiters: Waiters
+        self,
+        requests: PopRequests,
+        records: PoppedRecords,
+        reader: QueueReader,
+        pops: Pops,
+        waiters: Waiters,
     ) -> None:
         self._requests = requests
         self._records = records
+        self._reader = reader
         self._pops = pops
         self._waiters = waiters
 
@@ -43,13 +54,22 @@ class PeekHandlers:
             header.topic, header.consumer_group, header.queue_id, header.max_msg_nums
         )
         bodies: list[bytes] = []
-        for batch in self._pops.peek(request):
+        for batch in await self._peek(request):
             bodies.append(await self._records.read(request, batch, _now(), 0, 0))
             self._records.count(request, batch)
         fields = PopMessageResponseHeader(rest_num=self._pops.rest(request)).encode()
         if not bodies:
             return command.reply(ResponseCode.PULL_NOT_FOUND, fields, remark=NOTHING)
         return command.reply(ResponseCode.SUCCESS, fields, b"".join(bodies), remark="FOUND")
+
+    async def _peek(self, request: PopRequest) -> list[PopBatch]:
+        """Raises NotInMemory where memory is so short that nothing which is read stays there."""
+        for _ in range(_MOST_READS):
+            try:
+                return self._pops.peek(request)
+            except NotInMemory as absent:
+                await self._reader.residency.bring_in(absent)
+        return self._pops.peek(request)
 
     @serves(RequestCode.NOTIFICATION)
     def notify(self, command: Command, channel: Channel) -> None:

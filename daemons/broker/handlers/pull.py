@@ -9,7 +9,6 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-from mq.client.machine import clock
 from mq.daemons.broker.bulk import asked_bytes
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.filter.subscriptions import Expression, Subscriptions
@@ -19,7 +18,7 @@ from mq.daemons.broker.handlers.native_pulls import NativePulls, PullAnswer
 from mq.daemons.broker.handlers.pull_reply import answer_pull, request_of
 from mq.daemons.broker.handlers.reading import check_broker, consuming_group, readable_topic
 from mq.daemons.broker.handlers.suggestions import Suggestions
-from mq.daemons.broker.long_polling import COST, MOST_HELD, HeldPull, held_pulls
+from mq.daemons.broker.long_polling import MOST_HELD, HeldPull, held_pulls
 from mq.daemons.broker.message_finder import MOVED, NOT_FOUND, RETRY, FoundMessages
 from mq.daemons.broker.offsets import ConsumerOffsets
 from mq.daemons.broker.queue_reader import QueueReader
@@ -53,6 +52,8 @@ _NEEDED_LATER = frozenset(
         *("commitOffset", "subscription", "expressionType", "subVersion", "maxMsgBytes"),
     )
 )
+# A pull waits for the disk so often at most: then it reads itself what was given back meanwhile.
+_MOST_READS = 3
 # Queues remembered; beyond it all are forgotten and looked up again.
 _MOST_REMEMBERED = 10_000
 
@@ -84,11 +85,10 @@ class PullHandlers:
         self._stats = stats
         self._log = store.log
         self._queues: dict[tuple[str, str], ConsumeQueue] = {}
-        self._residency = Residency(store.log)
-        self._cold = ColdPulls(store.log, reader, stats)
-        self.native = NativePulls(settings, store.log, reader.warm_bytes)
-        self._warm_bytes = reader.warm_bytes
-        self._suggestions = Suggestions(settings, store.log, reader.warm_bytes)
+        self._residency = reader.residency
+        self._cold = ColdPulls(stats)
+        self.native = NativePulls(settings, store.log)
+        self._suggestions = Suggestions(settings, store.log, reader.young_bytes)
         self._expression = subscriptions.expression
         self._find = reader.find
         self._slices = reader.slices
@@ -114,10 +114,11 @@ class PullHandlers:
     async def close(self) -> None:
         """Wait for reads from the disk that are under way."""
         await self._cold.close()
+        await self._residency.close()
 
     def pull(self, header: dict[str, object], body: bytes, channel: Channel) -> None:
         """A pull whose header came in JSON."""
-        self._pull(header, channel, may_hold=True, present=self._residency)
+        self._pull(header, channel, may_hold=True)
 
     @serves(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
     def pull_other(self, command: Command, channel: Channel) -> None:
@@ -128,7 +129,7 @@ class PullHandlers:
             "extFields": command.read_header(PullMessageRequestHeader).encode(),
         }
         try:
-            self._pull(header, channel, may_hold=True, present=self._residency)
+            self._pull(header, channel, may_hold=True)
         except KeyError as error:
             raise RemoteProtocolError(f"the header lacks the field {error}") from None
         except (TypeError, ValueError, struct.error) as error:
@@ -139,8 +140,9 @@ class PullHandlers:
         header: dict[str, object],
         channel: Channel,
         may_hold: bool,
-        present: Residency | None = None,
+        reads: int = 0,
     ) -> None:
+        """``reads`` says how often this pull has waited for the disk."""
         fields = header["extFields"]
         if not isinstance(fields, dict):
             raise TypeError("extFields is not an object")
@@ -165,17 +167,24 @@ class PullHandlers:
         bulk_bytes = self._bulk_bytes(fields["maxMsgBytes"]) if "maxMsgBytes" in fields else 0
         flag = header["flag"]
         assert isinstance(flag, int)
+        # Without memory for what is read, somebody has to wait in the end.
+        present = self._residency if reads < _MOST_READS else None
         to_slaves, answer = self._suggestions.to_slaves, None
         try:
             if not (bulk_bytes or flag & ONE_WAY or (to_slaves and known.broker_id)):
                 answer = self._answer_natively(
                     *(queue, offset, maximum, expression, present, header["opaque"])
                 )
+                if to_slaves and answer is not None and not self._suggestions.is_near(answer.end):
+                    answer = None  # it has to name a slave
             if answer is None:
                 found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
         except NotInMemory as absent:
-            later = self._pull_once_there(absent, header, channel, may_hold)
-            self._cold.run(later, header, channel)
+            again = partial(self._pull_late, header, channel, may_hold, reads + 1)
+            counter = self._stats.group(topic, group, queue.queue_id)
+            size = bulk_bytes or self._settings.store.max_transfer_bytes_on_message_in_memory
+            reading = self._residency.bring_in(absent)
+            self._cold.wait(reading, header, channel, size, counter, again)
             return
         if answer is not None:
             self._send(answer, channel, queue, self._stats.group(topic, group, queue.queue_id))
@@ -226,28 +235,24 @@ class PullHandlers:
         known: SubscriptionGroupConfig,
     ) -> None:
         group, topic, sys_flag = fields["consumerGroup"], fields["topic"], int(fields["sysFlag"])
-        code, next_offset, ranges, count, _ = found
+        code, next_offset, *_ = found
         if code == MOVED and self._waits_outside:
             # Its master has it, or had it, or it comes yet. (Java has it asked for again at once,
             # and again: PullMessageProcessor.)
             found = FoundMessages(NOT_FOUND, offset, [], 0, 0)
-            code, next_offset, ranges, count, _ = found
+            code, next_offset, *_ = found
         if code == MOVED:
             self._on_moved(group, topic, queue.queue_id, offset, next_offset)
         # Behind a gap in the queue there is something: only at the end is it worth waiting.
         waits = code == NOT_FOUND and next_offset == offset
         if waits and may_hold and sys_flag & _SUSPEND and self._may_wait(header, channel):
             self._hold(header, fields, channel, queue, offset, expression)
-        elif count and self._log.written - ranges[0][0] > self._warm_bytes:
-            counter = self._stats.group(topic, group, queue.queue_id)
-            suggested = self._suggestions.of(known, queue, found)
-            self._cold.answer(header, channel, queue, found, counter, suggested)
         else:
             counter = self._stats.group(topic, group, queue.queue_id)
             suggested = self._suggestions.of(known, queue, found)
-            self._answer_warm(header, channel, queue, found, counter, suggested)
+            self._answer_found(header, channel, queue, found, counter, suggested)
 
-    def _answer_warm(
+    def _answer_found(
         self,
         header: dict[str, object],
         channel: Channel,
@@ -338,29 +343,13 @@ class PullHandlers:
         else:
             self._pull_late(pull.request, pull.channel, may_hold=False)
 
-    def _pull_late(self, header: dict[str, object], channel: Channel, may_hold: bool) -> None:
+    def _pull_late(
+        self, header: dict[str, object], channel: Channel, may_hold: bool, reads: int = 0
+    ) -> None:
         try:
-            self._pull(header, channel, may_hold)
+            self._pull(header, channel, may_hold, reads)
         except Exception as error:  # Refused: its topic or group was changed while it waited
             channel.reply_error(request_of(header), error)
-
-    async def _pull_once_there(
-        self, absent: NotInMemory, header: dict[str, object], channel: Channel, may_hold: bool
-    ) -> None:
-        began = clock.monotonic()
-        channel.owe(COST)
-        try:
-            await self._residency.bring_in(absent)
-        finally:
-            channel.owe(-COST)
-        if not channel.closed:
-            fields = header["extFields"]
-            assert isinstance(fields, dict)
-            counter = self._stats.group(
-                fields["topic"], fields["consumerGroup"], int(fields["queueId"])
-            )
-            counter.waited += int((clock.monotonic() - began) * 1000)
-            self._pull_late(header, channel, may_hold)
 
 
 def _long(text: str) -> int:

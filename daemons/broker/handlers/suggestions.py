@@ -12,8 +12,7 @@ class Suggestions:
     """Suggests a broker with each answer, if slaves are read from (slaveReadEnable)."""
 
     def __init__(self, settings: BrokerSettings, commit_log: CommitLog, warm_bytes: int) -> None:
-        """What lies further than ``warm_bytes`` behind the end of the log is probably not in
-        memory."""
+        """What lies further than ``warm_bytes`` behind the end of the log is far back."""
         self._settings = settings
         self._log = commit_log
         self._warm_bytes = warm_bytes
@@ -22,6 +21,10 @@ class Suggestions:
     def configure(self) -> None:
         """Read the settings again."""
         self.to_slaves = self._settings.broker.slave_read_enable
+
+    def is_near(self, end: int) -> bool:
+        """Whether a physical offset is near the end of the log."""
+        return self._log.written - end <= self._warm_bytes
 
     def of(self, group: SubscriptionGroupConfig, queue: ConsumeQueue, found: FoundMessages) -> int:
         """The id of the broker that a group is to read from next, after this answer.
@@ -34,6 +37,6 @@ class Suggestions:
         if not end and found.code == RETRY:  # it was read, and nothing of it fitted
             entry = queue.entry(found.next_offset - 1)
             end = 0 if entry is None else entry[0] + entry[1]
-        if end and self._log.written - end > self._warm_bytes:
+        if end and not self.is_near(end):
             return group.which_broker_when_consume_slowly
         return group.broker_id

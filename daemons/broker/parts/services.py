@@ -128,9 +128,7 @@ def make_services(
     sends = SendHandlers(settings, targets, store.appender, indirect)
     settings.on_change.append(lambda _: sends.configure())
     reader = QueueReader(settings, store, counters)
-    subscriptions = Subscriptions(
-        settings, clients.consumers, stores.filters, store, reader.warm_bytes
-    )
+    subscriptions = Subscriptions(settings, clients.consumers, stores.filters, store)
     events = OffsetMovedEvents(delivery.writer, settings, delivery.transactions.host)
     pulls = PullHandlers(
         settings,

@@ -51,8 +51,8 @@ class PopService:
         waiters = Waiters(pops, topics, settings)
         requests = PopRequests(settings, topics, groups, subscriptions)
         records = PoppedRecords(settings, reader)
-        self._pop = PopHandlers(settings, requests, records, pops, waiters, groups)
-        self._peek = PeekHandlers(requests, records, pops, waiters)
+        self._pop = PopHandlers(settings, requests, records, reader, pops, waiters, groups)
+        self._peek = PeekHandlers(requests, records, reader, pops, waiters)
         self._ack = AckHandlers(topics, store, offsets, self.points, self.order, waiters)
         self.modes = RequestModes(folder / "messageRequestMode.json")
         self._assignment = AssignmentHandlers(

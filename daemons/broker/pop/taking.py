@@ -21,6 +21,7 @@ from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
+from mq.daemons.broker.store.residency import NotInMemory
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import StoreResults
 from mq.protocol.record import RECORD_IDENTITY
@@ -118,7 +119,7 @@ class Pops:
         """Where a new group begins (PopMessageProcessor.getInitOffset)."""
         if request.init_mode == INIT_MIN or queue.topic != request.topic:
             return queue.minimum
-        if queue.minimum <= 0 and self._reader.is_warm(queue, 0):
+        if queue.minimum <= 0 and self._reader.is_young(queue, 0):
             return 0
         return max(queue.readable - 1, 0)
 
@@ -128,11 +129,13 @@ class Pops:
         """Take what there is and write the check points; returns batches, pop time, revive queue.
 
         Messages may be given out once ``results`` are there and well. Raises StoreRefused when
-        nothing could be taken for want of a check point.
+        nothing could be taken for want of a check point, and NotInMemory when what there is has to
+        be read from the disk before; that has begun.
         """
         pop_time = clock.milliseconds()
         revive_queue = ORDER_QUEUE if request.is_ordered else self._points.next_queue_id()
         batches: list[PopBatch] = []
+        absent: NotInMemory | None = None
         left, size = request.maximum, 0
         for queue in self._in_turn(request):
             if left <= 0 or size >= _MOST_BYTES:
@@ -141,7 +144,12 @@ class Pops:
                 request.attempt_id, queue.topic, request.group, queue.queue_id
             ):
                 continue
-            batch = self._take_from(request, queue, left)
+            try:
+                batch = self._take_from(request, queue, left)
+            except NotInMemory as error:  # the next pop gets it, whatever else this one gets
+                self._reader.residency.begin(error)
+                absent = error
+                continue
             if batch is None:
                 continue
             try:
@@ -153,16 +161,20 @@ class Pops:
             batches.append(batch)
             left -= len(batch.offsets)
             size += batch.found.size
+        if absent is not None and not batches:
+            raise absent
         return batches, pop_time, revive_queue
 
     def peek(self, request: PopRequest) -> list[PopBatch]:
-        """What `take` would get, without taking it."""
+        """What `take` would get, without taking it. Raises NotInMemory."""
         batches: list[PopBatch] = []
         left = request.maximum
         for queue in self._in_turn(request):
             start = self.place(request, queue)
-            found = self._reader.find(queue, start, left, request.expression) if left > 0 else None
-            if found is not None and found.code == FOUND:
+            if left <= 0:
+                break
+            found = self._find(queue, start, left, request)
+            if found.code == FOUND:
                 batches.append(PopBatch(queue, start, found, self._offsets_of(found, start), []))
                 left -= found.messages
         return batches
@@ -206,7 +218,11 @@ class Pops:
         if self._offsets.query(*key) < 0:
             self._commit(key, start)
         for _ in range(_MOST_LOOKS):
-            found = self._reader.find(queue, start, maximum, request.expression)
+            try:
+                found = self._find(queue, start, maximum, request)
+            except NotInMemory:
+                self._pass_over(key, begin, start)
+                raise
             if found.code == FOUND:
                 offsets = self._offsets_of(found, start)
                 return PopBatch(queue, begin, found, offsets, [])
@@ -215,6 +231,12 @@ class Pops:
             start = found.next_offset  # nothing there fits, or the offset was none of the queue's
         self._pass_over(key, begin, start)
         return None
+
+    def _find(
+        self, queue: ConsumeQueue, start: int, maximum: int, request: PopRequest
+    ) -> FoundMessages:
+        reader = self._reader
+        return reader.find(queue, start, maximum, request.expression, present=reader.residency)
 
     def _offsets_of(self, found: FoundMessages, start: int) -> list[int]:
         _, next_offset, ranges, count, _ = found

@@ -105,16 +105,13 @@ class MappedFile:
             pass
         return True
 
-    def bring_in(self, position: int, size: int) -> None:
-        """Have a part of the file read into memory, and wait for its first byte.
+    def begin_reading(self, position: int, size: int) -> None:
+        """Have the kernel begin to read a part of the file into memory. Raises OSError."""
+        files.posix_fadvise(self.descriptor, position, size, os.POSIX_FADV_WILLNEED)
 
-        For a thread: it lets the GIL go. Raises OSError.
-        """
-        end = min(position + size, self.size)
-        for start in range(position, end, _READ_AT_ONCE):
-            length = min(_READ_AT_ONCE, end - start)
-            files.posix_fadvise(self.descriptor, start, length, os.POSIX_FADV_WILLNEED)
-        files.pread(self.descriptor, 1, position)
+    def read_into(self, buffer: memoryview, position: int) -> None:
+        """Read as much as a buffer holds, for a thread: it lets the GIL go. Raises OSError."""
+        files.preadv(self.descriptor, (buffer,), position)
 
     def clear_after(self, position: int) -> None:
         """Write zeros over everything from a position on. Raises OSError.
@@ -155,19 +152,6 @@ class MappedFile:
         """Take the file off the disk and close it. Raises OSError; the file then is still open."""
         files.remove(self.path)
         self.close()
-
-
-def read_ranges(
-    files: list[MappedFile | None], ranges: list[tuple[int, int]]
-) -> list[bytes | memoryview]:
-    """Read from the disk, (offset, length) of each file. Raises OSError if it is not there."""
-    parts: list[bytes | memoryview] = []
-    for file, (start, length) in zip(files, ranges, strict=True):
-        data = b"" if file is None else file.read(start - file.start, length)
-        if len(data) != length:
-            raise OSError("short read")
-        parts.append(data)
-    return parts
 
 
 class DescriptorCache:

@@ -34,11 +34,10 @@ struct Wish<'a> {
 }
 
 /// Part of the log, as a file has it mapped: of the bytes at `start` and behind it those that have
-/// been written. What lies before `warm` is read in another way.
+/// been written.
 struct Log<'a> {
     bytes: &'a [ReadOnlyCell<u8>],
     start: i64,
-    warm: i64,
 }
 
 /// What was found: where it lies in the log's part, and how many entries were passed.
@@ -65,8 +64,7 @@ impl PullPath {
     /// `wanted` has the codes of tags that are, none for all, and a filter by properties or None, with
     /// the bytes between body and properties of a record. `limits` are messages and bytes. `part`
     /// is what a file of the log has mapped, as bytes of which so many have been written, with the
-    /// physical offsets of its first byte and of what is probably in memory. `bounds` are those of
-    /// the queue.
+    /// physical offset of its first. `bounds` are those of the queue.
     ///
     /// The mapping can be neither deleted nor cut short meanwhile: a buffer of it is held, of which
     /// Python closes none, what is taken off the disk stays readable as long as it is mapped, and
@@ -81,17 +79,17 @@ impl PullPath {
         offset: i64,
         wanted: (Vec<i64>, Option<(PyRef<'py, Filter>, usize)>),
         limits: (usize, usize),
-        part: (PyBuffer<u8>, usize, i64, i64),
+        part: (PyBuffer<u8>, usize, i64),
         bounds: (i64, i64),
         opaque: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Answer<'py>>> {
         // One that is longer than any client writes it is no mistake of ours.
         let Ok(opaque) = opaque.extract::<i64>() else { return Ok(None) };
-        let (map, written, start, warm) = part;
+        let (map, written, start) = part;
         let Some(bytes) = map.as_slice(py).and_then(|all| all.get(..written)) else {
             return Ok(None);
         };
-        let log = Log { bytes, start, warm };
+        let log = Log { bytes, start };
         let (codes, filter) = wanted;
         let filter = filter.as_ref().map(|(filter, between)| (&**filter, *between));
         let wish = Wish { codes, filter, count: limits.0, bytes: limits.1 };
@@ -147,9 +145,6 @@ fn find(entries: &[u8], queue_id: i32, offset: i64, wish: &Wish, log: &Log) -> O
         }
         if wish.filter.is_none() && is_too_large {
             break;
-        }
-        if physical < log.warm && (found.count == 0 || wish.filter.is_some()) {
-            return None;
         }
         let at = usize::try_from(physical.checked_sub(log.start)?).ok()?;
         let stop = at.checked_add(size)?;

@@ -22,7 +22,7 @@ struct Records<'a> {
 
 /// Look for messages that a filter lets through among some entries, the first of which has an
 /// index, as long as they point into one file of the log, mapped in `view`, that begins at `base`,
-/// at nothing before `least`, and at records as they usually are.
+/// and at records as they usually are.
 ///
 /// At most `wanted` are taken, so large together, though one in any case. Returns the ranges in
 /// which they lie, as physical offset and size; how many they are; their bytes; how many entries
@@ -34,7 +34,6 @@ pub fn select<'py>(
     filter: &Filter,
     view: PyBuffer<u8>,
     base: i64,
-    least: i64,
     entries: &[u8],
     index: i64,
     queue_id: i32,
@@ -52,11 +51,8 @@ pub fn select<'py>(
     for entry in entries.chunks_exact(ENTRY) {
         let physical = i64::from_be_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|place| entry[place]));
         let size = i64::from(i32::from_be_bytes([8, 9, 10, 11].map(|place| entry[place])));
-        if physical < least
-            || records
-                .read(physical.wrapping_sub(base), size, index + passed, &mut properties)
-                .is_none()
-        {
+        let at = physical.wrapping_sub(base);
+        if records.read(at, size, index + passed, &mut properties).is_none() {
             break;
         }
         match filter.matches(&properties, &mut found) {

@@ -152,10 +152,10 @@ class SlowDisk(Residency):
 
     asked = 0
 
-    def require(self, *offsets: int) -> None:
+    def require(self, entries: bytes, most_bytes: int) -> None:
         self.asked += 1
         if self.asked == 1:
-            raise NotInMemory(list(offsets))
+            raise NotInMemory([0])
 
     async def bring_in(self, absent: NotInMemory) -> None:
         await super().bring_in(absent)

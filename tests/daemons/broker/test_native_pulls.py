@@ -383,5 +383,5 @@ def test_a_part_of_the_log_that_is_not_as_large_as_it_is_said_to_be_is_left_alon
     path = native.PullPath(pieces, pieces)
     entry = struct.pack(">qiq", 0, 100, 0)
     for written in (101, 1 << 62):
-        part = memoryview(bytes(100)), written, 0, 0
+        part = memoryview(bytes(100)), written, 0
         assert path.answer(entry, 0, 0, ((), None), (32, 1000), part, (0, 1), 1) is None

@@ -11,6 +11,7 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.filter.bloom import has_bits
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.errors import StoreLoadError
+from mq.daemons.broker.store.residency import Residency
 from mq.protocol.bodies import QueryConsumeQueueResponseBody
 from mq.protocol.codes import RequestCode
 from tests.daemons.broker.filter.test_pull_filters import (
@@ -29,8 +30,13 @@ WITH_MAPS = {
     "enableCalcFilterBitMap": "true",
     "mappedFileSizeConsumeQueueExt": "4096",
 }
-# Every record counts as one that is not in memory, so that maps are read.
-COLD = {"accessMessageInMemoryMaxRatio": "0"}
+
+
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No record is ever in memory, so that maps are read."""
+    monkeypatch.setattr(Residency, "holds", lambda *_: False)
+    monkeypatch.setattr(Residency, "missing", lambda *_: [0])
 
 
 def ext_folder(tmp_path: Path) -> Path:
@@ -69,6 +75,7 @@ def test_each_message_of_a_filtered_topic_has_a_unit_with_its_groups(tmp_path: P
     assert content[68:] == bytes(4096 - 68)
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_map_without_the_groups_bits_rules_a_message_out(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
@@ -83,7 +90,7 @@ def test_a_map_without_the_groups_bits_rules_a_message_out(tmp_path: Path) -> No
         data.born_time += 100_000  # older messages than the filter have no bits of it
         assert (await pull(peer))[1] == ["0", "1", "2", "3", "4", "5"]
 
-    serve(tmp_path, script, **WITH_MAPS, **COLD)
+    serve(tmp_path, script, **WITH_MAPS)
 
 
 def test_tags_are_found_behind_addresses(tmp_path: Path) -> None:
@@ -103,6 +110,7 @@ def test_tags_are_found_behind_addresses(tmp_path: Path) -> None:
     serve(tmp_path, again)
 
 
+@pytest.mark.usefixtures("cold")
 def test_lost_units_hide_no_message_and_their_addresses_are_not_used_again(tmp_path: Path) -> None:
     async def first(broker: Broker, peer: Peer) -> None:
         await beat(peer, subscription("a < 3"))
@@ -119,10 +127,11 @@ def test_lost_units_hide_no_message_and_their_addresses_are_not_used_again(tmp_p
 
     serve(tmp_path, first, **WITH_MAPS)
     shutil.rmtree(tmp_path / "store/consumequeue_ext")
-    serve(tmp_path, second, **WITH_MAPS, **COLD)
+    serve(tmp_path, second, **WITH_MAPS)
 
 
 @pytest.mark.parametrize("units_lost", [False, True])
+@pytest.mark.usefixtures("cold")
 def test_entries_made_again_from_the_log_find_their_units(tmp_path: Path, units_lost: bool) -> None:
     before: list[int] = []
 
@@ -148,7 +157,7 @@ def test_entries_made_again_from_the_log_find_their_units(tmp_path: Path, units_
     if units_lost:
         with (ext_folder(tmp_path) / ("0" * 20)).open("r+b") as file:
             file.write(bytes(4096))
-    serve(tmp_path, second, **WITH_MAPS, **COLD)
+    serve(tmp_path, second, **WITH_MAPS)
 
 
 def test_files_of_another_size_are_refused(tmp_path: Path) -> None:
@@ -180,6 +189,7 @@ def test_an_administrator_sees_units_and_what_they_say(tmp_path: Path) -> None:
     serve(tmp_path, script, **WITH_MAPS)
 
 
+@pytest.mark.usefixtures("cold")
 def test_units_go_on_in_the_next_file_and_after_a_restart(tmp_path: Path) -> None:
     count = 4096 // 34 + 5
 
@@ -198,7 +208,7 @@ def test_units_go_on_in_the_next_file_and_after_a_restart(tmp_path: Path) -> Non
             assert unit is not None, index
             assert (unit.bit_map != bytes(14)) is (index >= 118)
 
-    serve(tmp_path, first, **WITH_MAPS, **COLD)
+    serve(tmp_path, first, **WITH_MAPS)
     files = sorted(path.name for path in ext_folder(tmp_path).iterdir())
     assert files == [f"{0:020d}", f"{4096:020d}"]
     # 120 units of 34 bytes leave 16: the end is marked, for a unit has to leave 4.

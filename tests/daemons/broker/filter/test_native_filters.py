@@ -174,11 +174,11 @@ class Stored:
             await stores.put(self.store, "T", number // 7 % 3 % 2, body, properties=raw)
 
     def select(
-        self, wanted: Sql92Filter, is_native: bool, first: int, warm: int, *limits: int
+        self, wanted: Sql92Filter, is_native: bool, first: int, *limits: int
     ) -> tuple[object, ...]:
         source = wanted if is_native else None
         expression = PropertyExpression(
-            self.store, wanted.matches, warm, memory=wanted.memory, source=source
+            self.store, wanted.matches, memory=wanted.memory, source=source
         )
         entries = self.queue.entries(first, MESSAGES)
         return expression.select(self.queue, first, entries, *limits)
@@ -225,15 +225,14 @@ def test_pulls_get_what_they_get_in_python(
             changes.append((physical, stored.change(physical, spoilt)))
         for _ in range(5):
             first = data.draw(places)
-            warm = data.draw(st.sampled_from([1 << 40, 20_000, 0]))
             limits = data.draw(
                 st.tuples(
                     st.sampled_from([-(1 << 70), 0, 1, 5, 32, MESSAGES]),
                     st.sampled_from([1 << 62, 1000, 0, -5]),
                 )
             )
-            ours = stored.select(wanted, True, first, warm, *limits)
-            assert ours == stored.select(wanted, False, first, warm, *limits)
+            ours = stored.select(wanted, True, first, *limits)
+            assert ours == stored.select(wanted, False, first, *limits)
     finally:
         for physical, before in reversed(changes):
             stored.change(physical, before)
@@ -251,7 +250,7 @@ def test_a_pull_is_taken_natively_up_to_the_end_of_a_file_of_the_log(
 
     monkeypatch.setattr(programs, "select", select)
     wanted = read_filter("a IS NOT NULL OR a IS NULL")
-    *_, passed = stored.select(wanted, True, 0, 1 << 40, MESSAGES)
+    *_, passed = stored.select(wanted, True, 0, MESSAGES)
     assert passed == stored.queue.readable > 150
     file = stored.store.log.files[0]
     inside = [entry for entry in layout.ENTRY.iter_unpack(stored.queue.entries(0, MESSAGES))]
@@ -265,10 +264,10 @@ def test_what_the_native_path_fails_at_is_left_to_python_and_said_once(
     monkeypatch.setattr(properties, "programs", ours)
     wanted = read_filter("a = 'x' OR b = 'x'")
     stored.queue.queue_id = 1 << 70  # more than a record holds
-    expected = stored.select(wanted, False, 0, 1 << 40, 32)
+    expected = stored.select(wanted, False, 0, 32)
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            assert stored.select(wanted, True, 0, 1 << 40, 32) == expected
+            assert stored.select(wanted, True, 0, 32) == expected
     assert caplog.text.count("filters stay in Python") == 1
     assert ours.select is None
     assert ours.compile(["a"], ("constant", True)) is None

@@ -237,6 +237,37 @@ def evict(log: CommitLog) -> None:
         _evict(file)
 
 
+class Reads:
+    """What threads have read into memory: offset in the log, bytes, whether it was a thread."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[int, int, bool]] = []
+
+    def has(self, offset: int) -> bool:
+        return any(start <= offset < start + size for start, size, _ in self.done)
+
+
+def forget_pages(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """Let nothing that is flushed count as in memory but what is read from now on.
+
+    On any file system, where `evict` needs one that lets go of pages.
+    """
+    reads = Reads()
+    real = MappedFile.read_into
+
+    def read_into(self: MappedFile, buffer: memoryview, position: int) -> None:
+        is_thread = threading.current_thread() is not threading.main_thread()
+        real(self, buffer, position)
+        reads.done.append((self.start + position, len(buffer), is_thread))
+
+    def is_in_memory(self: MappedFile, position: int) -> bool:
+        return reads.has(self.start + position)
+
+    monkeypatch.setattr(MappedFile, "read_into", read_into)
+    monkeypatch.setattr(MappedFile, "is_in_memory", is_in_memory)
+    return reads
+
+
 def _evict(file: MappedFile) -> None:
     file.sync()
     os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,64 +1,202 @@
 """What is not in memory is told, and brought in with what lies behind it."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
-from mq.daemons.broker.store import residency
+from mq.daemons.broker.store import layout, residency
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.residency import NotInMemory, Residency
-from tests.daemons.broker.store.stores import evict
+from mq.daemons.broker.store.mapped_file import MappedFile
+from mq.daemons.broker.store.residency import AHEAD, CHUNK, NotInMemory, Residency
+from tests.daemons.broker.store.stores import Reads, evict, forget_pages
 
 MEGABYTE = 1024 * 1024
 FILE = 8 * MEGABYTE
+FAR = 1 << 62
 
 
 @pytest.fixture
-def evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommitLog:
-    """Two full files of a log."""
-    monkeypatch.setattr(residency, "_RECENT", 0)
+def full(tmp_path: Path) -> CommitLog:
+    """Two full files of a log, flushed."""
     log = CommitLog([tmp_path], FILE)
     for _ in range(2):
         log.add_file().write(b"x" * FILE, 0)
     log.set_end(2 * FILE)
-    evict(log)
     return log
 
 
-def missing(pages: Residency, *offsets: int) -> list[int]:
+@pytest.fixture
+def reads(full: CommitLog, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return forget_pages(monkeypatch)
+
+
+def entries(*offsets: int, size: int = 1000) -> bytes:
+    return b"".join(layout.ENTRY.pack(offset, size, 0) for offset in offsets)
+
+
+def missing(pages: Residency, *offsets: int, most_bytes: int = FAR) -> list[int]:
+    """The chunks of some records that are not in memory."""
     try:
-        pages.require(*offsets)
+        pages.require(entries(*offsets), most_bytes)
     except NotInMemory as absent:
-        return list(absent.offsets)
+        return absent.chunks
     return []
 
 
-def test_what_was_brought_in_is_in_memory_with_what_follows(evicted: CommitLog) -> None:
-    pages = Residency(evicted)
-    wanted = [0, FILE - 1]
-    assert missing(pages, *wanted) == wanted  # asked only once: the kernel begins to read then
-    asyncio.run(pages.bring_in(NotInMemory(wanted)))
-    assert missing(pages, *wanted) == []
-    evicted.files[0].read(3 * MEGABYTE, 1)  # waits for what is still under way
-    assert missing(pages, 3 * MEGABYTE) == []
-    assert missing(pages, FILE + 5 * MEGABYTE) == [FILE + 5 * MEGABYTE]
-    evicted.close()
+def begins(reads: Reads) -> list[int]:
+    return sorted(start // CHUNK for start, _, _ in reads.done)
 
 
-def test_what_is_not_in_the_log_is_waited_for_by_nobody(evicted: CommitLog) -> None:
-    pages = Residency(evicted)
-    assert missing(pages, -1, 1 << 62, 2 * FILE) == []
-    asyncio.run(pages.bring_in(NotInMemory([-1, 1 << 62])))
-    evicted.close()
-    asyncio.run(pages.bring_in(NotInMemory([0])))
+def test_the_kernel_tells_what_is_in_memory(full: CommitLog) -> None:
+    evict(full)
+
+    async def main() -> None:
+        pages = Residency(full)
+        wanted = [0, FILE - 1]
+        chunks = [0, FILE // CHUNK - 1, FILE // CHUNK]
+        assert missing(pages, *wanted) == chunks
+        await pages.bring_in(NotInMemory(chunks))
+        assert missing(pages, *wanted) == []
+        assert missing(pages, FILE + 5 * MEGABYTE) == [(FILE + 5 * MEGABYTE) // CHUNK]
+        await pages.close()
+        full.close()
+
+    asyncio.run(main())
 
 
-def test_the_end_of_the_log_is_in_memory(
-    evicted: CommitLog, monkeypatch: pytest.MonkeyPatch
+def test_what_was_brought_in_is_in_memory_with_what_follows(full: CommitLog, reads: Reads) -> None:
+    async def main() -> None:
+        pages = Residency(full)
+        assert missing(pages, CHUNK * 3) == [3]
+        await pages.bring_in(NotInMemory([3]))
+        assert begins(reads) == list(range(3, 4 + AHEAD // CHUNK))
+        assert all(is_thread for _, _, is_thread in reads.done)
+        assert missing(pages, CHUNK * 3, CHUNK * 20) == []
+
+    asyncio.run(main())
+
+
+def test_of_records_that_lie_far_apart_only_their_chunks_are_read(
+    full: CommitLog, reads: Reads
 ) -> None:
-    monkeypatch.setattr(residency, "_RECENT", MEGABYTE)
-    pages = Residency(evicted)
-    assert missing(pages, 2 * FILE - MEGABYTE + 1) == []
-    assert missing(pages, 2 * FILE - MEGABYTE) == [2 * FILE - MEGABYTE]
-    evicted.close()
+    async def main() -> None:
+        pages = Residency(full)
+        with pytest.raises(NotInMemory) as absent:
+            pages.require(entries(*(CHUNK * 9 * n for n in range(8))), FAR)
+        await pages.bring_in(absent.value)
+        assert begins(reads) == [9 * n for n in range(8)]
+
+    asyncio.run(main())
+
+
+def test_only_as_many_bytes_are_required_as_a_reply_has(full: CommitLog, reads: Reads) -> None:
+    pages = Residency(full)
+    assert missing(pages, 0, 9 * CHUNK, 18 * CHUNK, most_bytes=2000) == [0, 9]
+    assert missing(pages, 0, 9 * CHUNK, most_bytes=10) == [0]
+    assert not reads.done
+
+
+def test_half_way_the_next_part_is_read_ahead_and_once(full: CommitLog, reads: Reads) -> None:
+    async def main() -> None:
+        pages = Residency(full)
+        count = AHEAD // CHUNK
+        await pages.bring_in(NotInMemory([0]))
+        before = len(reads.done)
+        assert missing(pages, 0, 4 * CHUNK) == []
+        await pages.close()
+        assert len(reads.done) == before
+        assert missing(pages, (before // 2) * CHUNK) == []
+        await pages.close()
+        assert begins(reads) == list(range(before + count))
+        assert missing(pages, (before // 2) * CHUNK) == []
+        await pages.close()
+        assert len(reads.done) == before + count
+
+    asyncio.run(main())
+
+
+def test_several_who_miss_the_same_wait_for_one_read(full: CommitLog, reads: Reads) -> None:
+    async def main() -> None:
+        pages = Residency(full)
+        await asyncio.gather(*(pages.bring_in(NotInMemory([5])) for _ in range(8)))
+        assert len(reads.done) == len(set(begins(reads)))
+
+    asyncio.run(main())
+
+
+def test_what_the_kernel_has_begun_to_read_is_missing_until_all_of_it_is_there(
+    full: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        pages = Residency(full)
+        monkeypatch.setattr(MappedFile, "is_in_memory", lambda *_: False)
+        assert missing(pages, 0) == [0]
+        monkeypatch.setattr(MappedFile, "is_in_memory", lambda *_: True)  # of the page asked for
+        assert missing(pages, 0) == [0]
+        gate, real = threading.Event(), MappedFile.read_into
+
+        def slow(self: MappedFile, buffer: memoryview, position: int) -> None:
+            assert gate.wait(30)
+            real(self, buffer, position)
+
+        monkeypatch.setattr(MappedFile, "read_into", slow)
+        reading = asyncio.ensure_future(pages.bring_in(NotInMemory([0])))
+        await asyncio.sleep(0)
+        assert missing(pages, 0) == [0]
+        gate.set()
+        await reading
+        assert missing(pages, 0) == []
+
+    asyncio.run(main())
+
+
+def test_what_is_not_in_the_log_is_waited_for_by_nobody(full: CommitLog) -> None:
+    async def main() -> None:
+        pages = Residency(full)
+        for place in (-1, -(1 << 63), 1 << 62, (1 << 63) - 1, 2 * FILE):
+            assert missing(pages, place) == []
+            assert missing(pages, place, 0, place) == []
+        await pages.bring_in(NotInMemory([-1, 1 << 40]))
+        full.close()
+        await pages.bring_in(NotInMemory([0]))
+
+    asyncio.run(main())
+
+
+def test_what_an_entry_says_of_its_record_may_be_damage(full: CommitLog, reads: Reads) -> None:
+    pages = Residency(full)
+    damaged = entries(0, size=0x7FFFFFFF)
+    with pytest.raises(NotInMemory) as absent:
+        pages.require(damaged, FAR)
+    assert len(absent.value.chunks) == residency._MOST_OF_RECORD // CHUNK
+    assert missing(pages, 0, most_bytes=-1) == [0]
+
+
+def test_what_is_not_flushed_is_in_memory(full: CommitLog, reads: Reads) -> None:
+    full.flushed = FILE
+    pages = Residency(full)
+    assert missing(pages, FILE - 5000) == [FILE // CHUNK - 1]
+    assert missing(pages, FILE, 2 * FILE - 1000) == []
+    assert not reads.done
+
+
+def test_all_between_two_records_far_apart_is_looked_at_once(
+    full: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(residency, "_REGION", 16)
+    monkeypatch.setattr(residency, "_TRUSTED_SECONDS", 1000.0)
+    asked: list[int] = []
+
+    def is_in_memory(self: MappedFile, position: int) -> bool:
+        asked.append(self.start + position)
+        return self.start + position != 100 * CHUNK
+
+    monkeypatch.setattr(MappedFile, "is_in_memory", is_in_memory)
+    pages = Residency(full)
+    for _ in range(2):
+        assert pages.holds(entries(0, 95 * CHUNK))
+        assert len(asked) == 96
+    assert not pages.holds(entries(0, 97 * CHUNK))  # the region of that has one that is not there
+    assert pages.leading(entries(0, 97 * CHUNK, 100 * CHUNK, 101 * CHUNK)) == 2
