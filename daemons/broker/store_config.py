@@ -161,11 +161,10 @@ class MessageStoreConfig(Section):
         "bytes of one pull from the disk",
         unit="bytes",
         important=True,
-        updatable=True,
         effect=False,
     )
     max_transfer_count_on_message_in_disk: int = setting(
-        8, "messages of one pull from the disk", important=True, updatable=True, effect=False
+        8, "messages of one pull from the disk", important=True, effect=False
     )
     max_transfer_bytes_on_bulk_pull: int = setting(
         MIB,
@@ -316,7 +315,6 @@ class MessageStoreConfig(Section):
             "maxTransferBytesOnBulkPull": (self.max_transfer_bytes_on_bulk_pull, 0),
             "cleanResourceInterval": (self.clean_resource_interval, 1),
             "maxTransferCountOnMessageInMemory": (self.max_transfer_count_on_message_in_memory, 1),
-            "maxTransferCountOnMessageInDisk": (self.max_transfer_count_on_message_in_disk, 1),
             "haTransferBatchSize": (self.ha_transfer_batch_size, 1),
             "haSendHeartbeatInterval": (self.ha_send_heartbeat_interval, 1),
             "haHousekeepingInterval": (self.ha_housekeeping_interval, 1),

@@ -100,7 +100,8 @@ COLD = [
 def test_cold_data_is_limited_as_with_java(both_tools: Cluster) -> None:
     for command in COLD:
         for where in (("-b", both_tools.broker), ("-c", "DefaultCluster")):
-            if both_tools.release == "5.5.0":
+            ours_too = both_tools.release == "ours" and command == ("haStatus",)
+            if both_tools.release == "5.5.0" or ours_too:
                 both_tools.assert_same(*command, *where, tool=both_tools.java_5)
                 continue
             refused = both_tools.ours(*command, *where)

@@ -48,8 +48,6 @@ def test_a_replica_shows_its_master(mq: Mq) -> None:
 
 
 COMMANDS = [
-    ("haStatus", "-b", "BROKER"),
-    ("haStatus", "-c", "DefaultCluster"),
     ("getBrokerEpoch", "-b", "broker-a"),
     ("getBrokerEpoch", "-c", "DefaultCluster"),
     ("resetMasterFlushOffset", "-b", "BROKER", "-o", "5"),
