@@ -12,7 +12,7 @@ in its file before it is used.
 What says how far the master has delivered is taken over only when the log here has come to where
 the master's was when it said so: what it has delivered is in that log. Taken over before (as Java
 does), a slave that is made master would pass over messages that the dead master delivered and did
-not replicate.
+not replicate. For the same reason what one master said is not taken over behind the log of another.
 """
 
 import asyncio
@@ -108,6 +108,8 @@ class SlaveSynchronize:
         while True:
             address = self._masters.address
             if address and (address != followed or loop.time() >= due):
+                if address != followed:
+                    self._waiting = None  # the log is to be that of another
                 due, followed = loop.time() + PERIOD_SECONDS, address
                 await self.round(address)
             await asyncio.sleep(LOOK_SECONDS)
@@ -128,6 +130,7 @@ class SlaveSynchronize:
                 except (ConnectError, RequestTimeout) as error:
                     self._failed("what the master has", error)
                     self._on_silence()
+                    self._waiting = None  # it may come back without the end of its log
                     return  # nor does it answer anything else
                 except (MQError, ProtocolError, OSError, ValueError) as error:
                     self._failed(what, error)

@@ -19,6 +19,8 @@ from mq.protocol.command import Command
 from tests.client.scripted import scripted
 from tests.daemons.broker.replication.pair import (
     caught_up,
+    end_of,
+    follow,
     master,
     send,
     settings_of,
@@ -121,6 +123,38 @@ def test_how_far_the_master_has_delivered_waits_for_the_log(tmp_path: Path) -> N
                 assert slave.delivery.delayed.offsets[1] == 1
                 path = slave.stores.messages.root / "config" / "delayOffset.json"
                 assert b'"offsetTable"' in path.read_bytes()
+
+    asyncio.run(main())
+
+
+def test_what_one_master_had_delivered_is_not_taken_over_behind_the_log_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.daemons.broker.replication.metadata.LOOK_SECONDS", 0.01)
+
+    async def delayed(broker: Broker, count: int) -> None:
+        async with Peer(broker.port) as peer:
+            for _ in range(count):
+                await send(peer, b"later", properties="DELAY\x011")
+
+    async def main() -> None:
+        late = settings_of(tmp_path / "second", messageDelayLevel="1h 2h")
+        async with master(tmp_path) as first, Broker(late) as second, alone(tmp_path) as slave:
+            await delayed(first, 3)
+            await until(lambda: first.delivery.delayed.offsets.get(1) == 3)
+            await delayed(second, 20)
+            assert end_of(second) > end_of(first)
+            slave.master_addresses.tell(first.address, "")
+            await until(lambda: "Orders" in slave.stores.topics.table)
+            await until(lambda: synchronize(slave).age() >= 0)
+            slave.master_addresses.tell(second.address, "")
+            version = second.stores.topics.data_version
+            await until(lambda: slave.stores.topics.data_version == version)
+            await synchronize(slave).round(second.address)
+            follow(slave, second)
+            await caught_up(slave, second)
+            await synchronize(slave).take_delivered()
+            assert slave.delivery.delayed.offsets.get(1, 0) == 0
 
     asyncio.run(main())
 
