@@ -26,6 +26,7 @@ from mq.protocol.tags import tags_code
 
 _HEAD = part("size", "sys_flag")
 _SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+_LATEST = (1 << 63) - 1  # that an entry can say, ms
 _TRANSACTION_MASK = SysFlag.TRANSACTION_MASK
 IN_NO_QUEUE = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
@@ -264,5 +265,6 @@ def queue_tags_code(
             level = 0
         if level > 0:
             level = min(level, max(delays, default=0))
-            return store_timestamp + delays.get(level, 1000)
+            due = store_timestamp + delays.get(level, 1000)
+            return min(due, _LATEST)  # no checksum covers the time
     return tags_code(properties.get(PropertyKey.TAGS))

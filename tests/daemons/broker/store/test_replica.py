@@ -184,3 +184,28 @@ def test_a_full_disk_loses_nothing_that_comes_again(
         assert sum(len(bodies(store, "orders", queue_id)) for queue_id in range(3)) == 20
 
     on_slave(tmp_path / "slave", check)
+
+
+def test_a_delayed_message_of_a_time_that_cannot_be_keeps_its_place(tmp_path: Path) -> None:
+    """No checksum covers the time. What raised left all that came with it in no queue, and a kill
+    a store that no start took."""
+
+    async def fill(store: MessageStore) -> bytes:
+        await put(store, "SCHEDULE_TOPIC_XXXX", 0, b"later", properties=b"DELAY\x011")
+        await put(store, "orders", 0, b"a chair")
+        return bytes(store.log.files[-1].view[: store.log.written])
+
+    data = bytearray(with_store(tmp_path / "master", fill))
+    data[56:64] = ((1 << 63) - 1).to_bytes(8, "big")
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        receive(replica, bytes(data), 1 << 20)
+        assert bodies(store, "orders", 0) == [b"a chair"]
+        shutil.copytree(store.root, tmp_path / "killed")
+
+    async def after_kill(store: MessageStore, replica: Replica) -> None:
+        assert bodies(store, "orders", 0) == [b"a chair"]
+        assert store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
+
+    on_slave(tmp_path / "slave", check)
+    on_slave(tmp_path / "killed", after_kill)
