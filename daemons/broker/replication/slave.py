@@ -6,6 +6,7 @@
                 started again since has ended it
     ask         say where the log ends here, at once (a slave of Java's waits for five seconds)
     take        each piece as it comes; say up to where, once for all that came together
+    leave       when another master is named, though this one lives: who sends is not who is asked
 
 What is said is what the flush mode promises here: with ASYNC_FLUSH that it is written, as with
 Java, with SYNC_FLUSH that it is on the disk. Whatever is wrong ends the connection, is logged once
@@ -38,6 +39,8 @@ CONNECT_SECONDS = 5.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 TICK = 1.0
+
+_ANOTHER = "another master is named"
 
 
 class Lost(Exception):
@@ -215,7 +218,7 @@ class HaSlave:
             await self._store.flusher.drain()  # what is asked from is acknowledged, too
             await self._compare(connection, address)
             self._begin(connection, address)
-            await connection.ended
+            await self._until_another_is_named(connection, address)
         finally:
             self.connection = None
             self.transferred += connection.received
@@ -228,15 +231,38 @@ class HaSlave:
         store = self._store
         if store.log.written <= store.log.minimum:
             return
-        async with MasterQuestions(self._master_address(ha_address), self._settings) as master:
+        asked = self._master_address(ha_address)
+        async with MasterQuestions(asked, self._settings) as master:
             end = await common_end(store, master)
         if connection.ended.done():
             return  # it was another master, perhaps
+        if asked != self._master_address(ha_address):
+            raise Lost(_ANOTHER)
+        self._check_is_named(ha_address)
         if end < store.log.written:
             why = "the master does not have it"
             for damage in await cut_end(store, end, why):
                 log.error("%s", damage)
             self._on_cut()
+
+    async def _until_another_is_named(self, connection: MasterConnection, address: str) -> None:
+        """Wait for the end of a connection, or that it is to be ended. Always raises."""
+        changed = self._addresses.changed
+        while True:
+            self._check_is_named(address)
+            changed.clear()
+            news = asyncio.ensure_future(changed.wait())
+            try:
+                await asyncio.wait((connection.ended, news), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
+            if connection.ended.done():
+                connection.ended.result()
+
+    def _check_is_named(self, ha_address: str) -> None:
+        if self._addresses.ha_address != ha_address:
+            self._pause = FIRST_PAUSE
+            raise Lost(_ANOTHER)
 
     def _master_address(self, ha_address: str) -> str:
         """Where the master answers requests: with Java's defaults one port below."""

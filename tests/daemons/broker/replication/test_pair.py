@@ -18,9 +18,11 @@ from tests.daemons.broker.replication.pair import (
     content,
     end_of,
     entries,
+    follow,
     ha_address,
     master,
     send,
+    settings_of,
     slave_of,
     until,
 )
@@ -276,5 +278,25 @@ def test_what_lies_far_back_is_read_by_a_thread(
                 await caught_up(slave, first)
                 assert first.ha_master._reader is not None
                 assert_equal(slave, first)
+
+    asyncio.run(main())
+
+
+def test_a_slave_leaves_a_master_that_lives_when_another_is_named(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            master(tmp_path) as first,
+            Broker(settings_of(tmp_path / "second")) as second,
+            slave_of(tmp_path, first) as slave,
+        ):
+            of_slave = slave.replication.slave
+            assert of_slave is not None
+            await until(lambda: of_slave.connection is not None)
+            follow(slave, second)
+            await fill(second, 3)
+            await caught_up(slave, second)
+            assert_equal(slave, second)
+            assert of_slave.master == ha_address(second)
+            await until(lambda: not first.ha_master.slaves)
 
     asyncio.run(main())
