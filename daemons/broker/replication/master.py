@@ -11,8 +11,9 @@ Where a slave may begin (HAConnection.WriteSocketService):
     within the log       there
     before its begin     nowhere: it is told that the connection lives, and no more
     behind its end       nowhere: it has what this log has not. It is turned away, and whoever asks
-                         for the same offset later, when this log has grown over it: it would go
-                         on there with a log that is not this one. (Java sends it that.)
+                         from the same host for the same offset later, when this log has grown over
+                         it: it would go on there with a log that is not this one. (Java sends it
+                         that.)
 
 What strangers can have: a connection of MOST_SLAVES, until it has said nothing sensible for
 haHousekeepingInterval, or another one needs its place; MOST_UNSENT bytes of the log in its buffer;
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 # Connections at once. A master has a few slaves, each has one, and one that comes back may be here
 # before its last connection has ended.
 MOST_SLAVES = 32
-# Offsets that were asked for before the log had them, the newest: who asks again is no copy of us.
+# Who asked for offsets before the log had them, the newest: who asks again is no copy of us.
 MOST_FUTURE_OFFSETS = 1000
 TICK = 1.0  # seconds between two looks at silent connections
 
@@ -59,7 +60,7 @@ class HaMaster:
         self.on_ack: Callable[[int], None] = lambda offset: None
         self.is_prompt = False  # whether somebody waits for slaves
         self._admission = Admission(settings)
-        self._future: deque[int] = deque(maxlen=MOST_FUTURE_OFFSETS)
+        self._future: deque[tuple[str, int]] = deque(maxlen=MOST_FUTURE_OFFSETS)
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._reader: DiskThread | None = None
@@ -140,13 +141,17 @@ class HaMaster:
         """A connection has ended."""
         self.slaves.pop(slave, None)
 
-    def refuse_future(self, offset: int) -> bool:
-        """Whether an offset is one that nobody can have who has our log."""
+    def refuse_future(self, host: str, offset: int) -> bool:
+        """Whether an offset is one that nobody at a host can have who has our log.
+
+        What one host asks for says nothing of the slaves of others, which come there in time.
+        """
+        asked = host, offset
         if offset > self.log.written:
-            if offset not in self._future:
-                self._future.append(offset)
+            if asked not in self._future:
+                self._future.append(asked)
             return True
-        return offset in self._future
+        return asked in self._future
 
     @property
     def reader(self) -> DiskThread:

@@ -42,8 +42,8 @@ class Port(Protocol):
     def forget(self, slave: "SlaveConnection") -> None:
         """It has ended."""
 
-    def refuse_future(self, offset: int) -> bool:
-        """Whether nobody can have an offset who has our log."""
+    def refuse_future(self, host: str, offset: int) -> bool:
+        """Whether nobody at a host can have an offset who has our log."""
 
     def acknowledged(self, offset: int) -> None:
         """A slave has the log up to an offset."""
@@ -127,7 +127,7 @@ class SlaveConnection(asyncio.Protocol):
     def _begin(self, offset: int) -> bool:
         """What a slave says first is where it wants to begin."""
         commit_log, master = self._log, self._master
-        if offset < 0 or master.refuse_future(offset):
+        if offset < 0 or master.refuse_future(self.host, offset):
             self._refuse(
                 f"is no slave of this broker, whose log ends at {commit_log.written}: it has the "
                 f"log of another, or this one has lost its end. It asks for offset",

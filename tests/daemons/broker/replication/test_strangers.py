@@ -85,6 +85,26 @@ def test_a_slave_with_more_than_its_master_is_never_sent_what_comes_there_later(
     asyncio.run(main())
 
 
+def test_what_a_stranger_asked_for_too_early_is_kept_from_no_slave(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first:
+            await fill(first.port)
+            beyond = 2 * end_of(first)
+            stranger = await asyncio.open_connection(
+                "127.0.0.1", first.ha_master.port, local_addr=("127.0.0.2", 0)
+            )
+            stranger[1].write(OFFSET.pack(beyond))
+            assert await stranger[0].read() == b""
+            stranger[1].close()
+            await fill(first.port)
+            assert end_of(first) == beyond
+            async with ScriptedSlave(first.ha_master.port) as slave:
+                slave.say(beyond)
+                await until(lambda: first.ha_master.nearest() == beyond)
+
+    asyncio.run(main())
+
+
 def test_an_acknowledgement_of_what_was_never_sent_ends_the_connection(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, brokerRole="SYNC_MASTER", slaveTimeout="200") as first:
