@@ -32,6 +32,7 @@ from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission, SysFlag, TopicSysFlag
+from mq.protocol.frame import encode
 from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader, Letter
 from mq.protocol.message import StoredMessage, decode_record
 from mq.protocol.properties import PropertyKey
@@ -214,14 +215,13 @@ class IndirectSends:
         def stored(refusal: StoreRefused | None) -> None:
             if refusal is None:
                 self._on_sent_back(origin, header.group)
-                channel.reply(command)
-            else:
-                channel.reply(command, refusal.code, remark=refusal.remark)
 
         try:
             self._writer.put_or_delay(message, stored)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
+        if not command.is_one_way:  # with SYNC_MASTER a slave has it before the group moves on
+            self._store.appender.reply_when_stored(channel, encode(command.reply()))
 
     def _given(
         self, command: Command, header: ConsumerSendMsgBackRequestHeader, channel: Channel

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.protocol.bodies import SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from tests.daemons.broker.replication.pair import (
@@ -278,5 +279,33 @@ def test_a_pair_goes_on_when_its_slave_is_back(tmp_path: Path) -> None:
                 await caught_up(slave, first)
             info = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
             assert info.code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_message_that_is_given_back_waits_for_a_slave_too(tmp_path: Path) -> None:
+    """Its group moves on when it is told that it is stored (asyncConsumerSendMsgBack)."""
+    fields = {"offset": "0", "group": "g", "delayLevel": "0", "originTopic": "Orders"}
+
+    async def main() -> None:
+        async with master(tmp_path, **SYNC, slaveTimeout="20000") as first:
+            async with ScriptedSlave(first.ha_master.port) as slave, Peer(first.port) as peer:
+                await first.stores.groups.update(SubscriptionGroupConfig(group_name="g"))
+                slave.say(0)
+                await until(lambda: first.ha_master.nearest() == 0)
+                waiting = await sending(peer)
+                one = await end_after(first, 0)
+                await slave.frame()
+                slave.say(one)
+                assert (await waiting).code == ResponseCode.SUCCESS
+                back = asyncio.create_task(peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields))
+                end = await end_after(first, one)
+                await asyncio.sleep(0)
+                assert first.replication.acks is not None
+                assert first.replication.acks.waiting_replies == 1
+                assert not back.done()
+                await slave.frame()
+                slave.say(end)
+                assert (await back).code == ResponseCode.SUCCESS
 
     asyncio.run(main())
