@@ -188,7 +188,8 @@ class HaSlave:
                 continue
             try:
                 await self._replicate(address)
-            except (Lost, BadFrame, StoreError, MQError, OSError, TimeoutError) as error:
+            except (Lost, BadFrame, StoreError, MQError, OSError, UnicodeError) as error:
+                # UnicodeError: of a name that no host can have
                 text = str(error) or type(error).__name__
                 self._tell(f"nothing comes from the master at {address}: {text}")
             await self._wait()

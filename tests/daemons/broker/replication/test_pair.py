@@ -300,3 +300,18 @@ def test_a_slave_leaves_a_master_that_lives_when_another_is_named(tmp_path: Path
             await until(lambda: not first.ha_master.slaves)
 
     asyncio.run(main())
+
+
+def test_a_master_of_a_name_that_no_host_has_is_told_of_and_tried_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, slave_of(tmp_path, first) as slave:
+            of_slave = slave.replication.slave
+            assert of_slave is not None
+            slave.master_addresses.tell(first.address, "a..b:10912")
+            await until(lambda: "a..b:10912: encoding" in of_slave.problem)
+            assert not slave.tasks.failures
+            follow(slave, first)
+            await fill(first, 3)
+            await caught_up(slave, first)
+
+    asyncio.run(main())
