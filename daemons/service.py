@@ -9,8 +9,9 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from mq.client.machine import clock
 from mq.daemons.config import ConfigError
@@ -22,10 +23,15 @@ class CannotStart(Exception):
     """What a daemon needs is not as it must be. The text says what, and what to do about it."""
 
 
+class InUse(CannotStart):
+    """Another process has what a daemon needs, and may end."""
+
+
 # sysexits.h
 EX_OK = 0
 EX_SOFTWARE = 70
 EX_OSERR = 71
+EX_TEMPFAIL = 75
 EX_CONFIG = 78
 
 # What the event loop waits at most for a thread that computes, each time it comes back from the
@@ -70,6 +76,15 @@ class Daemon(Protocol):
         ...
 
 
+@runtime_checkable
+class StopsStarting(Protocol):
+    """A daemon whose start may take for ever: it waits for others."""
+
+    def stop_starting(self) -> None:
+        """What SIGTERM asks for before it is entered: have entering end soon. Called once."""
+        ...
+
+
 # Objects made before the collector looks at the young, and how often it goes on to the older ones
 # (gc.set_threshold). What is read of a large request counts as old with Python's own thresholds
 # before it is done with, and looking through everything that lives stops everybody for 50 ms.
@@ -106,14 +121,19 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(make: Callable[[], Daemon]) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    ask = _ask_again_to_stop if _end_with_parent(loop, stop) else _ask_to_stop
+    one_of_several = _end_with_parent(loop, stop)
+    ask = _ask_again_to_stop if one_of_several else _ask_to_stop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ask, stop, number)
     _not_now(loop)
     manager = ServiceManager()
     try:
         daemon = make()
+        waiting = asyncio.ensure_future(stop.wait())
+        if isinstance(daemon, StopsStarting):
+            waiting.add_done_callback(partial(_stop_starting, daemon))
         async with daemon:
+            waiting.cancel()
             loop.add_signal_handler(signal.SIGHUP, _reload, daemon)
             loop.add_signal_handler(signal.SIGUSR1, _dump, daemon)
             # What is alive now stays: looking through it again and again costs a pause each time.
@@ -128,7 +148,8 @@ async def _serve(make: Callable[[], Daemon]) -> int:
         return EX_OK
     except (ConfigError, CannotStart) as error:
         log.critical("%s", error)
-        return EX_CONFIG
+        # An earlier one of the same name may still be stopping, its parent killed.
+        return EX_TEMPFAIL if one_of_several and isinstance(error, InUse) else EX_CONFIG
     except OSError as error:
         named = f"{error.filename}: " if error.filename else ""
         log.critical("%s%s", named, error.strerror or error)
@@ -138,6 +159,11 @@ async def _serve(make: Callable[[], Daemon]) -> int:
         return EX_SOFTWARE
     finally:
         manager.close()
+
+
+def _stop_starting(daemon: StopsStarting, waiting: "asyncio.Future[bool]") -> None:
+    if not waiting.cancelled():
+        daemon.stop_starting()
 
 
 def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:

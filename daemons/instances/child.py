@@ -177,5 +177,7 @@ class Child:
 def _end_text(status: int) -> str:
     """How a process ended, as a part of a sentence."""
     if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
+        names = {int(number): number.name for number in signal.Signals}
+        # Of those for programs only the first and the last have names.
+        return f"was ended by {names.get(-status, f'signal {-status}')}"
     return f"ended with status {status}"

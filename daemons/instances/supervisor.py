@@ -36,6 +36,7 @@ class Instances:
         self._commands = commands
         self._first = first
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
         self._parts = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -48,7 +49,8 @@ class Instances:
             others = [name for name in self._commands if name not in self._first]
             for names in (self._first, others):
                 await self._begin(names, Path(folder), lifeline)
-            if not any(child.state is State.SERVING for child in self.children):
+            serving = any(child.state is State.SERVING for child in self.children)
+            if not serving and not self._stopping:
                 raise self._none_serves()
             self._parts = parts.pop_all()
         return self
@@ -59,7 +61,7 @@ class Instances:
     async def _begin(self, names: Collection[str], folder: Path, lifeline: int) -> None:
         watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
         begun: list[tuple[Child, asyncio.Task[None]]] = []
-        for name in names:
+        for name in names if not self._stopping else ():
             notices = folder / str(len(self.children))
             command = self._commands[name]
             child = Child(name, command, os.environ, notices, lifeline, watchdog)
@@ -74,11 +76,19 @@ class Instances:
             if task.done():
                 task.result()
 
+    def stop_starting(self) -> None:
+        """Stop those that have been started, and start no others; entering ends when they have."""
+        self._stopping = True
+        for child in self.children:
+            child.stop()
+
     def ready_text(self) -> str:
         return self.status_text()
 
     def status_text(self) -> str:
         """How many serve, and what each of the others does."""
+        if self._stopping:
+            return f"asked to stop before all {self._kind} have begun"
         serving = [child.name for child in self.children if child.state is State.SERVING]
         others = [child for child in self.children if child.state is not State.SERVING]
         text = f"{len(serving)} of {len(self.children)} {self._kind} serve: {', '.join(serving)}"

@@ -164,3 +164,24 @@ def test_settings_are_shown_by_section(tmp_path: Path) -> None:
     unknown = Mq(tmp_path)("broker", "-c", str(file), "-p", "--instance", "three")
     assert unknown.status == 64
     assert "--instance three: no such broker; there are one, two" in unknown.err
+
+
+def test_one_ended_by_a_signal_without_a_name_comes_back(tmp_path: Path) -> None:
+    with Several(tmp_path, "--instances", "2") as several:
+        several.line("2 of 2 brokers serve")
+        os.kill(several.children()[0], signal.SIGRTMIN + 5)
+        several.line(f"was ended by signal {signal.SIGRTMIN + 5}: it is started again")
+        several.line("boot success")
+
+
+def test_what_an_earlier_one_still_uses_is_tried_again(tmp_path: Path) -> None:
+    with Several(tmp_path, "--instances", "2") as earlier:
+        earlier.line("2 of 2 brokers serve")
+        slow = earlier.children()[0]
+        os.kill(slow, signal.SIGSTOP)  # its stop takes long
+        earlier.process.kill()
+        with Several(tmp_path, "--instances", "2") as several:
+            several.line("is in use by another broker")
+            several.line("ended with status 75: it is started again")
+            os.kill(slow, signal.SIGCONT)
+            several.line("boot success", "[b]")

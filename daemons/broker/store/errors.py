@@ -8,7 +8,7 @@ StoreError
 
 from dataclasses import dataclass
 
-from mq.daemons.service import CannotStart
+from mq.daemons.service import CannotStart, InUse
 from mq.protocol.codes import ResponseCode
 
 #: What a sender is told whose message is in the log.
@@ -34,7 +34,7 @@ class StoreRefused(StoreError):
         self.remark = remark
 
 
-class StoreLocked(StoreError, CannotStart):
+class StoreLocked(StoreError, InUse):
     """Another process has the store open."""
 
 
