@@ -86,6 +86,13 @@ def _wanted(
     names = tuple(name.strip() for name in hosts.split(",")) if hosts is not None else ()
     if not all(names) or any(len(name.split()) != 1 for name in names):
         raise UsageError(f"--hosts {hosts}: not names or addresses with commas between")
+    if len(set(names)) < len(names):
+        raise UsageError(f"--hosts {hosts}: the same machine twice")
+    if slaves and len(names) == 1:
+        raise UsageError(
+            f"--hosts {hosts}: a slave is on another machine than its master, and there is one",
+            hint=f"--hosts {hosts},HOST",
+        )
     if not 1 <= masters <= cluster_layout.MOST:
         raise UsageError(f"--masters {masters}: expected 1 to {cluster_layout.MOST}")
     if not 0 <= slaves <= 9 * masters:

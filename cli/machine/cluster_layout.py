@@ -63,7 +63,7 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
         "namesrvAddr": ";".join(f"{host}:{_NAME_SERVER_PORT}" for host in name_servers),
     }
     for name, number, replica in _brokers(wanted):
-        host = hosts[(number + replica) % len(hosts)]
+        host = hosts[(number + _distance(replica, len(hosts))) % len(hosts)]
         stem = name + ("" if not replica else "-s" if replica == 1 else f"-s{replica}")
         settings = {
             **common,
@@ -79,6 +79,12 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
         kind = f"slave {replica} of {name}" if replica else f"master {name}"
         found.append(File(f"{stem}.conf", settings, (host,), f"{kind} of cluster {wanted.name}"))
     return found
+
+
+def _distance(replica: int, hosts: int) -> int:
+    """How many hosts behind its master's a replica is: none is on that of its master, if there are
+    others."""
+    return 1 + (replica - 1) % (hosts - 1) if replica and hosts > 1 else 0
 
 
 def _brokers(wanted: Wanted) -> Iterator[tuple[str, int, int]]:

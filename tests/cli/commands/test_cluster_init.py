@@ -76,12 +76,28 @@ def test_what_is_there_is_not_written_over(mq: Mq, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("hosts", ["h1,h2", "h1,h2,h3"])
+def test_no_slave_of_many_is_on_the_machine_of_its_master(
+    mq: Mq, tmp_path: Path, hosts: str
+) -> None:
+    words = ("--masters", "2", "--slaves", "10", "--hosts", hosts)
+    assert mq("cluster", "init", str(tmp_path / "c"), *words).status == 0
+    found = [read_file(path) for path in (tmp_path / "c").glob("broker-*.conf")]
+    masters = {one["brokerName"]: one["brokerIP1"] for one in found if one["brokerId"] == "0"}
+    slaves = [(one["brokerName"], one["brokerIP1"]) for one in found if one["brokerId"] != "0"]
+    assert len(slaves) == 10
+    assert not [name for name, host in slaves if masters[name] == host]
+    assert len({(one["brokerIP1"], one["listenPort"]) for one in found}) == 12
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         (("--masters", "0"), "--masters 0: expected 1 to 26"),
         (("--slaves", "-1"), "--slaves -1: expected 0 to 18"),
         (("--sync",), "--sync with 0 slaves: each of 2 masters needs one"),
+        (("--hosts", "a,b,a"), "--hosts a,b,a: the same machine twice"),
+        (("--hosts", "a", "--slaves", "1"), "--hosts a: a slave is on another machine than its"),
         (("--hosts", "a,,b"), "--hosts a,,b: not names or addresses with commas between"),
     ],
 )
