@@ -106,6 +106,8 @@ def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
             missing.pop(key, None)
     for first, last, line in reversed(edits):
         lines[first : last + 1] = [line]
+    if missing and lines and _is_continued(lines[-1]):
+        lines.append("")  # else the first of them would be a part of that value
     lines += [f"{_escape_key(k)}={_escape(v)}" for k, v in missing.items()]
     return "".join(line + "\n" for line in lines)
 

@@ -94,3 +94,13 @@ def test_a_section_is_written_and_nothing_else_changes(
     before = read_sections(text)
     after = read_sections(rewrite_section(text, at, {"a": value, "new": "x"}))
     assert after == {**before, at: {**before.get(at, {}), "a": value, "new": "x"}}
+
+
+@pytest.mark.parametrize("text", ["x=1\\", "x=1\\\n", "x=1\\\n\n", "# comment\\\n"])
+def test_a_setting_added_behind_a_line_that_goes_on_is_none_of_its_value(text: str) -> None:
+    before = read_properties(text)
+    assert read_properties(rewrite_properties(text, {"k": "v"})) == {**before, "k": "v"}
+    several = f"[a]\n{text.rstrip()}\n\n[b]\ny=2\n"
+    assert read_sections(rewrite_section(several, "a", {"k": "v"})) == {
+        **{"": {}, "a": {**before, "k": "v"}, "b": {"y": "2"}}
+    }
