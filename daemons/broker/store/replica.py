@@ -77,6 +77,7 @@ class Replica:
         self._flusher = flusher
         self._delays = delays
         self._makes_index = makes_index
+        self._first: int | None = None  # where a log that has nothing is to begin
         self._rest = bytearray()  # of the record that has come in part
         self._wanted = 0  # bytes of it that have to be there before it is looked at again
         self._at_once = 1 << 30 if _read_records is None else _A_FEW
@@ -91,6 +92,7 @@ class Replica:
         """Forget what is no whole record; returns from which physical offset on to ask."""
         self._rest = bytearray()
         self._wanted = 0
+        self._first = None
         self.received = self._log.written
         return self.received
 
@@ -133,14 +135,13 @@ class Replica:
                 f"the master begins at {offset}, where no file of this log begins: "
                 f"mappedFileSizeCommitLog, here {self._log.file_size}, has to be the master's"
             )
-        self._log.set_end(offset)
-        self._log.add_file()  # what a checkpoint vouches for is there
-        self.received = offset
+        # Nothing is begun before a record has come that is one: what answers may be no master.
+        self._first = self.received = offset
 
     def _take(self, received: bytes, start: int) -> int:
         """Store whole records of what has come, from a position on, of one file; returns how many
         bytes that were."""
-        begin = self._log.written
+        begin = self._log.written if self._first is None else self._first
         file_end = begin - begin % self._log.file_size + self._log.file_size
         if _read_records is not None and self._appender.extend is None:
             taken = self._take_natively(received, start, begin, file_end)
@@ -190,6 +191,7 @@ class Replica:
             if queue is None or queue.appended != first:
                 return 0
             found.append(queue)
+        self._begin_log()
         self._write(memoryview(data)[start : start + size])
         batch = Batch(begin)
         batch.end, batch.messages, batch.timestamp = begin + size, messages, timestamp
@@ -242,9 +244,17 @@ class Replica:
 
     def _put(self, data: memoryview, records: list[Record]) -> None:
         """Write whole records, and publish them or have them flushed. Raises OSError."""
+        self._begin_log()
         begin = self._log.written
         self._write(data)
         self._publish(self._batches(begin, self._log.written, records))
+
+    def _begin_log(self) -> None:
+        """Have a log that has nothing begin where its first record belongs. Raises OSError."""
+        if self._first is not None:
+            self._log.set_end(self._first)
+            self._log.add_file()  # what a checkpoint vouches for is there
+            self._first = None
 
     def _write(self, data: memoryview) -> None:
         """Put bytes at the end of the log. Raises OSError."""

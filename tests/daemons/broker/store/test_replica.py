@@ -138,6 +138,20 @@ def test_a_store_that_has_nothing_begins_where_a_file_does(tmp_path: Path) -> No
     on_slave(tmp_path / "slave", again)
 
 
+def test_what_answers_with_no_record_has_an_empty_store_begin_nowhere(tmp_path: Path) -> None:
+    far = (1 << 63) // LOG_FILE * LOG_FILE - LOG_FILE
+    data = written(tmp_path / "master", 3)
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        with pytest.raises(NotReplicated, match="is no record"):
+            replica.receive(far, bytes(100))
+        assert (replica.begin(), store.log.written, store.log.files) == (0, 0, [])
+        receive(replica, data, 100)
+        assert store.log.minimum == 0
+
+    on_slave(tmp_path / "slave", check)
+
+
 def test_a_damaged_record_is_asked_for_once_more_and_then_taken_as_it_is(tmp_path: Path) -> None:
     data = bytearray(written(tmp_path / "master", 20))
     at = data.index(b"15-15-")
