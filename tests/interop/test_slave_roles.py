@@ -152,6 +152,7 @@ def test_our_consumer_goes_on_at_a_java_slave_when_the_java_master_dies(
         asyncio.run(prepare(names, master.address, 60))
         with java(release, tmp_path, names, tmp_path / "slave", **SLAVE) as slave:
             caught_up(slave.address, master.address)
+            until(lambda: has_copies(slave.address))
             asyncio.run(consume(names, master.kill))
 
 
