@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mq.daemons.broker.config import DEFAULT_PORT, LOOPBACK
+from mq.daemons.instances.plan import PORT_STEP
 from mq.daemons.properties import write_properties
 
 MOST = len(string.ascii_lowercase)
-_LOOPBACK = "127.0.0.1"
 _NAME_SERVER_PORT = 9876
-_FIRST_PORT = 10911
-_STEP = 10  # a broker has a port for tools and one for replication beside its own
 _MOST_NAME_SERVERS = 2  # which know the same; brokers tell each of them everything
 # What begins the names of the files of name servers; all others are of brokers.
 NAME_SERVER = "namesrv"
@@ -54,10 +53,10 @@ class File:
 
 def files(wanted: Wanted, folder: Path) -> list[File]:
     """All files; ``folder``, absolute, keeps what a cluster on one machine writes."""
-    hosts = wanted.hosts or (_LOOPBACK,)
+    hosts = wanted.hosts or (LOOPBACK,)
     name_servers = hosts[:_MOST_NAME_SERVERS]
     found = [_name_servers(wanted, folder, name_servers)]
-    ports = dict.fromkeys(hosts, _FIRST_PORT)
+    ports = dict.fromkeys(hosts, DEFAULT_PORT)
     common = {
         "brokerClusterName": wanted.name,
         "namesrvAddr": ";".join(f"{host}:{_NAME_SERVER_PORT}" for host in name_servers),
@@ -75,7 +74,7 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
         }
         if not wanted.hosts:
             settings["storePathRootDir"] = str(folder / stem)
-        ports[host] += _STEP
+        ports[host] += PORT_STEP
         kind = f"slave {replica} of {name}" if replica else f"master {name}"
         found.append(File(f"{stem}.conf", settings, (host,), f"{kind} of cluster {wanted.name}"))
     return found
@@ -101,7 +100,7 @@ def _name_servers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> File:
     if wanted.hosts:
         settings["bindAddress"] = "0.0.0.0"
     else:
-        settings["bindAddress"] = _LOOPBACK
+        settings["bindAddress"] = LOOPBACK
         settings["kvConfigPath"] = str(folder / NAME_SERVER / "kvConfig.json")
         settings["configStorePath"] = str(folder / NAME_SERVER / "namesrv.properties")
     return File(f"{NAME_SERVER}.conf", settings, hosts, f"name servers of cluster {wanted.name}")

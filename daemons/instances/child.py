@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from mq.client.machine import clock
 from mq.daemons.instances.notices import Notices
-from mq.daemons.service import EX_CONFIG, LIFELINE, LOG_NAME
+from mq.daemons.service import EX_CONFIG, EX_OSERR, LIFELINE, LOG_NAME
 from mq.daemons.supervision import CALM_SECONDS, FIRST_PAUSE, LONGEST_PAUSE
 
 log = logging.getLogger(__name__)
@@ -134,7 +133,7 @@ class Child:
             )
         except OSError as error:  # no process, no memory: later there may be
             log.error("%s cannot be started: %s", self.name, error)
-            return os.EX_OSERR
+            return EX_OSERR
         self._process, self.pid = process, process.pid
         if self._stop.is_set():  # since it was started
             self._signal(signal.SIGTERM)

@@ -14,7 +14,7 @@ from mq.daemons.broker.store_config import MessageStoreConfig
 from mq.daemons.config import ConfigError, read_file_of_several
 
 # From a broker's port to the next one's: each has a fast port and one for replication beside it.
-_STEP = 10
+PORT_STEP = 10
 # A machine has fewer cores; a number that was not meant would fill it with processes.
 MOST = 64
 # By property, what a broker has where nothing is set.
@@ -90,7 +90,7 @@ def _derived(turn: int, name: str, common: Mapping[str, str]) -> dict[str, str]:
     for port, usual in _PORTS.items():
         first = _number(port, common[port]) if port in common else usual
         if first > 0:
-            found[port] = str(first + turn * _STEP)
+            found[port] = str(first + turn * PORT_STEP)
     root = MessageStoreConfig().store_path_root_dir
     for folder in _FOLDERS:
         path = common.get(folder) or (root if folder == "storePathRootDir" else "")

@@ -169,14 +169,12 @@ class PullHandlers:
         assert isinstance(flag, int)
         # Without memory for what is read, somebody has to wait in the end.
         present = self._residency if reads < _MOST_READS else None
-        to_slaves, answer = self._suggestions.to_slaves, None
+        for_master, answer = self._suggestions.is_for_master(known, queue, offset), None
         try:
-            if not (bulk_bytes or flag & ONE_WAY or (to_slaves and known.broker_id)):
+            if for_master and not bulk_bytes and not flag & ONE_WAY:
                 answer = self._answer_natively(
                     *(queue, offset, maximum, expression, present, header["opaque"])
                 )
-                if to_slaves and answer is not None and not self._suggestions.is_near(answer.end):
-                    answer = None  # it has to name a slave
             if answer is None:
                 found = self._find(queue, offset, maximum, expression, bulk_bytes, present)
         except NotInMemory as absent:

@@ -22,9 +22,19 @@ class Suggestions:
         """Read the settings again."""
         self.to_slaves = self._settings.broker.slave_read_enable
 
-    def is_near(self, end: int) -> bool:
+    def is_for_master(
+        self, group: SubscriptionGroupConfig, queue: ConsumeQueue, offset: int
+    ) -> bool:
+        """Whether an answer that begins at a queue offset can only name the master, as those of the
+        native path do."""
+        if not self.to_slaves:
+            return True
+        entry = queue.entry(offset)
+        return group.broker_id == MASTER_ID and (entry is None or self._is_near(entry[0]))
+
+    def _is_near(self, physical: int) -> bool:
         """Whether a physical offset is near the end of the log."""
-        return self._log.written - end <= self._warm_bytes
+        return self._log.written - physical <= self._warm_bytes
 
     def of(self, group: SubscriptionGroupConfig, queue: ConsumeQueue, found: FoundMessages) -> int:
         """The id of the broker that a group is to read from next, after this answer.
@@ -37,6 +47,6 @@ class Suggestions:
         if not end and found.code == RETRY:  # it was read, and nothing of it fitted
             entry = queue.entry(found.next_offset - 1)
             end = 0 if entry is None else entry[0] + entry[1]
-        if end and not self.is_near(end):
+        if end and not self._is_near(end):
             return group.which_broker_when_consume_slowly
         return group.broker_id
