@@ -3,6 +3,7 @@
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.roles import check_recalls
+from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.topics import Topics
 from mq.daemons.broker.waiting import is_stored
@@ -25,10 +26,13 @@ _TAG = "_RECALL_TAG_"
 class RecallHandlers:
     """Takes messages back."""
 
-    def __init__(self, settings: BrokerSettings, topics: Topics, writer: MessageWriter) -> None:
+    def __init__(
+        self, settings: BrokerSettings, topics: Topics, writer: MessageWriter, appender: Appender
+    ) -> None:
         self._settings = settings
         self._topics = topics
         self._writer = writer
+        self._appender = appender
 
     @serves(RequestCode.RECALL_MESSAGE)
     def recall(self, command: Command, channel: Channel) -> None:
@@ -61,7 +65,8 @@ class RecallHandlers:
                 channel.reply(command, ResponseCode.SYSTEM_ERROR, remark=remark)
 
         try:
-            self._writer.put_or_delay(_order(handle, header, channel), stored)
+            self._writer.put_or_delay(_order(handle, header, channel))
+            self._appender.call_when_answered(stored)
         except StoreRefused as refusal:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR, f"recall failed, execute error: {refusal.remark}"

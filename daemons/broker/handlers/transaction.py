@@ -7,7 +7,7 @@ from functools import partial
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.genuine import genuine_record
 from mq.daemons.broker.roles import check_ends_transactions
-from mq.daemons.broker.store.append import OnStored
+from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.transactions.service import Transactions
@@ -80,7 +80,7 @@ class TransactionHandlers:
             return
         usual_halves = self._transactions.usual_halves()
         half, offset = self._open(header, command, channel, usual_halves)
-        ends = _Ends(command, channel, counted=bool(command.body))
+        ends = _Ends(self._store.appender, command, channel, counted=bool(command.body))
         more = bytes(command.body[: (_MOST_AT_ONCE - 1) * HALF_SIZE])
         more_halves(command.body)  # raises for what names no halves
         command.body = b""  # up to 16 MB, which would be kept until a disk has done its work
@@ -115,10 +115,7 @@ class TransactionHandlers:
         if header.commit_or_rollback != SysFlag.TRANSACTION_COMMIT or not natively:
             return 0
         group, most_bytes = header.producer_group, _BYTES_AT_ONCE - ends.size
-        stored = ends.next()
-        count, size = self._transactions.commit_many(
-            halves, group, usual_halves, most_bytes, stored
-        )
+        count, size = self._transactions.commit_many(halves, group, usual_halves, most_bytes)
         if count:
             ends.begun(size, count)
         return count
@@ -174,14 +171,13 @@ class TransactionHandlers:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the transaction is just being ended")
 
         size = half.size if isinstance(half, UsualHalf) else half.store_size
-        stored = ends.next()
         try:
             if isinstance(half, UsualHalf):
-                transactions.commit_usual(half, usual_halves, offset, stored)
+                transactions.commit_usual(half, usual_halves, offset)
             elif how == SysFlag.TRANSACTION_COMMIT:
-                transactions.commit(half, offset, stored)
+                transactions.commit(half, offset)
             else:
-                transactions.roll_back(offset, stored)
+                transactions.roll_back(offset)
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
         ends.begun(size)
@@ -233,11 +229,15 @@ class TransactionHandlers:
 
 
 class _Ends:
-    """The transactions that one request ends. It is answered when all of them are stored: with how
-    many, of the first on, if it has asked for more than one."""
+    """The transactions that one request ends. It is answered when all of them are stored, and with
+    SYNC_MASTER a slave has them, or has not in time: with how many, of the first on, if it has
+    asked for more than one."""
 
-    def __init__(self, command: Command, channel: Channel, *, counted: bool) -> None:
+    def __init__(
+        self, appender: Appender, command: Command, channel: Channel, *, counted: bool
+    ) -> None:
         self.size = 0  # of the messages in bytes
+        self._appender = appender
         self._command = command
         self._channel = channel
         self._counted = counted
@@ -246,16 +246,12 @@ class _Ends:
         self._complete = False
         self._refused: dict[int, StoreRefused] = {}  # by their place among the halves
 
-    def next(self) -> OnStored:
-        """What is to be called when the ends of the next ones are stored, which are one write."""
-        return partial(self._stored, self._begun)
-
     def begun(self, size: int, count: int = 1) -> None:
-        """The ends of these are on their way."""
+        """The ends of these were just appended."""
+        self._appender.call_when_answered(partial(self._stored, self._begun))
         self.size += size
         self._begun += count
         self._missing += 1
-        self._answer()
 
     def all_begun(self) -> None:
         """There are no more."""

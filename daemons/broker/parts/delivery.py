@@ -52,7 +52,9 @@ class Delivery:
         check_write = None if access is None else access.check_write
         return handlers_of(
             DelayOffsetHandlers(self.delayed),
-            RecallHandlers(self.settings, self.stores.topics, self.writer),
+            RecallHandlers(
+                self.settings, self.stores.topics, self.writer, self.stores.messages.appender
+            ),
             TransactionHandlers(
                 self.settings, self.transactions, self.stores.messages, check_write
             ),

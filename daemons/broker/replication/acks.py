@@ -70,7 +70,8 @@ class SlaveAcks:
     @property
     def waiting_replies(self) -> int:
         """Senders that wait for a slave."""
-        return sum(len(held.batch.replies) for held in self._waiting)
+        batches = [held.batch for held in self._waiting]
+        return sum(len(batch.replies) + len(batch.answers) for batch in batches)
 
     def written(self, batch: Batch) -> None:
         """A batch is in the log: slaves can have it now."""

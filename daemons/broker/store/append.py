@@ -96,6 +96,7 @@ class Batch:
     """What was appended in one turn of the loop."""
 
     __slots__ = (
+        "answers",
         "callbacks",
         "end",
         "keyed",
@@ -122,6 +123,7 @@ class Batch:
         self.replies: list[tuple[ReplySink, bytes]] = []
         self.prompt_replies: list[tuple[ReplySink, bytes]] = []  # do not wait for an fsync
         self.callbacks: list[OnStored] = []
+        self.answers: list[OnStored] = []  # called when replies are sent
 
 
 #: What puts more about a message into its queue's extension: see `Appender`.
@@ -392,6 +394,11 @@ class Appender:
         """Call back likewise, with None or with why the message was not stored."""
         self._batch.callbacks.append(callback)
 
+    def call_when_answered(self, callback: OnStored) -> None:
+        """Call back when a sender of what was just appended would be answered: with SYNC_MASTER a
+        slave has it by then, or the refusal says that none has."""
+        self._batch.answers.append(callback)
+
     def commit(self) -> StoreRefused | None:
         """Write the open batch, and publish it or have it flushed; returns why if that cannot be
         written."""
@@ -412,7 +419,7 @@ class Appender:
             self.pages_needed_from = self.on_pages_needed()
         for queue, end in batch.touched.items():
             queue.written = end
-        if self.slaves is not None and batch.replies:
+        if self.slaves is not None and (batch.replies or batch.answers):
             self.slaves.written(batch)
         self.on_written()
         if batch.prompt_replies:
@@ -436,12 +443,8 @@ class Appender:
             if queue.waiting:
                 woken.append(queue)
         if self.slaves is None or not self.slaves.stored(batch):
-            _send(batch.replies)
-        for callback in batch.callbacks:
-            try:
-                callback(None)
-            except Exception:
-                _not_told("what was to be done with a stored message failed")
+            self.answer(batch, None)
+        _call(batch.callbacks, None)
         for queue in woken:
             for pull in list(queue.waiting):
                 try:
@@ -456,23 +459,19 @@ class Appender:
     def fail(self, batch: Batch, refusal: StoreRefused) -> None:
         """Tell who waits for a batch that it is not stored, or not known to be on the disk."""
         if self.slaves is None or not self.slaves.stored(batch, refusal):
-            self._refuse_replies(batch.replies, refusal)
-            batch.replies.clear()
+            self.answer(batch, refusal)
         self._refuse_replies(batch.prompt_replies, refusal)
-        for callback in batch.callbacks:
-            try:
-                callback(refusal)
-            except Exception:
-                _not_told("what was to be done with a refused message failed")
+        _call(batch.callbacks, refusal)
 
     def answer(self, batch: Batch, refusal: StoreRefused | None) -> None:
-        """Answer the senders of a batch who have waited for slaves, too."""
-        replies = batch.replies.copy()
-        batch.replies.clear()
+        """Answer the senders of a batch, once."""
+        replies, answers = batch.replies, batch.answers
+        batch.replies, batch.answers = [], []
         if refusal is None:
             _send(replies)
         else:
             self._refuse_replies(replies, refusal)
+        _call(answers, refusal)
 
     def _refuse_replies(
         self, replies: list[tuple[ReplySink, bytes]], refusal: StoreRefused
@@ -600,6 +599,14 @@ def _send(replies: list[tuple[ReplySink, bytes]]) -> None:
             sink.flush()
         except Exception:
             _not_told("a reply to %r failed", sink)
+
+
+def _call(callbacks: list[OnStored], refusal: StoreRefused | None) -> None:
+    for callback in callbacks:
+        try:
+            callback(refusal)
+        except Exception:
+            _not_told("what was to be done with a message that is stored, or not, failed")
 
 
 def _each_frame(frames: bytes) -> Iterator[bytes]:

@@ -172,7 +172,7 @@ class TransactionChecks:
         topic = names.TRANSACTION_HALF_TOPIC
         self._aside.put("transaction checks", error, topic, HALF_QUEUE, offset)
         try:
-            self._transactions.roll_back(offset, lambda refusal: None)
+            self._transactions.roll_back(offset)
         except StoreRefused as refusal:
             log.warning("transaction %d is open still: %s", offset, refusal)
 

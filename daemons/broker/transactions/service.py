@@ -154,7 +154,7 @@ class Transactions:
         entry = self._store.consume_queue_entry(half.topic, HALF_QUEUE, half.queue_offset)
         return half if entry is not None and entry[0] == physical else None
 
-    def commit(self, half: StoredMessage, offset: int, on_stored: OnStored) -> None:
+    def commit(self, half: StoredMessage, offset: int) -> None:
         """Let consumers see a half, and end it by `offset`, which the ledger gave for it.
 
         Raises StoreRefused; the transaction is open then as before.
@@ -167,11 +167,9 @@ class Transactions:
         self._store.appender.reserve(size + 2 * SMALLEST_RECORD)
         self._writer.put_or_delay(half)
         self.committed += 1
-        self._put_operation(offset, on_stored)
+        self._put_operation(offset)
 
-    def commit_usual(
-        self, half: UsualHalf, halves: UsualHalves, offset: int, on_stored: OnStored
-    ) -> None:
+    def commit_usual(self, half: UsualHalf, halves: UsualHalves, offset: int) -> None:
         """The same of a half that is as most are, read by `halves`."""
         try:
             target = halves.target(half)
@@ -194,14 +192,13 @@ class Transactions:
         )
         appender.index(target.topic, keys_of(half.properties), physical)
         self.committed += 1
-        self._put_operation(offset, on_stored)
+        self._put_operation(offset)
 
     def commit_many(
-        self, halves: bytes, group: str, known: UsualHalves, most_bytes: int, on_stored: OnStored
+        self, halves: bytes, group: str, known: UsualHalves, most_bytes: int
     ) -> tuple[int, int]:
         """The same natively, of halves of a producer group, named as in a request, up to the first
-        that Python has to look at: how many, and the bytes of their records. ``on_stored`` is
-        called once, if there are any.
+        that Python has to look at: how many, and the bytes of their records.
 
         Who has asked may send to the queues that ``known`` has found; no others are taken.
         """
@@ -214,19 +211,19 @@ class Transactions:
         if done is None:
             return 0, 0
         self.committed += done.halves
-        self._end_when_stored(offsets[: done.halves], done.first_note, on_stored)
+        self._end_when_stored(offsets[: done.halves], done.first_note)
         return done.halves, done.size
 
     def usual_halves(self) -> UsualHalves:
         """What reads those, for one turn of the loop."""
         return UsualHalves(self._store, self._writer)
 
-    def roll_back(self, offset: int, on_stored: OnStored) -> None:
+    def roll_back(self, offset: int) -> None:
         """End a half that nobody shall see. Raises StoreRefused."""
         self.rolled_back += 1
-        self._put_operation(offset, on_stored)
+        self._put_operation(offset)
 
-    def _put_operation(self, offset: int, on_stored: OnStored) -> None:
+    def _put_operation(self, offset: int) -> None:
         appender = self._store.appender
         queue = self._store.queue(names.TRANSACTION_OPERATION_TOPIC, HALF_QUEUE)
         appender.append(
@@ -239,9 +236,9 @@ class Transactions:
             born_host=appender.store_host,
             tags_code=REMOVE_CODE,
         )
-        self._end_when_stored([offset], queue.appended - 1, on_stored)
+        self._end_when_stored([offset], queue.appended - 1)
 
-    def _end_when_stored(self, halves: list[int], first: int, on_stored: OnStored) -> None:
+    def _end_when_stored(self, halves: list[int], first: int) -> None:
         """Have halves ended once their operations, just appended from that queue offset on, are
         stored."""
 
@@ -251,7 +248,6 @@ class Transactions:
                 self._operations.add_each(first, halves)
             else:
                 self.ledger.cancel_ends(halves)
-            on_stored(refusal)
 
         self._store.appender.call_when_stored(stored)
         self.ledger.begin_ends(halves)
@@ -333,7 +329,7 @@ class Transactions:
             return
         log.warning("the commit at %d was cut in two by the end of the broker: finished", last)
         try:
-            self._put_operation(offset, lambda refusal: None)
+            self._put_operation(offset)
         except StoreRefused as refusal:
             log.error("the commit at %d cannot be finished: %s", last, refusal)
 

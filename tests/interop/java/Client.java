@@ -60,6 +60,7 @@ public class Client {
     private Client(String namesrv) throws Exception {
         this.namesrv = namesrv;
         producer = new DefaultMQProducer("java_client_producer");
+        producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(10000);
         producer.start();
@@ -159,6 +160,7 @@ public class Client {
     /** A push consumer; MODE is clustering, broadcasting, orderly, or the strategy: circle or hash. */
     private void consume(String name, String group, String topic, String expression, String mode) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -205,6 +207,7 @@ public class Client {
     /** Everything that a group has not read, by the old pull consumer; its offsets are kept at the broker. */
     private void pull(String group, String topic, String expression) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName("pull-" + System.nanoTime());
         consumer.start();
@@ -230,6 +233,7 @@ public class Client {
     /** COUNT messages that a group has not read, by the lite pull consumer, which then commits. */
     private void lite(String group, String topic, String expression, int count) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName("lite-" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

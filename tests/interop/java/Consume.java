@@ -17,6 +17,7 @@ public class Consume {
     public static void main(String[] args) throws Exception {
         String mode = args.length > 4 ? args[4] : "concurrently";
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[1]);
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(args[0]);
         consumer.setInstanceName("java-" + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

@@ -53,6 +53,7 @@ public class Converse implements TransactionListener {
     private Converse(String namesrv, String group) throws Exception {
         this.namesrv = namesrv;
         producer = new TransactionMQProducer(group);
+        producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(10000);
         producer.setTransactionListener(this);
@@ -84,10 +85,12 @@ public class Converse implements TransactionListener {
 
     private void serve(String group, String topic) throws Exception {
         DefaultMQProducer replier = new DefaultMQProducer(group + "_replier");
+        replier.setMqClientApiTimeout(10000);
         replier.setNamesrvAddr(namesrv);
         replier.setSendMsgTimeout(10000);
         replier.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");

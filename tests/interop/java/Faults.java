@@ -27,6 +27,7 @@ public class Faults {
         System.setProperty("com.rocketmq.remoting.client.closeSocketIfTimeout", "true");
         System.setProperty("rocketmq.client.rebalance.waitInterval", "2000");
         DefaultMQProducer producer = new DefaultMQProducer(args[2] + "-producer");
+        producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(args[0]);
         producer.setInstanceName("producer");
         producer.setPollNameServerInterval(1000);
@@ -72,6 +73,7 @@ public class Faults {
 
     private static void consume(String namesrv, String topic, String group, String name) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

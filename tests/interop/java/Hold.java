@@ -8,6 +8,7 @@ import org.apache.rocketmq.common.message.Message;
 public class Hold {
     public static void main(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(args[1]);
+        producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(args[0]);
         producer.setInstanceName("java-" + System.nanoTime());
         producer.setSendMsgTimeout(10000);

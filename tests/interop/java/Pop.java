@@ -14,6 +14,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 public class Pop {
     public static void main(String[] args) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[1]);
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(args[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setClientRebalance(false);

@@ -18,6 +18,7 @@ public class Produce {
         int size = args.length > 4 ? Integer.parseInt(args[4]) : 0;
         String tag = args.length > 5 ? args[5] : "tag-java";
         DefaultMQProducer producer = new DefaultMQProducer("java_producer");
+        producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(args[0]);
         producer.setSendMsgTimeout(10000);
         producer.start();

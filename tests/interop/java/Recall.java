@@ -10,6 +10,7 @@ import org.apache.rocketmq.common.message.Message;
 public class Recall {
     public static void main(String[] args) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("recall_producer");
+        producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(args[0]);
         producer.setSendMsgTimeout(10000);
         producer.start();

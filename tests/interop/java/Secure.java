@@ -24,6 +24,7 @@ public class Secure {
         System.setProperty("tls.enable", args[1]);
         RPCHook hook = args[2].equals("-") ? null : new AclClientRPCHook(new SessionCredentials(args[2], args[3]));
         DefaultMQProducer producer = new DefaultMQProducer("secure_producer", hook);
+        producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(args[0]);
         producer.setSendMsgTimeout(10000);
         producer.setRetryTimesWhenSendFailed(0);
@@ -44,6 +45,7 @@ public class Secure {
         CountDownLatch got = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args[5], hook,
             new org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely());
+        consumer.setMqClientApiTimeout(10000);
         consumer.setNamesrvAddr(args[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(args[4], "*");

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mq.client.session import Session
 from mq.daemons.broker.app import Broker
 from mq.protocol.bodies import SubscriptionGroupConfig
 from mq.protocol.codes import RequestCode, ResponseCode
@@ -22,6 +23,7 @@ from tests.daemons.broker.replication.pair import (
     until,
 )
 from tests.daemons.broker.store.stores import fail_fsyncs, hold_fsyncs
+from tests.daemons.broker.transactions.producers import COMMIT, ROLLBACK, Half, TransactionPeer
 from tests.daemons.peer import Peer
 
 SYNC = {"brokerRole": "SYNC_MASTER"}
@@ -307,5 +309,37 @@ def test_a_message_that_is_given_back_waits_for_a_slave_too(tmp_path: Path) -> N
                 await slave.frame()
                 slave.say(end)
                 assert (await back).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("how", [COMMIT, ROLLBACK])
+def test_the_end_of_a_transaction_waits_for_a_slave_too(how: int, tmp_path: Path) -> None:
+    """And is told SUCCESS where none is there (EndTransactionProcessor.sendFinalMessage)."""
+
+    async def main() -> None:
+        async with master(tmp_path, **SYNC, slaveTimeout="20000") as first:
+            async with Session("127.0.0.1:1") as session:
+                producer = TransactionPeer(session, first.address)
+                async with ScriptedSlave(first.ha_master.port) as slave:
+                    slave.say(0)
+                    await until(lambda: first.ha_master.nearest() == 0)
+                    preparing = asyncio.create_task(producer.prepare(b"a chair"))
+                    one = await end_after(first, 0)
+                    slave.say(one)
+                    half = await preparing
+                    ending = asyncio.create_task(producer.end(half, how))
+                    end = await end_after(first, one)
+                    assert first.replication.acks is not None
+                    await until(lambda: len(first.delivery.transactions.ledger) == 0)
+                    assert first.replication.acks.waiting_replies == 1
+                    assert not ending.done()
+                    slave.say(end)
+                    assert (await ending).code == ResponseCode.SUCCESS
+                await until(lambda: not first.ha_master.slaves)
+                reply = await producer.send(b"a table")
+                assert reply.code == ResponseCode.SLAVE_NOT_AVAILABLE
+                reply.code = ResponseCode.SUCCESS
+                assert (await producer.end(Half(reply), how)).code == ResponseCode.SUCCESS
 
     asyncio.run(main())
