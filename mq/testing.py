@@ -38,7 +38,7 @@ T = TypeVar("T")
 _SETTINGS = "mq_broker_settings"
 _PAUSE = 0.01  # seconds between two looks at what a test waits for
 _START_SECONDS = 30.0
-_PORTS = range(12_000, 20_000, 4)
+_PORTS = range(12_000, 20_000, 5)
 
 
 class RunningBroker:
@@ -152,7 +152,7 @@ class RunningBroker:
 
     def start(self) -> None:
         """Start both; back when they serve."""
-        self._ports = self._ports or _free_ports()
+        self._ports = self._ports or free_ports()
         self._loop = _event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mq", daemon=True)
         self._thread.start()
@@ -254,15 +254,15 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return factory() if factory is not None else asyncio.new_event_loop()
 
 
-def _free_ports() -> tuple[int, int]:
-    """Ports of a name server and a broker, which listens two below its own, too.
+def free_ports() -> tuple[int, int]:
+    """Ports of a name server and a broker, which listens two below and one above its own, too.
 
     Not of those that the system gives to outgoing connections, which might take one in a restart.
     """
     firsts = list(_PORTS)
     random.SystemRandom().shuffle(firsts)  # a seed would have processes side by side pick the same
     for first in firsts:
-        if all(is_free(first + number) for number in (0, 1, 3)):
+        if all(is_free(first + number) for number in (0, 1, 3, 4)):
             return first, first + 3
     raise OSError(f"no free ports from {_PORTS.start} to {_PORTS.stop}")
 

@@ -8,13 +8,14 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
+
+from mq.testing import free_ports
 
 MQ = [sys.executable, "-m", "mq"]
 NAME_SERVER_PORT = 9876
@@ -185,9 +186,9 @@ class Cluster:
         path.write_text(f"kvConfigPath={self.folder}/var/kv.json\n")
         server = Daemon(["namesrv", "-c", str(path)], self.environment)
         self._daemons[_NAME_SERVER] = server
-        address = server.start("--set", "listenPort=0")[-1].split()[-1]
-        own_port = int(address.rpartition(":")[2])
+        own_port, _ = free_ports()
         path.write_text(path.read_text() + f"listenPort={own_port}\n")  # a restart finds it again
+        address = server.start()[-1].split()[-1]
         self._ports[NAME_SERVER_PORT] = own_port
         self.environment["NAMESRV_ADDR"] = address
         for name, port in zip(self._brokers, BROKER_PORTS, strict=False):
@@ -200,23 +201,16 @@ class Cluster:
             "namesrvAddr": name_server,
             "storePathRootDir": str(self.folder / "var" / name / "store"),
             **self._settings,
+            "listenPort": str(free_ports()[1]),  # a restart finds it again
         }
         if "metricsPort" in settings:
-            self._ports[int(settings["metricsPort"])] = free = _free_port()
+            self._ports[int(settings["metricsPort"])] = free = free_ports()[0]
             settings["metricsPort"] = str(free)
         path = self.folder / "etc" / f"{name.removeprefix('broker-')}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         daemon = self._daemons[name] = Daemon(["broker", "-c", str(path)], self.environment)
-        lines = daemon.start("--set", "listenPort=0")
+        lines = daemon.start()
         found = re.search(r"The broker\[[^,]+, [0-9.]+:(\d+)\]", lines[-1])
         if found is None:
             raise RuntimeError(f"{name} does not say where it listens: {lines}")
         self._ports[port] = int(found[1])
-        # A restart finds the same port.
-        path.write_text(path.read_text() + f"listenPort={found[1]}\n")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

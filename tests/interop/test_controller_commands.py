@@ -144,6 +144,7 @@ def test_a_master_is_elected_and_brokers_are_forgotten(controlled: Controlled) -
     assert forgotten.out == f"clear broker {SET} metadata from controller success! \n"
 
 
+@pytest.mark.long
 def test_brokers_of_a_container_come_and_go_as_with_java(tmp_path: Path) -> None:
     mq = Mq(tmp_path / "config")
     with (

@@ -36,7 +36,7 @@ def ours(expression: str, properties: str) -> str:
     return "false" if read_filter(f"NOT ({expression})").matches(raw) else "null or failed"
 
 
-@pytest.mark.parametrize("release", peers.SERVER_RELEASES)
+@pytest.mark.parametrize("release", ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)])
 def test_thousands_of_filters_give_what_java_gives(release: str, tmp_path: Path) -> None:
     writer = Writer(random.Random(20240607), text_tests=release != "4.9.7")
     cases = [(writer.condition(3), writer.properties()) for _ in range(12_000)]

@@ -168,7 +168,7 @@ def test_java_serves_a_store_of_ours_that_was_damaged_and_repaired(tmp_path: Pat
         assert asyncio.run(read_all(broker.address)) == dict.fromkeys(names, 1)
 
 
-@pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("release", ["4.9.7", pytest.param("5.5.0", marks=pytest.mark.long)])
 def test_a_store_of_java_is_verified_without_problems(release: str, tmp_path: Path, mq: Mq) -> None:
     names = [f"java-{number:04d}" for number in range(300)]
     with java(release, tmp_path) as broker:

@@ -41,11 +41,11 @@ def points(*arguments: str) -> tuple[int, int, str]:
 @pytest.mark.timeout(3000 if IS_LONG else 300)
 def test_every_start_behind_a_crash_finds_what_was_promised() -> None:
     limits = (
-        ("--all", "--seconds", "40", "--most", "24") if IS_LONG else ("--most", "3", "--every", "4")
+        ("--all", "--seconds", "40", "--most", "24") if IS_LONG else ("--most", "3", "--every", "8")
     )
     status, starts, output = points(*limits)
     assert status == 0, output
-    assert starts > (20_000 if IS_LONG else 400), output
+    assert starts > (20_000 if IS_LONG else 200), output
 
 
 @pytest.mark.timeout(600 if IS_LONG else 300)

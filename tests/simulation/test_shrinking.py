@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import IS_LONG
 from tests.simulation.running import checks
 
 pytestmark = pytest.mark.timeout(300)
@@ -11,9 +12,11 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def found() -> Any:
-    return checks("acknowledged_before_it_is_synced", "name_servers_never_told_again")
+    long = ("acknowledged_before_it_is_synced",) if IS_LONG else ()
+    return checks("name_servers_never_told_again", *long)
 
 
+@pytest.mark.long
 def test_messages_acknowledged_before_they_are_synced_are_found_by_a_power_cut(found: Any) -> None:
     defect = found["acknowledged_before_it_is_synced"]
     assert any("was acknowledged at" in problem for problem in defect["problems"])

@@ -170,6 +170,7 @@ def test_executors_use_an_environment_that_goes_along(
     assert json.loads(out)["data"][0]["messages"] == 1
 
 
+@pytest.mark.long
 def test_a_topic_that_is_not_there_is_one_line_and_66(
     mq_session_broker: RunningBroker, elsewhere: dict[str, str]
 ) -> None:
