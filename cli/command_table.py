@@ -185,6 +185,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "daemon": {
         "namesrv": "Run a name server.",
         "broker": "Run a broker, or several side by side.",
+        "controller": "Run a controller, which elects the masters of broker sets.",
         "standalone": "Run a name server and a broker in one process, or a whole cluster.",
     },
 }
@@ -222,6 +223,7 @@ MODULES: dict[str, str] = {
     "removeBroker": "controller",
     "namesrv": "daemon",
     "broker": "daemon",
+    "controller": "daemon",
     "standalone": "daemon",
     "dlq list": "dlq",
     "dlq show": "dlq",

@@ -19,6 +19,7 @@ from mq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from mq.protocol.headers.schema import Field, Header
 from mq.protocol.requests import (
     BROKER,
+    CONTROLLER,
     NAME_SERVER,
     REQUESTS,
     Request,
@@ -49,25 +50,28 @@ def write(path: Path = PATH) -> None:
     path.write_text(prose + MARK + tables(), encoding="utf-8")
 
 
-def permission_tables() -> tuple[str, str]:
-    """What a broker wants of an account, and a name server of who asks it, request by request."""
+def permission_tables() -> tuple[str, ...]:
+    """What a broker wants of an account, and a name server and a controller of who asks it."""
     broker = ((str(int(row.code)), row.code.name, row.needs) for row in answered_by(BROKER))
-    name_server = (
-        (
-            str(int(row.code)),
-            row.code.name,
-            "everyone" if row.kind is RequestKind.READ else "a writer",
-        )
-        for row in answered_by(NAME_SERVER)
+    others = (
+        [
+            (
+                str(int(row.code)),
+                row.code.name,
+                "everyone" if row.kind is RequestKind.READ else "a writer",
+            )
+            for row in answered_by(role)
+        ]
+        for role in (NAME_SERVER, CONTROLLER)
     )
     return (
         "\n".join(_table(("code", "request", "needs"), broker)) + "\n",
-        "\n".join(_table(("code", "request", "who"), name_server)) + "\n",
+        *("\n".join(_table(("code", "request", "who"), rows)) + "\n" for rows in others),
     )
 
 
 def write_permissions(path: Path = PERMISSIONS) -> None:
-    """Put the two tables in the document at `path`, each between START and END."""
+    """Put the tables in the document at `path`, each between START and END."""
     done, rest = "", path.read_text(encoding="utf-8")
     for table in permission_tables():
         before, start, rest = rest.partition(START)

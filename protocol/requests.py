@@ -26,7 +26,7 @@ class RequestKind(Enum):
 
 
 class Role(Flag):
-    """Who answers a request: of ours, but for the controller, which only Java has."""
+    """Who answers a request."""
 
     NOBODY = 0
     BROKER = 1

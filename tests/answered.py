@@ -25,6 +25,7 @@ _ACCESS = "system/test_access_control.py"
 _TRANSACTIONS = "daemons/broker/transactions/test_transactions.py"
 _REPLICATION = "daemons/broker/replication/test_pair.py"
 _NAMESRV = "daemons/namesrv/test_namesrv.py"
+_CONTROLLER = "daemons/controller/test_controller.py"
 
 #: By code: the file of the test, under tests/, and its name.
 BROKER: Mapping[RequestCode, str] = {
@@ -287,13 +288,56 @@ NAME_SERVER: Mapping[RequestCode, str] = {
 }
 
 
+CONTROLLER: Mapping[RequestCode, str] = {
+    RequestCode.BROKER_HEARTBEAT: (
+        f"{_CONTROLLER}::test_a_master_whose_connection_ends_is_replaced_by_the_best_in_sync"
+    ),
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: (
+        f"{_CONTROLLER}::test_who_is_in_sync_is_changed_by_the_master_of_this_epoch_only"
+    ),
+    RequestCode.CONTROLLER_ELECT_MASTER: (
+        f"{_CONTROLLER}::test_the_first_that_asks_is_the_master_and_the_others_are_told"
+    ),
+    RequestCode.CONTROLLER_REGISTER_BROKER: (
+        f"{_CONTROLLER}::test_the_first_that_asks_is_the_master_and_the_others_are_told"
+    ),
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: (
+        f"{_CONTROLLER}::test_who_is_in_sync_is_changed_by_the_master_of_this_epoch_only"
+    ),
+    RequestCode.CONTROLLER_GET_METADATA_INFO: (
+        "daemons/controller/test_leadership.py"
+        "::test_all_name_the_leader_and_one_that_follows_says_who_is_to_be_asked"
+    ),
+    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: (
+        f"{_CONTROLLER}::test_replicas_are_shown_and_forgotten"
+    ),
+    RequestCode.UPDATE_CONTROLLER_CONFIG: (
+        f"{_CONTROLLER}::test_settings_are_shown_and_changed_by_the_allow_list"
+    ),
+    RequestCode.GET_CONTROLLER_CONFIG: (
+        f"{_CONTROLLER}::test_settings_are_shown_and_changed_by_the_allow_list"
+    ),
+    RequestCode.CLEAN_BROKER_DATA: f"{_CONTROLLER}::test_replicas_are_shown_and_forgotten",
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: (
+        f"{_CONTROLLER}::test_brokers_get_ids_one_after_the_other_each_once"
+    ),
+    RequestCode.CONTROLLER_APPLY_BROKER_ID: (
+        f"{_CONTROLLER}::test_brokers_get_ids_one_after_the_other_each_once"
+    ),
+}
+
+
 def text() -> str:
     """The part of the document."""
     return "\n".join(_lines())
 
 
 def _lines() -> Iterator[str]:
-    for title, table in (("A broker", BROKER), ("A name server", NAME_SERVER)):
+    for title, table in (
+        ("A broker", BROKER),
+        ("A name server", NAME_SERVER),
+        ("A controller", CONTROLLER),
+    ):
         yield f"{title} answers:\n"
         yield "| code | name | releases | test |"
         yield "|---|---|---|---|"

@@ -14,16 +14,18 @@ from mq.client.session import Session
 from mq.client.transactions import TransactionCheck, TransactionProducer, TransactionState
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.controller.app import Controller
+from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.listener import Listener
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.codes import RequestCode
-from mq.protocol.requests import BROKER, CLIENT, NAME_SERVER, Role, answered_by
+from mq.protocol.requests import BROKER, CLIENT, CONTROLLER, NAME_SERVER, Role, answered_by
 from tests import answered
 from tests.client.brokers import served
 
 ROOT = Path(__file__).parents[1]
-NAMED = sorted({**answered.BROKER, **answered.NAME_SERVER}.items())
+NAMED = sorted({**answered.CONTROLLER, **answered.BROKER, **answered.NAME_SERVER}.items())
 
 
 def codes(listener: Listener) -> set[int]:
@@ -55,6 +57,15 @@ def test_a_name_server_answers_what_the_rows_say_and_each_has_its_test(tmp_path:
             return codes(name_server.listener)
 
     assert asyncio.run(ask()) == rows(NAME_SERVER) == set(answered.NAME_SERVER)
+
+
+def test_a_controller_answers_what_the_rows_say_and_each_has_its_test() -> None:
+    async def ask() -> set[int]:
+        fixed = {"listenPort": "0", "etcdEndpoints": "http://127.0.0.1:1"}
+        async with Controller(ControllerSettings.load(None, fixed)) as controller:
+            return codes(controller.listener)
+
+    assert asyncio.run(ask()) == rows(CONTROLLER) == set(answered.CONTROLLER)
 
 
 def test_clients_answer_what_the_rows_say(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""The daemons: `mq namesrv`, `mq broker`, `mq standalone`, with the flags of Java's start scripts.
+"""The daemons, with the flags of Java's start scripts.
 
-Sources: NamesrvStartup, BrokerStartup, ServerUtil.buildCommandlineOptions.
+Sources: NamesrvStartup, BrokerStartup, ControllerStartup, ServerUtil.buildCommandlineOptions.
 """
 
 import os
@@ -23,6 +23,7 @@ COMMANDS = {
     "daemon": (
         "namesrv",
         "broker",
+        "controller",
         "standalone",
     )
 }
@@ -190,6 +191,31 @@ def broker(
     return run(lambda: _told(settings, Broker(settings)))
 
 
+def controller(
+    environment: Environment,
+    config_file: ConfigFile = None,
+    print_all: PrintAll = False,
+    print_important: PrintImportant = False,
+    config_item: ConfigItem = None,
+) -> int:
+    """Run a controller, which elects the masters of broker sets.
+
+    It runs until SIGTERM or Ctrl-C. What it knows, and which of several controllers leads, is kept
+    in etcd (etcdEndpoints). Brokers with enableControllerMode=true find it by controllerAddr, those
+    of Java too.
+    """
+    from mq.daemons.controller.config import ControllerSettings
+
+    with _configuring(printing=print_all or print_important):
+        settings = ControllerSettings.load(_path(config_file), _overrides(config_item))
+    if _printed(environment, settings, print_all, print_important):
+        return Status.DONE
+    from mq.daemons.controller.app import Controller
+    from mq.daemons.service import run
+
+    return run(lambda: _told(settings, Controller(settings)))
+
+
 def _several(
     names: list[str],
     count: int | None,
@@ -214,22 +240,22 @@ def _several(
 
 def _cluster(folder: Path) -> int:
     """Run a daemon for each file of settings in a folder until the signal to stop."""
-    from mq.cli.machine.cluster_layout import NAME_SERVER
+    from mq.cli.machine.cluster_layout import CONTROLLER, NAME_SERVER
     from mq.daemons.instances.supervisor import Instances
     from mq.daemons.service import run
 
-    commands, name_servers = {}, []
+    commands, first = {}, []
     for path in sorted(folder.glob("*.conf")):
-        if path.name.startswith(NAME_SERVER):
-            name_servers.append(path.stem)
-        word = "namesrv" if path.stem in name_servers else "broker"
+        words = [one for one in (NAME_SERVER, CONTROLLER) if path.name.startswith(one)]
+        first += [path.stem for _ in words]
+        word = words[0] if words else "broker"
         commands[path.stem] = [*_this_mq(), word, "-c", str(path)]
     if not commands:
         raise CommandError(
             f"{folder} has no *.conf", hint=f"mq cluster init {folder}", status=Status.NOT_FOUND
         )
     with _configuring(printing=False):
-        return run(lambda: Instances("daemons", commands, first=name_servers))
+        return run(lambda: Instances("daemons", commands, first=first))
 
 
 def _this_mq() -> list[str]:

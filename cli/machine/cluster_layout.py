@@ -16,8 +16,10 @@ from mq.daemons.properties import write_properties
 MOST = len(string.ascii_lowercase)
 _NAME_SERVER_PORT = 9876
 _MOST_NAME_SERVERS = 2  # which know the same; brokers tell each of them everything
-# What begins the names of the files of name servers; all others are of brokers.
+# What begins the names of the files of name servers and controllers, and what runs them: `mq` with
+# this word. All others are of brokers.
 NAME_SERVER = "namesrv"
+CONTROLLER = "controller"
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class File:
     def unit(self) -> str:
         """The unit of systemd that runs what it is for."""
         stem = self.name.removesuffix(".conf")
-        return "mq-namesrv" if stem == NAME_SERVER else f"mq-broker@{stem}"
+        return f"mq-{stem}" if stem in (NAME_SERVER, CONTROLLER) else f"mq-broker@{stem}"
 
 
 def files(wanted: Wanted, folder: Path) -> list[File]:

@@ -199,9 +199,11 @@ def _see_also(own: str) -> list[str]:
 
 def _settings(daemon: str) -> list[str]:
     from mq.daemons.broker.config import BrokerSettings
+    from mq.daemons.controller.config import ControllerSettings
     from mq.daemons.namesrv.config import NamesrvSettings
 
-    settings = NamesrvSettings() if daemon == "namesrv" else BrokerSettings()
+    kinds = {"namesrv": NamesrvSettings, "controller": ControllerSettings}
+    settings = kinds.get(daemon, BrokerSettings)()
     lines = [roff.text(prose.SETTINGS[daemon])]
     for section in settings.sections:
         title = (type(section).__doc__ or "").strip().splitlines()[0].rstrip(".")

@@ -107,6 +107,7 @@ _KEYS = (
 SETTINGS = {
     "namesrv": _KEYS,
     "broker": _KEYS,
+    "controller": _KEYS,
     "standalone": f"{_KEYS} They are those of the broker.",
 }
 

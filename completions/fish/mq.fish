@@ -123,6 +123,7 @@ function __mq_first
     printf '%s\t%s\n' 'manual' 'Write the man pages, the completions and the description of the JSON.'
     printf '%s\t%s\n' 'namesrv' 'Run a name server.'
     printf '%s\t%s\n' 'broker' 'Run a broker, or several side by side.'
+    printf '%s\t%s\n' 'controller' 'Run a controller, which elects the masters of broker sets.'
     printf '%s\t%s\n' 'standalone' 'Run a name server and a broker in one process, or a whole cluster.'
     printf '%s\t%s\n' 'help' 'Show the options of a command.'
 end
@@ -1641,6 +1642,12 @@ function __mq_options -a command
             echo '--set|1||Set a property; may be repeated.'
             echo '--instances|1||Run so many brokers, a process each.'
             echo '--instance|1||Of several brokers run this one alone.'
+            __mq_shared_11
+        case 'controller'
+            echo '-c,--configFile|1|files|Java properties file.'
+            echo '-p,--printConfigItem|0||Print every setting and end.'
+            echo '-m,--printImportantConfig|0||Print the important ones and end.'
+            echo '--set|1||Set a property; may be repeated.'
             __mq_shared_11
         case 'standalone'
             echo '-c,--configFile|1|files|Java properties file.'

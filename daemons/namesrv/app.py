@@ -1,18 +1,16 @@
 """A name server: its parts, started in order and stopped in reverse."""
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mq.daemons import exporters
-from mq.daemons.config import ConfigError
+from mq.daemons.acl.writers import WriteAccess, access_of, reload_access
 from mq.daemons.dispatch import Dispatcher, Handler
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
-from mq.daemons.namesrv.access import NameServerAccess, access_of
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers.brokers import BrokerHandlers
@@ -27,11 +25,10 @@ from mq.daemons.namesrv.routes import Routes
 from mq.daemons.serving import handlers_of
 from mq.daemons.supervision import Tasks
 from mq.daemons.tls import ServerTls, server_tls
+from mq.protocol.requests import NAME_SERVER
 
 if TYPE_CHECKING:
     from mq.daemons.metrics import Metric
-
-log = logging.getLogger(__name__)
 
 
 class NameServer:
@@ -47,7 +44,7 @@ class NameServer:
         self.tasks: Tasks
         self.listener: Listener
         self.beacons: BeaconListener | None = None
-        self.access: NameServerAccess | None = None
+        self.access: WriteAccess | None = None
         self.metrics_port = -1  # none
         self._tls: ServerTls | None = None
         self._parts = AsyncExitStack()
@@ -64,7 +61,7 @@ class NameServer:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
-            self.access = access_of(self.settings)
+            self.access = access_of(self.settings, NAME_SERVER, self.settings.namesrv.rocketmq_home)
             kv = KvConfig(Path(self.settings.namesrv.kv_config_path))
             self.tasks = await parts.enter_async_context(Tasks())
             elsewhere = None
@@ -135,17 +132,7 @@ class NameServer:
         """Read certificates, accounts and writeAllowList again; settings change by request."""
         if self._tls is not None:
             self._tls.reload()
-        if self.access is not None:
-            self.access.reload()
-        try:
-            self.settings.read_allow_list_again()
-        except ConfigError as error:
-            log.error("writeAllowList stays as it was: %s", error)
-            return
-        if self.access is not None:
-            self.access.reload_addresses()
-        elif self.settings.namesrv.asks_who_writes:
-            log.warning("access control is off since the start: restart to use writeAllowList")
+        reload_access(self.settings, self.access)
 
     def _metrics(self) -> Iterator["Metric"]:
         from mq.daemons.namesrv.metrics import metrics_of  # only where somebody reads it

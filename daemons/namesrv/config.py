@@ -1,24 +1,18 @@
 """Configuration of a name server: NamesrvConfig of 4.9.8, some 5.x names, and the listener."""
 
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from mq.daemons.acl.networks import is_loopback, parse_networks
-from mq.daemons.config import ConfigError, Section, Settings, read_file, setting
+from mq.daemons.acl.writers_config import GuardedSettings, WritersConfig
+from mq.daemons.config import ConfigError, Section, read_file, setting
 from mq.daemons.operation_config import NameServerOperationConfig
 from mq.daemons.remoting_config import NettyServerConfig
 from mq.daemons.tls_config import TlsConfig
 
-log = logging.getLogger(__name__)
-
 DEFAULT_PORT = 9876
-LOOPBACK = "127.0.0.1"
-EVERYWHERE = "0.0.0.0"
-ALLOW_LIST = "writeAllowList"
 
 
 @dataclass(frozen=True)
@@ -70,28 +64,10 @@ class NamesrvConfig(Section):
     broker_expired_timeout: int = setting(
         120_000, "a broker that is silent for this long is forgotten", unit="ms", updatable=True
     )
-    acl_enable: bool = setting(
-        False, "take requests that change something from administrators only, by their signature"
-    )
-    acl_plain_file: str = setting(
-        "conf/plain_acl.yml",
-        "file of accounts, relative to rocketmqHome; conf/acl/*.yml are read, too",
-        name="rocketmq.acl.plain.file",
-    )
-    write_allow_list: str = setting(
-        "",
-        "addresses and networks, separated by ;, that may change something without a signature; "
-        "empty: with aclEnable=false everyone may, as with Java. SIGHUP reads it again",
-    )
     config_black_list: str = setting(
         "configBlackList;configStorePath;kvConfigPath",
         "settings, separated by ;, that may not be changed while the name server runs",
     )
-
-    @property
-    def asks_who_writes(self) -> bool:
-        """Whether there is access control. Raises ConfigError."""
-        return self.acl_enable or bool(parse_networks(self.write_allow_list))
 
     def check(self) -> None:
         """Refuse values that cannot work.
@@ -105,21 +81,23 @@ class NamesrvConfig(Section):
         ):
             if value < 1:
                 raise ConfigError(f"{name}={value}: must be at least 1")
-        parse_networks(self.write_allow_list)
 
 
-class NamesrvSettings(Settings):
+class NamesrvSettings(GuardedSettings):
     """The configuration of one name server; sections in the order in which Java prints them."""
 
-    section_names = ("namesrv", "server", "tls", "operation")
+    section_names = ("namesrv", "server", "tls", "writers", "operation")
+    daemon = "name server"
+    risk = "register brokers and delete routes"
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(path)
         self.namesrv = NamesrvConfig()
         self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
         self.tls = TlsConfig()
+        self.writers = WritersConfig()
         self.operation = NameServerOperationConfig()
-        self._overrides: Mapping[str, str] = {}
+        self.overrides = {}
 
     @classmethod
     def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
@@ -132,55 +110,24 @@ class NamesrvSettings(Settings):
         if path is not None:
             settings.apply(read_file(path))
             settings.namesrv = settings.namesrv.replace(config_store_path=str(path))
-        settings._overrides = dict(overrides or {})
-        settings.apply(settings._overrides)
+        settings.overrides = dict(overrides or {})
+        settings.apply(settings.overrides)
         settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
         settings.tls = settings.tls.complete()
         settings.log_without_effect()
         return settings
 
     def check_sections(self, sections: Mapping[str, Section]) -> None:
-        namesrv, server, operation = (sections[n] for n in ("namesrv", "server", "operation"))
+        namesrv, server, writers, operation = (
+            sections[n] for n in ("namesrv", "server", "writers", "operation")
+        )
         assert isinstance(operation, NameServerOperationConfig)
         operation.check()
         assert isinstance(namesrv, NamesrvConfig)
         assert isinstance(server, NettyServerConfig)
+        assert isinstance(writers, WritersConfig)
         namesrv.check()
+        writers.check()
         server.check()
         if not 0 <= server.listen_port <= 65535:
             raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")
-
-    def listen_host(self) -> str:
-        """Where to listen: loopback unless bindAddress says otherwise or somebody checks who asks.
-
-        One that others reach, and that asks nobody, says so in the log.
-        """
-        guarded = self.namesrv.asks_who_writes
-        host = self.server.bind_address or (EVERYWHERE if guarded else LOOPBACK)
-        if host == LOOPBACK and not self.server.bind_address:
-            log.warning(
-                "listening on %s only: set bindAddress=0.0.0.0 to serve other hosts", LOOPBACK
-            )
-        elif not guarded and not is_loopback(host):
-            log.warning(
-                "ACCESS CONTROL IS OFF and the name server listens on %s: whoever reaches it may "
-                "register brokers and delete routes (aclEnable=false, writeAllowList empty)",
-                host,
-            )
-        return host
-
-    def read_allow_list_again(self) -> None:
-        """Take writeAllowList from the file as it is now, unless the command line has set it.
-
-        Raises:
-            ConfigError: it cannot be used; the former list stays.
-        """
-        was = self.namesrv.write_allow_list
-        if self.path is None or ALLOW_LIST in self._overrides:
-            return
-        text = read_file(self.path).get(ALLOW_LIST, "")
-        if not parse_networks(text) and parse_networks(was) and not self.namesrv.acl_enable:
-            raise ConfigError(f"{ALLOW_LIST} is empty now: restart to let everyone write")
-        if text != was:
-            log.info("setting read again: %s=%s", ALLOW_LIST, text)
-            self.namesrv = self.namesrv.replace(write_allow_list=text)

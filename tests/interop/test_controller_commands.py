@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import Finished, Mq
+from tests.daemons.controller.etcd_server import EtcdServer
 from tests.interop import peers
 from tests.interop.jvm import require_java, write_properties
 from tests.interop.ports import free_port
 from tests.interop.tools import JavaTool, warm_tool
+from tests.system.daemon import ControllerProcess
 
 pytestmark = pytest.mark.java
 
@@ -62,13 +64,26 @@ def moment(text: str) -> str:
     return re.sub(r"(?<=\d )\d+\.\d\d(?= +(OK|Fall Behind))|(?<=KB/s\)\t)\d+\.\d\d", "<rate>", text)
 
 
-@pytest.fixture(scope="module")
-def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controlled]:
+def our_controller(parts: ExitStack, tmp: Path) -> ControllerProcess:
+    etcd = parts.enter_context(EtcdServer(tmp))
+    settings = {"configStorePath": str(tmp / "controller.properties")}
+    return parts.enter_context(ControllerProcess(tmp / "controller.log", etcd.url, settings))
+
+
+@pytest.fixture(scope="module", params=["java", "ours"])
+def controlled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Controlled]:
+    """Brokers of Java, under its controller and under ours."""
     require_java()
     tmp = tmp_path_factory.mktemp("controlled")
     with ExitStack() as parts:
         namesrv = parts.enter_context(peers.JavaNameServer("5.5.0", tmp))
-        controller = parts.enter_context(peers.JavaController("5.5.0", tmp))
+        controller: ControllerProcess | peers.JavaController
+        if request.param == "ours":
+            controller = our_controller(parts, tmp)
+        else:
+            controller = parts.enter_context(peers.JavaController("5.5.0", tmp))
 
         def start() -> str:
             settings = {
@@ -94,10 +109,10 @@ def test_what_a_controller_says_is_what_java_prints(controlled: Controlled) -> N
     where = ("-a", controlled.controller)
     assert "#Peer:\t" in controlled.assert_same("getControllerMetaData", *where)
     assert "controllerDLegerGroup" in controlled.assert_same("getControllerConfig", *where)
-    change = ("-k", "scanNotActiveBrokerInterval", "-v", "6000")
+    change = ("-k", "notifyBrokerRoleChanged", "-v", "true")
     controlled.assert_same("updateControllerConfig", *where, *change)
     settings = controlled.ours("getControllerConfig", *where, "-o", "json").json["data"]
-    assert settings[controlled.controller]["scanNotActiveBrokerInterval"] == "6000"
+    assert settings[controlled.controller]["notifyBrokerRoleChanged"] == "true"
     for members in (("-b", SET), CLUSTER):
         page = controlled.assert_same("getSyncStateSet", *where, *members)
         assert page.count("\nInSyncReplica:\t") == 2

@@ -142,6 +142,26 @@ class BrokerProcess(DaemonProcess):
         self.store = store
 
 
+class ControllerProcess(DaemonProcess):
+    """`mq controller` with its state in an etcd, on loopback."""
+
+    word = "controller"
+    ready = re.compile(
+        r"The Controller Server boot success\. serializeType=JSON, address ([0-9.:]+)"
+    )
+
+    def __init__(self, log: Path, etcd: str, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(
+            log,
+            {
+                "bindAddress": "127.0.0.1",
+                "listenPort": "0",
+                "etcdEndpoints": etcd,
+                **(settings or {}),
+            },
+        )
+
+
 class NameServerProcess(DaemonProcess):
     """`mq namesrv` with its files in a folder, on loopback."""
 

@@ -40,7 +40,11 @@ def units(tmp_path: Path) -> Path:
 
 
 def test_there_is_a_unit_for_each_daemon() -> None:
-    assert [unit.name for unit in DAEMONS] == ["mq-broker@.service", "mq-namesrv.service"]
+    assert [unit.name for unit in DAEMONS] == [
+        "mq-broker@.service",
+        "mq-controller.service",
+        "mq-namesrv.service",
+    ]
     assert {*UNITS} == {*DAEMONS, EXPORT, SPARK}
 
 
@@ -48,6 +52,7 @@ def test_there_is_a_unit_for_each_daemon() -> None:
     "name",
     [
         "mq-namesrv.service",
+        "mq-controller.service",
         "mq-broker@a.service",
         "mq-offset-export@a.service",
         "mq-offset-export@a.timer",

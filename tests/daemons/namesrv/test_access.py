@@ -13,21 +13,23 @@ from mq.daemons.acl import signers
 from mq.daemons.broker.app import Broker
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.config import ConfigError
-from mq.daemons.namesrv.access import READS, WRITES
 from mq.daemons.namesrv.app import NameServer
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.protocol.bodies import DataVersion
 from mq.protocol.codes import RequestCode as Code
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
+from mq.protocol.requests import NAME_SERVER, RequestKind, answered_by
 from tests.daemons.broker.acl.accounts import home, whole
 from tests.daemons.broker.acl.guarded import ACCOUNTS, ADMIN, MINE, STRANGER, Account, SigningPeer
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "permissions.md").read_text("utf-8")
-SECTION = DOCUMENT.partition("## A name server")[2]
+SECTION = DOCUMENT.partition("## A name server")[2].partition("\n## ")[0]
 ROW = r"^\| (\d+) \| (\w+) \| (everyone|a writer) \|$"
 TABLE = {int(code): (name, who) for code, name, who in re.findall(ROW, SECTION, re.M)}
 NOWHERE = "203.0.113.0/24"  # a network that no test is in
+READS = {int(row.code) for row in answered_by(NAME_SERVER) if row.kind is RequestKind.READ}
+WRITES = {int(row.code) for row in answered_by(NAME_SERVER)} - READS
 WRONG = ("administrator", b"not its secret")
 
 Script = Callable[[NameServer], Awaitable[None]]

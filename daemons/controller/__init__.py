@@ -1,0 +1,1 @@
+"""The controller: elects the masters of broker sets, its state and its leader kept in etcd."""

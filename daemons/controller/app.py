@@ -1,0 +1,215 @@
+"""A controller: its parts, started in order and stopped in reverse.
+
+etcd         keeps the broker sets and who leads (`registry.py`, `leadership.py`)
+liveness     the heartbeats that brokers send to every controller
+elections    held by the controller that leads
+listener     what brokers and administrators ask
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Self
+
+from mq.client.session import Session
+from mq.daemons import exporters
+from mq.daemons.acl.writers import WriteAccess, access_of, reload_access
+from mq.daemons.config import ConfigError
+from mq.daemons.controller.config import ControllerSettings
+from mq.daemons.controller.elections import Elections
+from mq.daemons.controller.etcd import Etcd, EtcdError, read_password, tls_context
+from mq.daemons.controller.handlers import AdminHandlers, MembershipHandlers
+from mq.daemons.controller.leadership import Leadership
+from mq.daemons.controller.liveness import Liveness
+from mq.daemons.controller.registry import Registry
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.listener import Listener
+from mq.daemons.memory import MemoryBudget
+from mq.daemons.serving import handlers_of
+from mq.daemons.supervision import Tasks
+from mq.daemons.tls import ServerTls, server_tls
+from mq.protocol.requests import CONTROLLER
+
+if TYPE_CHECKING:
+    from mq.daemons.metrics import Metric
+
+log = logging.getLogger(__name__)
+
+# Between two looks whether a write has left in doubt what etcd has.
+_DOUBT_SECONDS = 0.5
+
+
+class Controller:
+    """A controller in this process: `async with Controller(settings) as controller`.
+
+    It serves without etcd, too, and says so in the log: brokers then find no leader. Raises OSError
+    when it cannot listen, ConfigError where aiohttp is not installed.
+    """
+
+    def __init__(self, settings: ControllerSettings) -> None:
+        self.settings = settings
+        self.tasks: Tasks
+        self.listener: Listener
+        self.access: WriteAccess | None = None
+        self.leadership: Leadership
+        self.registry: Registry
+        self.liveness: Liveness
+        self.elections: Elections
+        self.metrics_port = -1  # none
+        self._tls: ServerTls | None = None
+        self._parts = AsyncExitStack()
+
+    @property
+    def port(self) -> int:
+        return self.listener.port
+
+    @property
+    def address(self) -> str:
+        """host:port to reach it at."""
+        if self.settings.controller.controller_address:
+            return self.settings.controller.controller_address
+        host = self.listener.host
+        return f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as parts:
+            await self._start(parts)
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.aclose()
+
+    async def _start(self, parts: AsyncExitStack) -> None:
+        settings = self.settings
+        self.access = access_of(settings, CONTROLLER, settings.controller.rocketmq_home)
+        etcd = await parts.enter_async_context(_etcd(settings))
+        self._tls = server_tls(settings.tls)
+        self.listener = Listener(
+            Dispatcher(
+                {},
+                guard=self.access,
+                slow_seconds=settings.operation.slow_request_millis / 1000,
+            ),
+            settings.listen_host(),
+            settings.server.listen_port,
+            idle_seconds=settings.server.server_channel_max_idle_time_seconds,
+            backlog=settings.server.server_socket_backlog,
+            buffers=settings.server.buffers(),
+            tls=self._tls,
+            max_connections=lambda: settings.operation.max_connections,
+            memory=MemoryBudget(
+                lambda: settings.operation.connection_memory_max_bytes,
+                lambda: settings.operation.client_memory_max_bytes,
+            ),
+        )
+        self.tasks = await parts.enter_async_context(Tasks())
+        await parts.enter_async_context(self.listener)
+        tls = settings.tls.client_context() if settings.tls.enable else None
+        session = await parts.enter_async_context(Session(self.address, tls=tls))
+        self._make_parts(etcd, session)
+        self.listener.dispatcher.serve(
+            handlers_of(
+                MembershipHandlers(self.registry, self.liveness, self.elections),
+                AdminHandlers(settings, self.registry, self.liveness, self.leadership),
+            )
+        )
+        parts.push_async_callback(self.leadership.give_up)
+        self.tasks.spawn(self.leadership.work, "leadership")
+        self.tasks.spawn(self.elections.work, "elections")
+        self.tasks.spawn(self.elections.scan, "silent brokers")
+        self.tasks.spawn(self._settle_doubts, "doubtful writes")
+        if exporters.are_wanted(settings.operation):
+            self.metrics_port = await exporters.start_exporters(
+                settings.operation, self._metrics, self.tasks, parts
+            )
+        if self._tls is not None:
+            self.tasks.spawn(self._tls.watch, "certificates")
+        if self.access is not None and self.access.signers is not None:
+            self.tasks.spawn(self.access.signers.watch, "ACL files")
+
+    def _make_parts(self, etcd: Etcd, session: Session) -> None:
+        group = self.settings.controller.controller_d_leger_group
+        prefix = f"{self.settings.etcd.etcd_prefix}/{group}/"
+
+        self.leadership = Leadership(
+            etcd,
+            prefix,
+            address=self.address,
+            seconds=self.settings.etcd.leader_lease_seconds,
+            on_lead=lambda: self.registry.load(),
+        )
+        self.registry = Registry(etcd, f"{prefix}sets/", self.leadership)
+        self.liveness = Liveness(lambda name, _: self.elections.is_due(name))
+        self.elections = Elections(self.settings, self.registry, self.liveness, session)
+
+    async def _settle_doubts(self) -> None:
+        while True:
+            await asyncio.sleep(_DOUBT_SECONDS)
+            try:
+                await self.registry.load_if_needed()
+            except EtcdError as error:
+                log.error("the broker sets are not known: %s", error, extra={"failure": "etcd"})
+
+    def ready_text(self) -> str:
+        """The line that says that it serves, and where."""
+        return (
+            f"The Controller Server boot success. serializeType=JSON, address "
+            f"{self.listener.host}:{self.port}"
+        )
+
+    def status_text(self) -> str:
+        leader = self.leadership.leader
+        if self.leadership.leads:
+            return f"{self.ready_text()}; leads {len(self.registry)} broker sets"
+        return f"{self.ready_text()}; {leader or 'nobody'} leads"
+
+    def reload(self) -> None:
+        """Read certificates, accounts and writeAllowList again; settings change by request."""
+        if self._tls is not None:
+            self._tls.reload()
+        reload_access(self.settings, self.access)
+
+    def _metrics(self) -> Iterator["Metric"]:
+        from mq.daemons.controller.metrics import metrics_of  # only where somebody reads it
+
+        return metrics_of(
+            self.listener,
+            self.tasks,
+            self.leadership,
+            self.registry,
+            self.liveness,
+            self.elections,
+        )
+
+    def state(self) -> Iterator[str]:
+        """What it has and does now."""
+        from mq.daemons.state_dump import connections, limited  # hardly ever needed
+
+        yield from connections("main", self.listener)
+        yield from self.tasks.state()
+        yield f"leader: {self.leadership.leader or 'none'}"
+        sets = [
+            f"{one.name}: master {one.master_id}, epoch {one.master_epoch}, in sync "
+            f"{sorted(one.members)} of {sorted(one.replicas)}"
+            for one in self.registry
+        ]
+        yield f"broker sets: {len(sets)}"
+        yield from limited(sorted(sets), "broker sets")
+
+
+def _etcd(settings: ControllerSettings) -> Etcd:
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "a controller asks etcd by aiohttp, which is not there: pip install 'mq[controller]'"
+        ) from None
+    etcd = settings.etcd
+    return Etcd(
+        etcd.endpoints,
+        tls=tls_context(etcd.etcd_ca_file, etcd.etcd_cert_file, etcd.etcd_key_file),
+        user=etcd.etcd_user,
+        password=read_password(etcd.etcd_password_file),
+    )

@@ -1,0 +1,178 @@
+"""Configuration of a controller: ControllerConfig of 5.x, the listener, and where etcd is."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from mq.daemons.acl.writers_config import GuardedSettings, WritersConfig
+from mq.daemons.config import ConfigError, Section, read_file, setting
+from mq.daemons.operation_config import OperationConfig
+from mq.daemons.remoting_config import NettyServerConfig
+from mq.daemons.tls_config import TlsConfig
+
+DEFAULT_PORT = 9878
+
+
+@dataclass(frozen=True)
+class ControllerConfig(Section):
+    """The controller itself."""
+
+    rocketmq_home: str | None = setting(
+        factory=lambda: os.environ.get("ROCKETMQ_HOME"),
+        shown="$ROCKETMQ_HOME",
+        doc="folder of the installation: the ACL files are looked for under it",
+    )
+    config_store_path: str = setting(
+        factory=lambda: str(Path.home() / "controller" / "controller.properties"),
+        shown="~/controller/controller.properties",
+        doc="file that changed settings are saved in; the one given with -c",
+    )
+    controller_d_leger_group: str = setting(
+        "mq",
+        "the group of controllers: those of one group and one etcd keep the same brokers",
+        name="controllerDLegerGroup",
+        important=True,
+    )
+    controller_address: str = setting(
+        "",
+        "host:port that brokers and other controllers reach this one at; empty: the address that "
+        "it listens on, which says nothing to others if that is all of them",
+        important=True,
+    )
+    scan_not_active_broker_interval: int = setting(
+        1000, "pause between looks for silent brokers", unit="ms", long=True
+    )
+    scan_inactive_master_interval: int = setting(
+        5000, "pause between looks for sets whose master is dead", unit="ms", long=True
+    )
+    enable_elect_unclean_master: bool = setting(
+        False,
+        "where nobody in sync lives, elect another: what it does not have is lost",
+        updatable=True,
+    )
+    notify_broker_role_changed: bool = setting(
+        True, "tell brokers at once that there is another master", updatable=True
+    )
+    config_black_list: str = setting(
+        "configBlackList;configStorePath",
+        "settings, separated by ;, that may not be changed while the controller runs",
+    )
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", self.controller_d_leger_group):
+            raise ConfigError(
+                f"controllerDLegerGroup={self.controller_d_leger_group}: expected letters, digits, "
+                f'"_", "." and "-"'
+            )
+        if self.controller_address and not re.fullmatch(r"\S+:[0-9]{1,5}", self.controller_address):
+            raise ConfigError(
+                f'controllerAddress={self.controller_address}: write host:port, such as "10.0.0.5:'
+                f'{DEFAULT_PORT}"'
+            )
+        for name, value in (
+            ("scanNotActiveBrokerInterval", self.scan_not_active_broker_interval),
+            ("scanInactiveMasterInterval", self.scan_inactive_master_interval),
+        ):
+            if value < 1:
+                raise ConfigError(f"{name}={value}: must be at least 1")
+
+
+@dataclass(frozen=True)
+class EtcdConfig(Section):
+    """etcd, which keeps what controllers know and elects their leader. No Java names."""
+
+    etcd_endpoints: str = setting(
+        "http://127.0.0.1:2379",
+        "URLs of etcd, separated by ;, each with http:// or https://",
+        important=True,
+    )
+    etcd_prefix: str = setting("/mq/controller", "what the keys begin with", important=True)
+    etcd_ca_file: str = setting("", "certificates that sign etcd's; empty: those of the system")
+    etcd_cert_file: str = setting("", "certificate of this controller, where etcd wants one")
+    etcd_key_file: str = setting("", "its key")
+    etcd_user: str = setting("", "user name, where etcd asks for one")
+    etcd_password_file: str = setting("", "file whose first line is the password")
+    leader_lease_seconds: int = setting(
+        3,
+        "another controller leads so long after the leading one has died, or a little later",
+        unit="s",
+    )
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [part.strip().rstrip("/") for part in self.etcd_endpoints.split(";") if part.strip()]
+
+    def check(self) -> None:
+        """Refuse values that cannot work.
+
+        Raises:
+            ConfigError: names the setting.
+        """
+        if not self.endpoints:
+            raise ConfigError('etcdEndpoints is empty: write a URL, such as "http://10.0.0.5:2379"')
+        for endpoint in self.endpoints:
+            if not re.fullmatch(r"https?://[^\s/]+", endpoint):
+                raise ConfigError(
+                    f"etcdEndpoints={self.etcd_endpoints}: {endpoint} is no URL like "
+                    f"http://10.0.0.5:2379"
+                )
+        if not re.fullmatch(r"/[!-~]{0,200}", self.etcd_prefix) or self.etcd_prefix.endswith("/"):
+            raise ConfigError(f"etcdPrefix={self.etcd_prefix}: expected a path like /mq/controller")
+        if not 2 <= self.leader_lease_seconds <= 60:
+            raise ConfigError(f"leaderLeaseSeconds={self.leader_lease_seconds}: expected 2 to 60")
+
+
+class ControllerSettings(GuardedSettings):
+    """The configuration of one controller."""
+
+    section_names = ("controller", "etcd", "server", "tls", "writers", "operation")
+    daemon = "controller"
+    risk = "name the masters of all brokers"
+
+    def __init__(self, path: Path | None = None) -> None:
+        super().__init__(path)
+        self.controller = ControllerConfig()
+        self.etcd = EtcdConfig()
+        self.server = NettyServerConfig(listen_port=DEFAULT_PORT)
+        self.tls = TlsConfig()
+        self.writers = WritersConfig()
+        self.operation = OperationConfig()
+        self.overrides = {}
+
+    @classmethod
+    def load(cls, path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Self:
+        """Defaults, then the file, then `overrides` by property name; then the checks.
+
+        Raises:
+            ConfigError: the file or a value cannot be used.
+        """
+        settings = cls(path)
+        if path is not None:
+            settings.apply(read_file(path))
+            settings.controller = settings.controller.replace(config_store_path=str(path))
+        settings.overrides = dict(overrides or {})
+        settings.apply(settings.overrides)
+        settings.check_sections({name: getattr(settings, name) for name in cls.section_names})
+        settings.tls = settings.tls.complete()
+        settings.log_without_effect()
+        return settings
+
+    def check_sections(self, sections: Mapping[str, Section]) -> None:
+        for section in sections.values():
+            if isinstance(
+                section,
+                ControllerConfig | EtcdConfig | WritersConfig | OperationConfig | NettyServerConfig,
+            ):
+                section.check()
+        server = sections["server"]
+        assert isinstance(server, NettyServerConfig)
+        if not 0 <= server.listen_port <= 65535:
+            raise ConfigError(f"listenPort={server.listen_port}: expected 0 to 65535")

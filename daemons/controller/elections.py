@@ -1,0 +1,190 @@
+"""Elections as a controller holds them: when a master is dead, or a broker or administrator asks.
+
+is_due   a master has ended or fallen silent: an election is due at once
+scan     whatever was missed, as a death while another controller led, is found by looking
+notices  who lives of a set is told of its new master
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from mq.client.errors import MQError
+from mq.client.session import Session
+from mq.daemons.controller.config import ControllerSettings
+from mq.daemons.controller.election import elect
+from mq.daemons.controller.liveness import Liveness
+from mq.daemons.controller.registry import Registry
+from mq.daemons.controller.replica_set import ReplicaSet, with_master, without_master
+from mq.daemons.dispatch import Refused
+from mq.protocol.bodies.controller import SyncStateSet
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.controller import NotifyBrokerRoleChangedRequestHeader
+
+log = logging.getLogger(__name__)
+
+_NOTICE_SECONDS = 3.0
+# An election that etcd has not confirmed is tried again.
+_RETRY_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an election: the set behind it, and whether it has a new master."""
+
+    kept: ReplicaSet
+    is_new: bool
+
+
+class Elections:
+    """Holds them. ``session`` is what brokers are told by."""
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        registry: Registry,
+        liveness: Liveness,
+        session: Session,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._liveness = liveness
+        self._session = session
+        self._due: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self.held = 0  # that have found a master
+        self.failed = 0  # that found nobody
+
+    def is_due(self, name: str) -> None:
+        """A broker of a set lives no more: if it was the master, there is an election."""
+        self._due[name] = None
+        self._wake.set()
+
+    async def work(self) -> None:
+        """Hold the elections that are due. A task."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                name = next(iter(self._due))
+                if await self._elect_if_dead(name):
+                    self._due.pop(name, None)
+                else:
+                    await asyncio.sleep(_RETRY_SECONDS)
+
+    async def scan(self) -> None:
+        """Look for silent brokers and dead masters again and again. A task."""
+        config = self._settings.controller
+        since = 0.0
+        while True:
+            pause = config.scan_not_active_broker_interval / 1000
+            await asyncio.sleep(pause)
+            self._liveness.expire()
+            since += pause
+            if since < config.scan_inactive_master_interval / 1000:
+                continue
+            since = 0.0
+            for kept in self._registry:
+                if kept.master_id is not None:
+                    self._due[kept.name] = None
+            self._wake.set()
+
+    async def hold(
+        self, name: str, *, broker_id: int | None = None, designated: bool = False
+    ) -> Outcome | None:
+        """Elect a master for a set; None if there is no such set. ``broker_id`` is who asks, or,
+        if `designated`, who is to be it.
+
+        Raises Refused as `Registry.change` does. A set whose master may live keeps it; one that
+        finds nobody keeps its state if a broker has asked, and else has no master from now on.
+        """
+        unclean = self._settings.controller.enable_elect_unclean_master
+        is_new = False
+
+        def step(kept: ReplicaSet | None) -> ReplicaSet | None:
+            nonlocal is_new
+            is_new = False
+            if kept is None:
+                return None
+            wanted = broker_id if designated else None
+            found = elect(kept, self._liveness, designated=wanted, unclean=unclean)
+            if kept.master_epoch == 0 and broker_id in kept.replicas:
+                found = broker_id  # the first that asks; nobody has written anything yet
+            if found is None:
+                if broker_id is not None or kept.master_id is None:
+                    return kept
+                return without_master(kept)
+            if found == kept.master_id:
+                return kept
+            is_new = True
+            return with_master(kept, found)
+
+        changed = await self._registry.change(name, step)
+        if changed is None:
+            return None
+        if is_new:
+            self.held += 1
+            log.warning(
+                "broker %s is the master of %s, epoch %d",
+                changed.master_id,
+                name,
+                changed.master_epoch,
+            )
+            if self._settings.controller.notify_broker_role_changed:
+                self._tell(changed)
+        elif changed.master_id is None:
+            self.failed += 1
+            log.error(
+                "nobody can be the master of %s: none of %s lives, which are in sync",
+                name,
+                sorted(changed.members),
+                extra={"failure": f"elections of {name}"},
+            )
+        return Outcome(changed, is_new)
+
+    async def _elect_if_dead(self, name: str) -> bool:
+        """Elect if a master is dead; False if that is to be tried again."""
+        try:
+            kept = self._registry.get(name)
+        except Refused:
+            return True  # another leads, and sees what we see
+        if kept is None or kept.master_id is None:
+            return True
+        if self._liveness.may_live(name, kept.master_id):
+            return True
+        try:
+            await self.hold(name)
+        except Refused as error:
+            log.warning("no election of %s: %s", name, error.remark)
+            return False
+        return True
+
+    def _tell(self, kept: ReplicaSet) -> None:
+        """Tell everyone who lives of a set of its master."""
+        for broker_id, address in kept.addresses.items():
+            if self._liveness.is_alive(kept.name, broker_id):
+                self._session.keep_task(self._tell_one(address, kept))
+
+    async def _tell_one(self, address: str, kept: ReplicaSet) -> None:
+        header = NotifyBrokerRoleChangedRequestHeader(
+            master_address=kept.master_address,
+            master_epoch=kept.master_epoch,
+            sync_state_set_epoch=kept.members_epoch,
+            master_broker_id=kept.master_id,
+        )
+        body = members_body(kept)
+        command = Command(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, header.encode(), body)
+        try:
+            async with asyncio.timeout(_NOTICE_SECONDS):
+                await self._session.invoke_oneway(address, command)
+        except (MQError, OSError, TimeoutError) as error:
+            # It asks again every five seconds, by itself.
+            log.warning("%s is not told of its master: %s", address, error or "no connection")
+
+
+def members_body(kept: ReplicaSet) -> bytes:
+    """Who is in sync, as answers and notices have it."""
+    return SyncStateSet(
+        sync_state_set=set(kept.members), sync_state_set_epoch=kept.members_epoch
+    ).encode()

@@ -1,0 +1,250 @@
+"""etcd, by the JSON of its gRPC gateway: what a controller keeps, and who leads.
+
+A request goes to one endpoint after another until one answers. What fails without an answer may
+have been done all the same: who has written then reads again what is there (`registry.py`).
+"""
+
+import base64
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import orjson
+
+from mq.client.machine import files
+from mq.daemons.config import ConfigError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+log = logging.getLogger(__name__)
+
+# For one endpoint. Brokers give up a request after 3 s; an election of etcd's own takes about one.
+TIMEOUT = 1.5
+# gRPC's codes, which the gateway answers with.
+_UNAUTHENTICATED = 16
+_NOT_FOUND = 5
+# Of an answer: the sets of all brokers are asked at once.
+_MOST_ANSWER = 64 * 1024 * 1024
+_CHUNK = 64 * 1024
+
+
+class EtcdError(Exception):
+    """etcd does not answer, or not as it should; the text says what."""
+
+
+class NoLease(EtcdError):
+    """The lease is over."""
+
+
+class Pair(NamedTuple):
+    """A key and its value. Both revisions are etcd's, of the whole store."""
+
+    key: str
+    value: bytes
+    created: int  # the revision that made the key
+    changed: int  # that of its last change
+
+
+class Txn(NamedTuple):
+    """What became of a transaction: whether all comparisons held, and etcd's revision."""
+
+    succeeded: bool
+    revision: int
+
+
+class Etcd:
+    """A client. An async context manager; each call raises EtcdError."""
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        tls: ssl.SSLContext | None = None,
+        user: str = "",
+        password: str = "",
+    ) -> None:
+        """`endpoints` are URLs, such as "http://10.0.0.5:2379"."""
+        self._endpoints = list(endpoints)
+        self._tls = tls
+        self._user, self._password = user, password
+        self._token = ""
+        self._http: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        import aiohttp  # of the extra "controller"
+
+        self._http = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT), trust_env=False
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._http.close()
+
+    async def pairs(self, prefix: str) -> list[Pair]:
+        """All keys that begin so."""
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        answer = await self._ask("kv/range", {"key": _coded(prefix), "range_end": _coded(end)})
+        return [_pair(entry) for entry in answer.get("kvs", ())]
+
+    async def get(self, key: str) -> Pair | None:
+        """One key, None if it is not there."""
+        answer = await self._ask("kv/range", {"key": _coded(key)})
+        for entry in answer.get("kvs", ()):
+            return _pair(entry)
+        return None
+
+    async def put_if(
+        self,
+        key: str,
+        value: bytes | None,
+        unless_changed: Mapping[str, Mapping[str, int]],
+        lease: int = 0,
+    ) -> Txn:
+        """Set a key, or with None delete it, if all that is given is still so: by key "created" or
+        "changed" and the revision, 0 for a key that is not there."""
+        compare = [
+            {
+                "key": _coded(name),
+                "result": "EQUAL",
+                "target": "CREATE" if what == "created" else "MOD",
+                ("create_revision" if what == "created" else "mod_revision"): str(revision),
+            }
+            for name, wanted in unless_changed.items()
+            for what, revision in wanted.items()
+        ]
+        if value is None:
+            change = {"requestDeleteRange": {"key": _coded(key)}}
+        else:
+            put = {"key": _coded(key), "value": base64.b64encode(value).decode()}
+            change = {"requestPut": {**put, "lease": str(lease)} if lease else put}
+        answer = await self._ask("kv/txn", {"compare": compare, "success": [change]})
+        return Txn(bool(answer.get("succeeded")), int(answer["header"]["revision"]))
+
+    async def grant(self, seconds: int) -> int:
+        """A new lease; its id."""
+        answer = await self._ask("lease/grant", {"TTL": str(seconds)})
+        return int(answer["ID"])
+
+    async def keep_alive(self, lease: int) -> None:
+        """Have a lease begin anew. Raises NoLease."""
+        answer = await self._ask("lease/keepalive", {"ID": str(lease)})
+        if int(answer.get("result", {}).get("TTL", 0)) <= 0:
+            raise NoLease(f"the lease {lease:x} is over")
+
+    async def revoke(self, lease: int) -> None:
+        """Give a lease back, and delete what was put under it."""
+        await self._ask("lease/revoke", {"ID": str(lease)})
+
+    async def _ask(self, path: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._user and not self._token:
+            await self._log_in()
+        status, answer = await self._from_any(path, request)
+        if self._user and answer.get("code") == _UNAUTHENTICATED:  # tokens live for some minutes
+            await self._log_in()
+            status, answer = await self._from_any(path, request)
+        if status != 200:
+            text = str(answer.get("message") or answer.get("error") or answer)[:300]
+            if answer.get("code") == _NOT_FOUND and path.startswith("lease/"):
+                raise NoLease(text)
+            raise EtcdError(f"etcd refuses {path}: {text}")
+        return answer
+
+    async def _log_in(self) -> None:
+        self._token = ""
+        request = {"name": self._user, "password": self._password}
+        status, answer = await self._from_any("auth/authenticate", request)
+        if status != 200 or not answer.get("token"):
+            raise EtcdError(f"etcd refuses etcdUser={self._user}: {answer.get('message', status)}")
+        self._token = answer["token"]
+
+    async def _from_any(self, path: str, request: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Ask endpoints, the last that answered first, until one answers."""
+        failures = []
+        for endpoint in list(self._endpoints):
+            try:
+                found = await self._from(endpoint, path, request)
+            except (OSError, TimeoutError, ValueError, _client_error()) as error:
+                failures.append(f"{endpoint}: {error or type(error).__name__}")
+                continue
+            if found[0] == 503:  # this one has no leader, or is not ready
+                failures.append(f"{endpoint}: {found[1].get('message', 'unavailable')}")
+                continue
+            if self._endpoints[0] != endpoint:
+                self._endpoints.remove(endpoint)
+                self._endpoints.insert(0, endpoint)
+            return found
+        raise EtcdError(f"etcd does not answer: {'; '.join(failures)}")
+
+    async def _from(
+        self, endpoint: str, path: str, request: Mapping[str, Any]
+    ) -> tuple[int, dict[str, Any]]:
+        headers = {"Authorization": self._token} if self._token else {}
+        async with self._http.post(
+            f"{endpoint}/v3/{path}",
+            data=orjson.dumps(request),
+            headers=headers,
+            ssl=self._tls if self._tls is not None else True,
+            allow_redirects=False,
+        ) as response:
+            parts, size = [], 0
+            async for part in response.content.iter_chunked(_CHUNK):
+                parts.append(part)
+                size += len(part)
+                if size > _MOST_ANSWER:
+                    raise ValueError(f"an answer of more than {_MOST_ANSWER} bytes")
+            answer = orjson.loads(b"".join(parts))
+            if not isinstance(answer, dict):
+                raise ValueError("the answer is no JSON object")
+            return response.status, answer
+
+
+def tls_context(ca: str, certificate: str, key: str) -> ssl.SSLContext | None:
+    """What https endpoints are asked with; None for the system's defaults. Raises ConfigError."""
+    if not (ca or certificate or key):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        if certificate or key:
+            context.load_cert_chain(certificate, key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"etcdCaFile, etcdCertFile or etcdKeyFile: {error}") from None
+    return context
+
+
+def read_password(path: str) -> str:
+    """The first line of a file, so that the settings have no secret. Raises ConfigError."""
+    if not path:
+        return ""
+    try:
+        lines = files.read_bytes(path).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"etcdPasswordFile: {path}: {error}") from None
+    return lines[0] if lines else ""
+
+
+def _client_error() -> type[Exception]:
+    import aiohttp
+
+    return aiohttp.ClientError
+
+
+def _coded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _pair(entry: Mapping[str, str]) -> Pair:
+    return Pair(
+        base64.b64decode(entry["key"]).decode(),
+        base64.b64decode(entry.get("value", "")),
+        int(entry["create_revision"]),
+        int(entry["mod_revision"]),
+    )

@@ -1,0 +1,52 @@
+"""Metrics: what a controller tells of itself to monitoring."""
+
+from collections.abc import Iterator
+
+from mq.daemons.controller.elections import Elections
+from mq.daemons.controller.leadership import Leadership
+from mq.daemons.controller.liveness import Liveness
+from mq.daemons.controller.registry import Registry
+from mq.daemons.listener import Listener
+from mq.daemons.metrics import Kind, Metric, counter, gauge, of_listeners, of_tasks
+from mq.daemons.supervision import Tasks
+
+
+def metrics_of(
+    listener: Listener,
+    tasks: Tasks,
+    leadership: Leadership,
+    registry: Registry,
+    liveness: Liveness,
+    elections: Elections,
+) -> Iterator[Metric]:
+    """All of them. Those of broker sets are told by the controller that leads."""
+    yield from of_listeners({"main": listener})
+    yield of_tasks(tasks)
+    yield gauge("mq_controller_leads", "1 while this controller leads.", float(leadership.leads))
+    yield counter(
+        "mq_controller_leaderships_total", "Times it began to lead.", leadership.elections
+    )
+    yield gauge("mq_controllers", "Living controllers of the group.", len(leadership.controllers))
+    yield gauge("mq_brokers", "Brokers whose heartbeats come.", len(liveness))
+    yield counter("mq_elections_total", "Elections that found a master.", elections.held)
+    yield counter("mq_elections_failed_total", "Elections that found nobody.", elections.failed)
+    if not leadership.leads:
+        return
+    labels = ("broker",)
+    sets = sorted(registry, key=lambda kept: kept.name)
+    for name, doc, values in (
+        ("mq_master_epoch", "Epoch of the master of a broker set.", [s.master_epoch for s in sets]),
+        (
+            "mq_in_sync_replicas",
+            "Brokers of a set in sync.",
+            [len(s.members) for s in sets],
+        ),
+        ("mq_replicas", "Brokers of a set.", [len(s.replicas) for s in sets]),
+        (
+            "mq_has_master",
+            "1 while the master of a set lives.",
+            [s.master_id is not None and liveness.is_alive(s.name, s.master_id) for s in sets],
+        ),
+    ):
+        pairs = [((kept.name,), float(value)) for kept, value in zip(sets, values, strict=True)]
+        yield Metric(name, Kind.gauge, doc, labels, pairs)

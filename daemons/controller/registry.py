@@ -1,0 +1,144 @@
+"""The broker sets of a controller: read from etcd by who begins to lead, changed by nobody else.
+
+    change   one at a time: the next state is made of the present one, written, and then counts
+    fence    each write is compared with the leader's key and with the last state of the set
+    doubt    where it is not known whether a write was done, all is read again before the next
+
+So two leaders that overlap cannot both change a set, and what a broker was answered is written.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from mq.daemons.controller.etcd import Etcd, EtcdError
+from mq.daemons.controller.leadership import Leadership
+from mq.daemons.controller.replica_set import ReplicaSet
+from mq.daemons.dispatch import Refused
+from mq.protocol.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+#: Broker sets at most: anybody can ask for a first id.
+MOST_SETS = 10_000
+MOST_NAME = 255
+
+#: From a set as it is, None if there is none, to the next; the same object changes nothing, None
+#: deletes it. Raises Refused.
+Step = Callable[[ReplicaSet | None], ReplicaSet | None]
+
+
+class Registry:
+    """All broker sets, by name, below a prefix of etcd's keys that ends in "/"."""
+
+    def __init__(self, etcd: Etcd, prefix: str, leadership: Leadership) -> None:
+        self._etcd = etcd
+        self._prefix = prefix
+        self._leadership = leadership
+        self._sets: dict[str, ReplicaSet] = {}
+        self._is_known = False
+        self._lock = asyncio.Lock()
+        self.writes = 0
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    def __iter__(self) -> Iterator[ReplicaSet]:
+        return iter(list(self._sets.values()))
+
+    async def load(self) -> None:
+        """Read all sets, as who leads now must. Raises EtcdError."""
+        async with self._lock:
+            await self._load()
+
+    async def load_if_needed(self) -> None:
+        """Read them again if a write has left in doubt what is there. Raises EtcdError."""
+        if self._leadership.leads and not self._is_known:
+            await self.load()
+
+    def check_leads(self) -> None:
+        """Raises Refused where another controller is to be asked."""
+        if not (self._leadership.leads and self._is_known):
+            raise Refused(
+                ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state"
+            )
+
+    def get(self, name: str) -> ReplicaSet | None:
+        """A set as it is now. Raises Refused where another leads."""
+        self.check_leads()
+        return self._sets.get(name)
+
+    async def change(self, name: str, step: Step) -> ReplicaSet | None:
+        """Take a set one step further; returns it when that is written.
+
+        Raises Refused, as the step does, where another leads, and where etcd has not confirmed: the
+        step may have been taken then.
+        """
+        async with self._lock:
+            self.check_leads()
+            kept = self._sets.get(name)
+            wanted = step(kept)
+            if wanted is kept:
+                return kept
+            if kept is None and (len(self._sets) >= MOST_SETS or not 0 < len(name) <= MOST_NAME):
+                raise Refused(
+                    ResponseCode.CONTROLLER_INVALID_REQUEST,
+                    f"{name[:MOST_NAME]!r} is not registered: a name has 1 to {MOST_NAME} "
+                    f"characters, and there are {MOST_SETS} broker sets at most",
+                )
+            # A write that is not waited for to its end is one of which nothing is known.
+            self._is_known = False
+            try:
+                changed = await self._write(name, kept, wanted)
+            except EtcdError as error:
+                log.error("%s", error, extra={"failure": "etcd"})
+                await self._load_again()
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR, f"the change of {name} is not confirmed: {error}"
+                ) from None
+            if changed is None and wanted is not None:
+                self._leadership.doubt()
+                await self._load_again()
+                raise Refused(
+                    ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state"
+                )
+            self._is_known = True
+            self.writes += 1
+            return changed
+
+    async def _write(
+        self, name: str, kept: ReplicaSet | None, wanted: ReplicaSet | None
+    ) -> ReplicaSet | None:
+        """Write a state; returns it with its version, None if it is deleted or not written."""
+        key = self._prefix + name
+        unchanged = {key: {"changed": kept.version if kept is not None else 0}}
+        value = None if wanted is None else wanted.encode()
+        done = await self._etcd.put_if(key, value, {**self._leadership.fence, **unchanged})
+        if not done.succeeded:
+            if wanted is None:
+                raise EtcdError("another controller has changed it")
+            return None
+        if wanted is None:
+            del self._sets[name]
+            return None
+        changed = self._sets[name] = replace(wanted, version=done.revision)
+        return changed
+
+    async def _load_again(self) -> None:
+        try:
+            await self._load()
+        except EtcdError as error:
+            log.error("the broker sets are not known: %s", error, extra={"failure": "etcd"})
+
+    async def _load(self) -> None:
+        self._is_known = False
+        found = {}
+        for pair in await self._etcd.pairs(self._prefix):
+            try:
+                kept = ReplicaSet.decode(pair.value, pair.changed)
+            except ValueError as error:
+                raise EtcdError(f"the key {pair.key} cannot be read: {error}") from None
+            found[kept.name] = kept
+        self._sets = found
+        self._is_known = True

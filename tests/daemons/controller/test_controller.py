@@ -1,0 +1,259 @@
+"""A controller over the wire: what brokers ask of it, with a real etcd behind it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import orjson
+
+from mq.daemons.controller.app import Controller
+from mq.protocol.bodies.controller import BrokerReplicasInfo, ElectMasterResponseBody, SyncStateSet
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.headers.controller import CleanControllerBrokerDataRequestHeader
+from tests.daemons.controller.brokers import (
+    CLUSTER,
+    NAME,
+    ScriptedBroker,
+    controller,
+    until,
+)
+from tests.daemons.controller.etcd_server import EtcdServer
+from tests.daemons.peer import Peer
+
+Script = Callable[[Controller], Awaitable[None]]
+
+
+def run(etcd: EtcdServer, group: str, script: Script, **settings: str) -> None:
+    async def main() -> None:
+        async with controller(etcd.url, controllerDLegerGroup=group, **settings) as one:
+            await until(lambda: one.leadership.leads)
+            await script(one)
+
+    asyncio.run(main())
+
+
+def test_brokers_get_ids_one_after_the_other_each_once(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
+            assert await first.next_id() == 1
+            wrong = await second.apply()
+            assert wrong.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+            assert (await first.apply()).code == ResponseCode.SUCCESS
+            assert (await first.apply()).code == ResponseCode.SUCCESS  # its answer was lost
+            assert (
+                await first.apply("another;1")
+            ).code == ResponseCode.CONTROLLER_BROKER_ID_INVALID
+            assert await second.next_id() == 2
+            assert (await second.apply()).code == ResponseCode.SUCCESS
+            assert await first.next_id() == 3
+
+    run(etcd, "ids", script)
+
+
+def test_the_first_that_asks_is_the_master_and_the_others_are_told(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
+            await first.join()
+            assert "masterBrokerId" not in (await first.register()).fields
+            elected = await first.elect()
+            assert elected.code == ResponseCode.SUCCESS
+            assert elected.fields == {
+                "masterBrokerId": "1",
+                "masterAddress": first.address,
+                "masterEpoch": "1",
+                "syncStateSetEpoch": "1",
+            }
+            body = ElectMasterResponseBody.decode(elected.body)
+            assert body.sync_state_set == {1}
+            assert body.broker_member_group is not None
+            assert body.broker_member_group.broker_addrs == {1: first.address}
+            await second.join()
+            registered = await second.register()
+            assert registered.fields["masterBrokerId"] == "1"
+            assert SyncStateSet.decode(registered.body).sync_state_set == {1}
+            still = await second.elect()
+            assert still.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+            assert still.fields["masterAddress"] == first.address
+            assert ElectMasterResponseBody.decode(still.body).broker_member_group is None
+
+    run(etcd, "first", script)
+
+
+def test_who_is_in_sync_is_changed_by_the_master_of_this_epoch_only(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
+            await first.join()
+            await first.elect()
+            await second.join()
+            altered = await first.alter({1, 2}, 1, 1)
+            assert altered.fields == {"newSyncStateSetEpoch": "2"}
+            assert SyncStateSet.decode(altered.body).sync_state_set == {1, 2}
+            for reply, code in (
+                (await first.alter({1, 2}, 2, 1), "ALTER_SYNC_STATE_SET_FAILED"),
+                (await second.alter({1}, 2, 1), "INVALID_MASTER"),
+                (await first.alter({1}, 2, 0), "FENCED_MASTER_EPOCH"),
+                (await first.alter({1}, 1, 1), "FENCED_SYNC_STATE_SET_EPOCH"),
+                (await first.alter({1, 3}, 2, 1), "INVALID_REPLICAS"),
+                (await first.alter({2}, 2, 1), "ALTER_SYNC_STATE_SET_FAILED"),
+            ):
+                assert reply.code == ResponseCode[f"CONTROLLER_{code}"], reply
+            info = await second.info()
+            assert info.fields["masterEpoch"] == "1"
+            assert SyncStateSet.decode(info.body).sync_state_set_epoch == 2
+
+    run(etcd, "sync", script)
+
+
+def test_a_master_whose_connection_ends_is_replaced_by_the_best_in_sync(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        first = ScriptedBroker(one.port, 1)
+        async with ScriptedBroker(one.port, 2) as second, ScriptedBroker(one.port, 3) as third:
+            async with ScriptedBroker(one.port, 4) as fourth:
+                async with first:
+                    await first.join()
+                    await first.elect()
+                    for other in (second, third, fourth):
+                        await other.join()
+                    await first.alter({1, 2, 3}, 1, 1)
+                    await second.beat(1, 2**33)
+                    await third.beat(1, 2**33 + 2**32)  # further; not by its lower 32 bits
+                    await fourth.beat(1, 2**40)  # not in sync
+                await until(lambda: one.elections.held == 2)
+                info = await second.info()
+                assert info.fields["masterBrokerId"] == "3" and info.fields["masterEpoch"] == "2"
+                assert SyncStateSet.decode(info.body).sync_state_set == {3}
+
+    run(etcd, "dies", script)
+
+
+def test_a_silent_master_is_dead_after_its_timeout_and_nobody_else_may_be_it(
+    etcd: EtcdServer,
+) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
+            await first.join()
+            await first.elect()
+            await second.join()
+            await first.beat(timeout=100)
+            await until(lambda: one.elections.failed == 1)
+            info = await second.info()
+            assert "masterBrokerId" not in info.fields and info.fields["masterEpoch"] == "2"
+            failed = await second.elect()
+            assert failed.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+            nobody = await second.elect(-1)
+            assert nobody.code == ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE
+            await first.beat()
+            assert (await first.elect()).fields["masterEpoch"] == "3"
+
+    run(etcd, "silent", script)
+
+
+def test_an_unclean_election_takes_who_lives(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 2) as second:
+            async with ScriptedBroker(one.port, 1) as first:
+                await first.join()
+                await first.elect()
+                await second.join()
+            await until(lambda: one.elections.held == 2)
+            assert (await second.info()).fields["masterBrokerId"] == "2"
+
+    run(etcd, "unclean", script, enableElectUncleanMaster="true")
+
+
+def test_an_administrator_designates_a_master_in_sync(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1) as first, ScriptedBroker(one.port, 2) as second:
+            await first.join()
+            await first.elect()
+            await second.join()
+            refused = await first.elect(2, designated=True)
+            assert refused.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+            await first.alter({1, 2}, 1, 1)
+            assert (await first.elect(2, designated=True)).fields["masterBrokerId"] == "2"
+
+    run(etcd, "designated", script)
+
+
+def test_replicas_are_shown_and_forgotten(etcd: EtcdServer) -> None:
+    async def clean(broker: ScriptedBroker, ids: str, living: bool = False) -> int:
+        header = CleanControllerBrokerDataRequestHeader(
+            cluster_name=CLUSTER,
+            broker_name=NAME,
+            broker_controller_ids_to_clean=ids,
+            is_clean_living_broker=living,
+        )
+        return (await broker.peer.ask(RequestCode.CLEAN_BROKER_DATA, header)).code
+
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1) as first:
+            await first.join()
+            await first.elect()
+            async with ScriptedBroker(one.port, 2) as second:
+                await second.join()
+            await until(lambda: not one.liveness.is_alive(NAME, 2))
+            names = orjson.dumps([NAME, "unknown"])
+            reply = await first.peer.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, None, names)
+            (shown,) = BrokerReplicasInfo.decode(reply.body).replicas_info_table.values()
+            assert [(one.broker_id, one.alive) for one in shown.in_sync_replicas] == [(1, True)]
+            assert [(one.broker_id, one.alive) for one in shown.not_in_sync_replicas] == [
+                (2, False)
+            ]
+            refused = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+            assert await clean(first, "1") == refused
+            assert await clean(first, "") == refused
+            assert await clean(first, "x") == refused
+            assert await clean(first, "2") == ResponseCode.SUCCESS
+            assert sorted(one.registry.get(NAME).replicas) == [1]  # type: ignore[union-attr]
+            assert await first.next_id() == 3  # no id is used twice
+            assert await clean(first, "1", living=True) == ResponseCode.SUCCESS
+            assert one.registry.get(NAME) is None
+
+    run(etcd, "clean", script)
+
+
+def test_a_heartbeat_without_an_id_and_a_broker_without_a_name_are_refused(
+    etcd: EtcdServer,
+) -> None:
+    async def script(one: Controller) -> None:
+        async with ScriptedBroker(one.port, 1, name="") as broker:
+            invalid = ResponseCode.CONTROLLER_INVALID_REQUEST
+            assert (await broker.apply()).code == invalid
+            fields = {"clusterName": "c", "brokerAddr": "a:1", "brokerName": "b"}
+            reply = await broker.peer.ask(RequestCode.BROKER_HEARTBEAT, fields)
+            assert (reply.code, reply.remark) == (invalid, "Heart beat with empty brokerId")
+            reply = await broker.peer.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, None, b"{")
+            assert reply.code == invalid
+
+    run(etcd, "malformed", script)
+
+
+def test_settings_are_shown_and_changed_by_the_allow_list(etcd: EtcdServer) -> None:
+    async def script(one: Controller) -> None:
+        async with Peer(one.port) as peer:
+            shown = await peer.ask(RequestCode.GET_CONTROLLER_CONFIG)
+            assert b"enableElectUncleanMaster=false\n" in bytes(shown.body)
+            change = b"enableElectUncleanMaster=true"
+            reply = await peer.ask(RequestCode.UPDATE_CONTROLLER_CONFIG, None, change)
+            assert reply.code == ResponseCode.SUCCESS
+            assert one.settings.controller.enable_elect_unclean_master
+            for text in (b"configStorePath=/tmp/x", b"etcdEndpoints=http://a:1"):
+                reply = await peer.ask(RequestCode.UPDATE_CONTROLLER_CONFIG, None, text)
+                assert reply.code == ResponseCode.NO_PERMISSION
+
+    path = str(etcd.home / "controller.properties")
+    run(etcd, "settings", script, configStorePath=path)
+
+
+def test_without_etcd_nobody_leads_and_brokers_are_told_so() -> None:
+    async def main() -> None:
+        async with controller("http://127.0.0.1:1") as one:
+            async with ScriptedBroker(one.port, 1) as broker:
+                assert (await broker.apply()).code == ResponseCode.CONTROLLER_NOT_LEADER
+                assert (await broker.info()).code == ResponseCode.CONTROLLER_NOT_LEADER
+                assert (await broker.beat()).code == ResponseCode.SUCCESS
+                reply = await broker.peer.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
+                assert reply.code == ResponseCode.SUCCESS
+                assert "controllerLeaderAddress" not in reply.fields
+                assert reply.fields["isLeader"] == "false"
+
+    asyncio.run(main())

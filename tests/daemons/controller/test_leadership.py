@@ -1,0 +1,128 @@
+"""Several controllers of a group: one leads, and what it has answered the next one knows."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.controller.app import Controller
+from mq.daemons.controller.etcd import Etcd
+from mq.daemons.controller.replica_set import ReplicaSet, apply_id
+from mq.daemons.dispatch import Refused
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.controller.brokers import ScriptedBroker, controller, until
+from tests.daemons.controller.etcd_server import EtcdServer
+from tests.daemons.peer import Peer
+
+
+async def several(stack: AsyncExitStack, etcd: EtcdServer, group: str) -> list[Controller]:
+    """Three, the first of which leads."""
+    found = []
+    for _ in range(3):
+        one = controller(etcd.url, controllerDLegerGroup=group)
+        found.append(await stack.enter_async_context(one))
+        await until(lambda: found[0].leadership.leads)
+    return found
+
+
+def first_id(kept: ReplicaSet | None) -> ReplicaSet:
+    return apply_id(kept, "c", "broker-b", 1, "127.0.0.1:1;1")
+
+
+def test_all_name_the_leader_and_one_that_follows_says_who_is_to_be_asked(
+    etcd: EtcdServer,
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            leader, second, third = await several(stack, etcd, "named")
+            for one in (leader, second, third):
+                await until(lambda one=one: len(one.leadership.controllers) == 3)  # type: ignore[misc]
+                await until(lambda one=one: one.leadership.leader == leader.address)  # type: ignore[misc]
+                async with Peer(one.port) as peer:
+                    reply = await peer.ask(RequestCode.CONTROLLER_GET_METADATA_INFO)
+                    assert reply.fields["controllerLeaderAddress"] == leader.address
+                    assert reply.fields["isLeader"] == ("true" if one is leader else "false")
+                    assert reply.fields["peers"].count(";") == 3
+            async with ScriptedBroker(second.port, 1) as broker:
+                assert (await broker.apply()).code == ResponseCode.CONTROLLER_NOT_LEADER
+
+    asyncio.run(main())
+
+
+def test_when_the_leader_stops_another_leads_at_once_and_knows_what_it_knew(
+    etcd: EtcdServer,
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            leader, second, third = await several(stack, etcd, "stops")
+            async with ScriptedBroker(leader.port, 1) as broker:
+                await broker.join()
+                await broker.elect()
+            await leader.leadership.give_up()
+            others = (second, third)
+            await until(lambda: any(one.leadership.leads for one in others), 1.9)
+            (next_one,) = (one for one in others if one.leadership.leads)
+            async with ScriptedBroker(next_one.port, 1) as broker:
+                assert (await broker.info()).fields["masterEpoch"] == "1"
+
+    asyncio.run(main())
+
+
+def test_a_leader_that_has_lost_its_key_unseen_changes_nothing(etcd: EtcdServer) -> None:
+    async def main() -> None:
+        settings = {"controllerDLegerGroup": "lost", "leaderLeaseSeconds": "30"}
+        async with controller(etcd.url, **settings) as one:
+            await until(lambda: one.leadership.leads)
+            async with Etcd([etcd.url]) as other:
+                await other.revoke(one.leadership._lease)
+                assert one.leadership.leads  # it looks again in ten seconds
+                with pytest.raises(Refused) as refused:
+                    await one.registry.change("broker-b", first_id)
+                assert refused.value.code == ResponseCode.CONTROLLER_NOT_LEADER
+                assert not one.leadership.leads
+                assert await other.pairs("/mq/controller/lost/sets/") == []
+
+    asyncio.run(main())
+
+
+def test_a_write_that_etcd_does_not_confirm_is_read_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        with EtcdServer(tmp_path) as etcd:
+            settings = {"controllerDLegerGroup": "doubt", "leaderLeaseSeconds": "30"}
+            async with controller(etcd.url, **settings) as one:
+                await until(lambda: one.leadership.leads)
+                etcd.pause()
+                with pytest.raises(Refused) as refused:
+                    await one.registry.change("broker-b", first_id)
+                assert refused.value.code == ResponseCode.SYSTEM_ERROR
+                async with ScriptedBroker(one.port, 1) as broker:
+                    assert (await broker.info()).code == ResponseCode.CONTROLLER_NOT_LEADER
+                etcd.go_on()
+                await until(lambda: one.registry._is_known)
+                # Whether it was done or not: the same broker may ask again.
+                kept = await one.registry.change("broker-b", first_id)
+                assert kept is not None and sorted(kept.replicas) == [1]
+
+    asyncio.run(main())
+
+
+def test_controllers_that_start_after_their_brokers_elect_nobody_anew(etcd: EtcdServer) -> None:
+    async def main() -> None:
+        async with controller(etcd.url, controllerDLegerGroup="again") as one:
+            await until(lambda: one.leadership.leads)
+            async with ScriptedBroker(one.port, 1) as first:
+                await first.join()
+                await first.elect()
+                async with ScriptedBroker(one.port, 2) as second:
+                    await second.join()
+                    await first.alter({1, 2}, 1, 1)
+                    await one.leadership.give_up()
+        async with controller(etcd.url, controllerDLegerGroup="again") as one:
+            await until(lambda: one.leadership.leads)
+            async with ScriptedBroker(one.port, 2) as second:  # the master has not been heard of
+                await second.beat(1, 100)
+                assert (await second.register()).fields["masterBrokerId"] == "1"
+                assert (await second.elect()).code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+
+    asyncio.run(main())
