@@ -85,6 +85,15 @@ class StopsStarting(Protocol):
         ...
 
 
+@runtime_checkable
+class Aborts(Protocol):
+    """A daemon that has more to end than its own process."""
+
+    def abort(self) -> None:
+        """What a second SIGTERM asks for: end all of it at once, without waiting."""
+        ...
+
+
 # Objects made before the collector looks at the young, and how often it goes on to the older ones
 # (gc.set_threshold). What is read of a large request counts as old with Python's own thresholds
 # before it is done with, and looking through everything that lives stops everybody for 50 ms.
@@ -130,6 +139,9 @@ async def _serve(make: Callable[[], Daemon]) -> int:
     try:
         daemon = make()
         waiting = asyncio.ensure_future(stop.wait())
+        if isinstance(daemon, Aborts):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, ask, stop, number, daemon.abort)
         if isinstance(daemon, StopsStarting):
             waiting.add_done_callback(partial(_stop_starting, daemon))
         async with daemon:
@@ -166,18 +178,24 @@ def _stop_starting(daemon: StopsStarting, waiting: "asyncio.Future[bool]") -> No
         daemon.stop_starting()
 
 
-def _ask_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
+def _ask_to_stop(
+    stop: asyncio.Event, number: signal.Signals, abort: Callable[[], None] | None = None
+) -> None:
     if stop.is_set():  # asked twice: the operator does not want to wait for the graceful stop
         log.critical("%s again: stopping at once", number.name)
+        if abort is not None:
+            abort()
         os._exit(EX_SOFTWARE)
     log.info("%s: stopping", number.name)
     stop.set()
 
 
-def _ask_again_to_stop(stop: asyncio.Event, number: signal.Signals) -> None:
+def _ask_again_to_stop(
+    stop: asyncio.Event, number: signal.Signals, abort: Callable[[], None] | None = None
+) -> None:
     """Of one of several: systemd tells each process of a unit, and then their parent does, too."""
     if not stop.is_set():
-        _ask_to_stop(stop, number)
+        _ask_to_stop(stop, number, abort)
 
 
 def _end_with_parent(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> bool:

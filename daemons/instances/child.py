@@ -53,7 +53,7 @@ class Child:
         #: Set when it serves, and when it has ended for the first time without.
         self.has_begun = asyncio.Event()
         self._command = command
-        self._notices = Notices(notices, self._told)
+        self._notices = notices
         self._lifeline = lifeline
         self._watchdog = watchdog
         self._environment = {k: v for k, v in environment.items() if k not in _OF_SYSTEMD}
@@ -82,6 +82,10 @@ class Child:
         elif self.state is State.SERVING:  # it would end one that only just starts
             self._signal(signal.SIGHUP)
 
+    def abort(self) -> None:
+        """End it at once, however it is: nobody will wait for it."""
+        self._signal(signal.SIGKILL)
+
     def dump(self) -> None:
         """Have it log what it does."""
         if self.state is State.SERVING:
@@ -90,29 +94,28 @@ class Child:
     async def keep(self) -> None:
         """Start it, and again whenever it ends, until `stop`."""
         pause = FIRST_PAUSE
-        with self._notices:
-            while not self._stop.is_set():
-                began = clock.monotonic()
-                self.state = State.STARTING
-                status = await self._live()
-                if self._stop.is_set():
-                    break
-                self.last_end = _end_text(status)
-                if clock.monotonic() - began >= CALM_SECONDS:
-                    pause = FIRST_PAUSE
-                gives_up = status == EX_CONFIG
-                self.state = State.GIVEN_UP if gives_up else State.ENDED
-                self.has_begun.set()
-                if gives_up:
-                    log.critical("%s %s, which another start does not change: mend what its "
-                                 "log tells, then reload (SIGHUP)",
-                                 self.name, self.last_end)  # fmt: skip
-                else:
-                    log.error("%s %s: it is started again in %.1f s",
-                              self.name, self.last_end, pause)  # fmt: skip
-                await self._wait(None if gives_up else pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-                self.restarts += 1
+        while not self._stop.is_set():
+            began = clock.monotonic()
+            self.state = State.STARTING
+            status = await self._live()
+            if self._stop.is_set():
+                break
+            self.last_end = _end_text(status)
+            if clock.monotonic() - began >= CALM_SECONDS:
+                pause = FIRST_PAUSE
+            gives_up = status == EX_CONFIG
+            self.state = State.GIVEN_UP if gives_up else State.ENDED
+            self.has_begun.set()
+            if gives_up:
+                log.critical("%s %s, which another start does not change: mend what its "
+                             "log tells, then reload (SIGHUP)",
+                             self.name, self.last_end)  # fmt: skip
+            else:
+                log.error("%s %s: it is started again in %.1f s",
+                          self.name, self.last_end, pause)  # fmt: skip
+            await self._wait(None if gives_up else pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            self.restarts += 1
 
     async def _wait(self, seconds: float | None) -> None:
         self._again.clear()
@@ -123,6 +126,11 @@ class Child:
 
     async def _live(self) -> int:
         """From its start to its end; returns its status, that of a signal below zero."""
+        # A socket for each life: what one that is dead has still said is not of the next.
+        with Notices(self._notices, self._told):
+            return await self._run()
+
+    async def _run(self) -> int:
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,

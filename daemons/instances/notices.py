@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from mq.client.machine import files
+
 _MOST_BYTES = 4096
 
 
@@ -31,6 +33,7 @@ class Notices:
     def __exit__(self, *_: object) -> None:
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
+        files.remove(self.path)
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -5,6 +5,7 @@ alone. What a section does not say is derived: the first broker has what is for 
 the same with ports that are higher by ten each, and folders of the store that end in their names.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,5 +132,5 @@ def _of_one(settings: BrokerSettings) -> Iterator[tuple[str, object]]:
     ):
         if other > 0:
             yield name, other
-    yield "storePathRootDir", settings.store.store_path_root_dir
-    yield "storePathCommitLog", str(settings.store.commit_log_path)
+    yield "storePathRootDir", os.path.abspath(settings.store.store_path_root_dir)
+    yield "storePathCommitLog", os.path.abspath(settings.store.commit_log_path)

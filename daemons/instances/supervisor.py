@@ -16,6 +16,7 @@ from typing import Self
 
 from mq.daemons.instances.child import Child, State
 from mq.daemons.service import EX_CONFIG, CannotStart
+from mq.daemons.supervision import LONGEST_PAUSE
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Instances:
             command = self._commands[name]
             child = Child(name, command, os.environ, notices, lifeline, watchdog)
             self.children.append(child)
-            task = asyncio.create_task(child.keep(), name=name)
+            task = asyncio.create_task(self._keep(child), name=name)
             self._tasks.append(task)
             begun.append((child, task))
         for child, task in begun:
@@ -75,6 +76,23 @@ class Instances:
             waiting.cancel()
             if task.done():
                 task.result()
+
+    async def _keep(self, child: Child) -> None:
+        """Keep a child; an error before it has begun ends entering, a later one only this try."""
+        while True:
+            try:
+                return await child.keep()
+            except Exception:
+                if not child.has_begun.is_set():
+                    raise
+                log.critical("%s is not watched for a while", child.name, exc_info=True)
+                child.abort()
+                await asyncio.sleep(LONGEST_PAUSE)
+
+    def abort(self) -> None:
+        """End all of them at once: this process ends without waiting for them."""
+        for child in self.children:
+            child.abort()
 
     def stop_starting(self) -> None:
         """Stop those that have been started, and start no others; entering ends when they have."""

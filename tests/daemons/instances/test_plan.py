@@ -108,6 +108,10 @@ def test_what_cannot_be_is_one_line(
             "storePathRootDir=/s\n[a]\n[b]\nstorePathRootDir=/s\n",
             "[b] storePathRootDir=/s: storePathRootDir of [a] is the same",
         ),
+        (
+            "storePathRootDir=/s\n[a]\n[b]\nstorePathRootDir=/x/..//s/\n",
+            "[b] storePathRootDir=/s: storePathRootDir of [a] is the same",
+        ),
     ],
 )
 def test_two_brokers_with_the_same_port_or_folder_are_refused(

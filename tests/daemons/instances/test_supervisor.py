@@ -1,9 +1,18 @@
 """Several processes under one: how they are stopped, whatever they do."""
 
+import asyncio
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+import pytest
+
+from mq.daemons.instances.notices import Notices
 
 _SUPERVISOR = """
 import json, sys
@@ -39,3 +48,55 @@ def test_sigterm_while_one_has_not_begun_stops_all_of_them(tmp_path: Path) -> No
     assert ended.returncode == 0, ended.stdout
     assert ended.stdout.endswith(" stopped\n")
     assert not late.exists()
+
+
+_IGNORES = """
+import os, signal, socket
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+told.sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+print("process", os.getpid(), flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_second_sigterm_ends_one_that_does_not_heed_the_first(tmp_path: Path) -> None:
+    commands = {"serves": [sys.executable, "-c", _IGNORES]}
+    supervisor = _SUPERVISOR.replace('["serves", "hangs"]', "[]")
+    with subprocess.Popen(
+        [sys.executable, "-c", supervisor, json.dumps(commands)],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        child = 0
+        for line in process.stdout:
+            if line.startswith("process "):
+                child = int(line.split()[1])
+            if "1 of 1 brokers serve" in line:
+                process.send_signal(signal.SIGTERM)
+            if "SIGTERM: stopping" in line:
+                process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 70
+    with pytest.raises(ProcessLookupError):
+        for _ in range(1000):  # it is dead; whoever is its parent now has to take notice
+            os.kill(child, 0)
+            time.sleep(0.01)
+
+
+def test_what_a_dead_child_has_said_is_not_heard_of_the_next(tmp_path: Path) -> None:
+    """It fills the socket and is killed amid it: of what lies there nothing is read any more."""
+
+    async def main() -> None:
+        heard = []
+        path = tmp_path / "notices"
+        for life in range(2):
+            with Notices(path, lambda name, value: heard.append((life, value))):  # noqa: B023
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as child:
+                    child.sendto(b"STATUS=%d" % life, str(path))
+                    if life:
+                        await asyncio.sleep(0.05)
+        assert heard == [(1, "1")]
+
+    asyncio.run(main())
