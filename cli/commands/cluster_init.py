@@ -1,6 +1,7 @@
 """The files of a whole cluster: `mq cluster init`."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +35,9 @@ def cluster_init(
     sync: Annotated[
         bool, typer.Option("--sync", help="A send is answered when a slave has the message.")
     ] = False,
+    controllers: Annotated[
+        bool, typer.Option("--controller", help="Controllers, by etcd, say who is master.")
+    ] = False,
     hosts: Annotated[
         str | None,
         typer.Option("--hosts", metavar="HOST,…", help="Machines that they are for; else this."),
@@ -44,6 +48,9 @@ def cluster_init(
 ) -> Result:
     """Write the settings of a whole cluster: name servers, masters and their slaves.
 
+    With --controller the replicas of a broker elect another master when theirs dies; with --sync,
+    too, a send is answered when all replicas in sync have the message.
+
     Without --hosts it is for a try on this machine: `mq standalone --cluster DIR` runs all of it.
     With --hosts it tells what to copy where; a slave is on another machine than its master.
     """
@@ -52,6 +59,14 @@ def cluster_init(
 
     folder = Path(directory).absolute()
     wanted = _wanted(masters, slaves, cluster_name, hosts, sync=sync)
+    if controllers and slaves < masters:
+        raise UsageError(
+            f"--controller with {slaves} slaves: each of {masters} masters needs one, or nobody "
+            "takes over from it",
+            hint=f"--slaves {masters}",
+        )
+    if controllers:
+        wanted = replace(wanted, controllers=True)
     made = cluster_layout.files(wanted, folder)
     taken = [folder / file.name for file in made if (folder / file.name).exists()]
     if taken:
@@ -72,7 +87,7 @@ def cluster_init(
         except OSError as error:
             raise local_files.cannot("make", path.parent, error) from error
         local_files.replace(path, file.text.encode())
-    notes = _next_on_hosts(folder, made) if wanted.hosts else _next_here(folder)
+    notes = _next_on_hosts(folder, made) if wanted.hosts else _next_here(folder, wanted)
     width = max(len(path) for path, _, _ in rows)
     lines = [f"{path:{width}}  {what}, on {where}" for path, what, where in rows]
     return Result(_COLUMNS, rows, "\n".join([*lines, *notes, ""]), notes=notes)
@@ -106,8 +121,10 @@ def _wanted(
     return cluster_layout.Wanted(cluster_name, masters, slaves, sync, names)
 
 
-def _next_here(folder: Path) -> list[str]:
+def _next_here(folder: Path, wanted: "cluster_layout.Wanted") -> list[str]:
+    etcd = f"First, in a shell of its own:  etcd --data-dir {shlex.quote(str(folder / 'etcd'))}"
     return [
+        *([etcd] if wanted.controllers else []),
         f"Try it, until Ctrl-C:  mq standalone --cluster {shlex.quote(str(folder))}",
         "and in another shell:  mq clusterList -n 127.0.0.1:9876",
     ]
@@ -115,10 +132,19 @@ def _next_here(folder: Path) -> list[str]:
 
 def _next_on_hosts(folder: Path, made: "list[cluster_layout.File]") -> list[str]:
     lines = ["On each machine: install mq and its units (mq systemd install), then"]
+    members = [file.hosts[0] for file in made if file.unit == "mq-controller"]
+    if members:
+        lines.insert(0, f"A cluster of etcd with a member on each of {', '.join(members)}, then")
     for host in dict.fromkeys(host for file in made for host in file.hosts):
         here = [file for file in made if host in file.hosts]
-        paths = " ".join(shlex.quote(str(folder / file.name)) for file in here)
-        lines.append(f"  scp {paths} {host}:/etc/mq/")
+        same = [file for file in here if file.place == file.name]
+        paths = " ".join(shlex.quote(str(folder / file.name)) for file in same)
+        if same:
+            lines.append(f"  scp {paths} {host}:/etc/mq/")
+        for file in here:
+            if file not in same:
+                path = shlex.quote(str(folder / file.name))
+                lines.append(f"  scp {path} {host}:/etc/mq/{file.place}")
         lines.append(f"  ssh {host} systemctl enable --now {' '.join(file.unit for file in here)}")
     servers = next(file for file in made if file.unit == "mq-namesrv")
     address = f"{servers.hosts[0]}:{servers.settings['listenPort']}"

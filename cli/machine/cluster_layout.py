@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mq.daemons.broker.config import DEFAULT_PORT, LOOPBACK
+from mq.daemons.controller.config import DEFAULT_PORT as CONTROLLER_PORT
 from mq.daemons.instances.plan import PORT_STEP
 from mq.daemons.properties import write_properties
 
 MOST = len(string.ascii_lowercase)
 _NAME_SERVER_PORT = 9876
 _MOST_NAME_SERVERS = 2  # which know the same; brokers tell each of them everything
+_MOST_CONTROLLERS = 3  # beside a member of etcd each
+_ETCD_PORT = 2379
 # What begins the names of the files of name servers and controllers, and what runs them: `mq` with
 # this word. All others are of brokers.
 NAME_SERVER = "namesrv"
@@ -31,6 +34,7 @@ class Wanted:
     slaves: int  # in all
     sync: bool
     hosts: tuple[str, ...] = ()
+    controllers: bool = False  # which say who is master
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,14 @@ class File:
     def unit(self) -> str:
         """The unit of systemd that runs what it is for."""
         stem = self.name.removesuffix(".conf")
-        return f"mq-{stem}" if stem in (NAME_SERVER, CONTROLLER) else f"mq-broker@{stem}"
+        if stem.startswith(CONTROLLER):
+            return "mq-controller"
+        return "mq-namesrv" if stem == NAME_SERVER else f"mq-broker@{stem}"
+
+    @property
+    def place(self) -> str:
+        """Its name in /etc/mq of a host."""
+        return f"{CONTROLLER}.conf" if self.name.startswith(CONTROLLER) else self.name
 
 
 def files(wanted: Wanted, folder: Path) -> list[File]:
@@ -58,6 +69,9 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
     hosts = wanted.hosts or (LOOPBACK,)
     name_servers = hosts[:_MOST_NAME_SERVERS]
     found = [_name_servers(wanted, folder, name_servers)]
+    controllers = hosts[:_MOST_CONTROLLERS]
+    if wanted.controllers:
+        found += _controllers(wanted, folder, controllers)
     ports = dict.fromkeys(hosts, DEFAULT_PORT)
     common = {
         "brokerClusterName": wanted.name,
@@ -69,8 +83,7 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
         settings = {
             **common,
             "brokerName": name,
-            "brokerId": str(replica),
-            "brokerRole": "SLAVE" if replica else "SYNC_MASTER" if wanted.sync else "ASYNC_MASTER",
+            **(_controlled(wanted, controllers) if wanted.controllers else _role(wanted, replica)),
             "brokerIP1": host,
             "listenPort": str(ports[host]),
         }
@@ -78,8 +91,22 @@ def files(wanted: Wanted, folder: Path) -> list[File]:
             settings["storePathRootDir"] = str(folder / stem)
         ports[host] += PORT_STEP
         kind = f"slave {replica} of {name}" if replica else f"master {name}"
+        if wanted.controllers:
+            kind = f"replica {replica + 1} of {name}"
         found.append(File(f"{stem}.conf", settings, (host,), f"{kind} of cluster {wanted.name}"))
     return found
+
+
+def _role(wanted: Wanted, replica: int) -> dict[str, str]:
+    role = "SLAVE" if replica else "SYNC_MASTER" if wanted.sync else "ASYNC_MASTER"
+    return {"brokerId": str(replica), "brokerRole": role}
+
+
+def _controlled(wanted: Wanted, controllers: tuple[str, ...]) -> dict[str, str]:
+    """Of a broker whose role controllers say."""
+    addresses = ";".join(f"{host}:{CONTROLLER_PORT}" for host in controllers)
+    found = {"enableControllerMode": "true", "controllerAddr": addresses}
+    return {**found, "allAckInSyncStateSet": "true"} if wanted.sync else found
 
 
 def _distance(replica: int, hosts: int) -> int:
@@ -106,3 +133,20 @@ def _name_servers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> File:
         settings["kvConfigPath"] = str(folder / NAME_SERVER / "kvConfig.json")
         settings["configStorePath"] = str(folder / NAME_SERVER / "namesrv.properties")
     return File(f"{NAME_SERVER}.conf", settings, hosts, f"name servers of cluster {wanted.name}")
+
+
+def _controllers(wanted: Wanted, folder: Path, hosts: tuple[str, ...]) -> Iterator[File]:
+    """A file for each: brokers and the other controllers are told its own address."""
+    endpoints = ";".join(f"http://{host}:{_ETCD_PORT}" for host in hosts)
+    for host in hosts:
+        settings = {
+            "listenPort": str(CONTROLLER_PORT),
+            "bindAddress": "0.0.0.0" if wanted.hosts else LOOPBACK,
+            "controllerAddress": f"{host}:{CONTROLLER_PORT}",
+            "controllerDLegerGroup": wanted.name,
+            "etcdEndpoints": endpoints,
+        }
+        if not wanted.hosts:
+            settings["configStorePath"] = str(folder / CONTROLLER / "controller.properties")
+        stem = f"{CONTROLLER}-{host}" if len(hosts) > 1 else CONTROLLER
+        yield File(f"{stem}.conf", settings, (host,), f"a controller of cluster {wanted.name}")

@@ -522,6 +522,7 @@ function __mq_options -a command
             echo '--masters|1||Brokers that take sends.'
             echo '--slaves|1||Replicas, in all; shared out in turn.'
             echo '--sync|0||A send is answered when a slave has the message.'
+            echo '--controller|0||Controllers, by etcd, say who is master.'
             echo '--hosts|1||Machines that they are for; else this.'
             echo '-c,--clusterName|1|clusters|Its name.'
             echo '--columns|1|one:hosts;path;what|Only these columns, in this order.'

@@ -11,6 +11,7 @@ import pytest
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.config import read_file
+from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.namesrv.config import NamesrvSettings
 from tests.cli.support import Mq
 from tests.interop.ports import free_port
@@ -65,6 +66,27 @@ def test_a_slave_is_on_another_machine_than_its_master(mq: Mq, tmp_path: Path) -
     )
 
 
+def test_controllers_are_beside_etcd_and_say_who_is_master(mq: Mq, tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    words = ("--masters", "1", "--slaves", "2", "--sync", "--controller", "--hosts", "h1,h2,h3,h4")
+    done = mq("cluster", "init", str(folder), *words)
+    assert done.status == 0, done.err
+    controllers = [ControllerSettings.load(path) for path in sorted(folder.glob("controller-*"))]
+    assert [one.controller.controller_address for one in controllers] == [
+        *("h1:9878", "h2:9878", "h3:9878")
+    ]
+    for one in controllers:
+        assert one.etcd.endpoints == ["http://h1:2379", "http://h2:2379", "http://h3:2379"]
+    brokers = [read_file(path) for path in folder.glob("broker-*.conf")]
+    assert len(brokers) == 3
+    for settings in brokers:
+        assert settings["enableControllerMode"] == settings["allAckInSyncStateSet"] == "true"
+        assert settings["controllerAddr"] == "h1:9878;h2:9878;h3:9878"
+        assert not {"brokerRole", "brokerId"} & settings.keys()
+    assert f"scp {folder}/controller-h3.conf h3:/etc/mq/controller.conf" in done.out
+    assert "ssh h3 systemctl enable --now mq-controller mq-broker@broker-a-s2" in done.out
+
+
 def test_what_is_there_is_not_written_over(mq: Mq, tmp_path: Path) -> None:
     assert mq("cluster", "init", str(tmp_path)).status == 0
     before = (tmp_path / "broker-b.conf").read_bytes()
@@ -97,6 +119,7 @@ def test_no_slave_of_many_is_on_the_machine_of_its_master(
         (("--slaves", "-1"), "--slaves -1: expected 0 to 18"),
         (("--sync",), "--sync with 0 slaves: each of 2 masters needs one"),
         (("--hosts", "a,b,a"), "--hosts a,b,a: the same machine twice"),
+        (("--controller", "--slaves", "1"), "--controller with 1 slaves: each of 2 masters needs"),
         (("--hosts", "a", "--slaves", "1"), "--hosts a: a slave is on another machine than its"),
         (("--hosts", "a,,b"), "--hosts a,,b: not names or addresses with commas between"),
     ],
