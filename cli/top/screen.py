@@ -28,7 +28,7 @@ _KEYS = "q quit  b brokers  t topics  g groups  s sort  r reverse  / filter  spa
 # What a narrow screen goes without, in this order.
 _SPARED = (
     *("brokerAddr", "brokerId", "producers", "consumers", "responseMillis"),
-    *("privateBytes", "cores", "topics", "groups"),
+    *("privateBytes", "cores", "replicationLagBytes", "topics", "groups"),
 )
 _SUBJECTS = {"b": Subject.BROKERS, "t": Subject.TOPICS, "g": Subject.GROUPS}
 # Names come from whoever may make topics: they do not paint the terminal.

@@ -47,6 +47,7 @@ BROKERS = (
     number("privateBytes", "Memory"),
     number("producers", "Producers"),
     number("consumers", "Consumers"),
+    number("replicationLagBytes", "Behind"),
     number("dispatchBehindBytes", ""),
 )
 BROKER_DATA = (*BROKERS, nested("putDistribution", "Puts of the last minute by how long they took"))

@@ -78,6 +78,7 @@ def _broker_rows(now: Look, last: Look | None) -> Iterable[Row]:
             _cores(broker, before),
             _number(table, "processPrivateBytes"),
             *broker.connected,
+            _replication_lag(broker, now),
             _number(table, "dispatchBehindBytes"),
         )
 
@@ -167,6 +168,20 @@ def _cores(now: BrokerLook, before: BrokerLook | None) -> float | None:
     """How many processors it has kept busy; None of one that does not tell, as Java's."""
     growth = _growth("processCpuMillis", now, before)
     return None if growth is None else round(growth / 1000, 2)
+
+
+def _replication_lag(broker: BrokerLook, look: Look) -> int | None:
+    """How much of its master's log a slave does not have, as both say at nearly the same moment;
+    None of a master, and where one of them does not tell."""
+    own = _number(broker.runtime, "commitLogMaxOffset")
+    if not broker.broker_id or own is None:
+        return None
+    ends = [
+        _number(other.runtime, "commitLogMaxOffset")
+        for other in look.brokers.values()
+        if (other.cluster, other.name, other.broker_id) == (broker.cluster, broker.name, 0)
+    ]
+    return max((int(max(0, end - own)) for end in ends if end is not None), default=None)
 
 
 def _before(look: Look | None, group: str) -> GroupLook:

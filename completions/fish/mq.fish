@@ -555,8 +555,8 @@ function __mq_options -a command
             echo '--count|1||End after N results.'
             echo '--filter|1||Only names with this text in them.'
             echo '--system|0||Also the system\'s own topics and groups.'
-            echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;cores;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;privateBytes;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Only these columns, in this order.'
-            echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;cores;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;privateBytes;producers;putLatency99;responseMillis;state;stored;topic;topics;version|Sort rows by these columns; -: the greatest first.'
+            echo '--columns|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;cores;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;privateBytes;producers;putLatency99;replicationLagBytes;responseMillis;state;stored;topic;topics;version|Only these columns, in this order.'
+            echo '--sort|1|one:brokerAddr;brokerId;brokerName;cluster;consumers;cores;direction;diskRatio;dispatchBehindBytes;group;groups;inBytesPerSecond;inTps;lag;lagPerSecond;members;outTps;privateBytes;producers;putLatency99;replicationLagBytes;responseMillis;state;stored;topic;topics;version|Sort rows by these columns; -: the greatest first.'
             __mq_shared_5
         case 'consumerprogress'
             echo '-g,--groupName|1|groups|Of this group, by queue.'

@@ -58,6 +58,18 @@ def test_rates_of_a_broker_are_the_growth_of_its_counters() -> None:
     assert (row["inTps"], row["inBytesPerSecond"], row["responseMillis"]) == (20.0, 300.0, 1.5)
 
 
+def test_what_a_slave_lacks_of_its_masters_log_is_shown() -> None:
+    def replica(number: int, name: str, end: str) -> BrokerLook:
+        address = f"10.0.0.{number}:10911"
+        told = {"commitLogMaxOffset": end} if end else {}
+        return BrokerLook(name, number, address, "C", 1.0, 0.001, told)
+
+    brokers = [replica(0, "a", "5000"), replica(1, "a", "4200"), replica(2, "a", "5100")]
+    brokers += [replica(3, "a", ""), replica(4, "without-a-master", "7")]
+    rows = facts(history(Look(1, {one.address: one for one in brokers})), Subject.BROKERS)
+    assert [row["replicationLagBytes"] for row in rows] == [None, 800, 0, None, None]
+
+
 def test_how_many_cores_a_broker_keeps_busy_is_the_growth_of_its_cpu_time() -> None:
     def look(at: float, milliseconds: int) -> Look:
         told = {"processCpuMillis": str(milliseconds), "processPrivateBytes": "25000000"}
