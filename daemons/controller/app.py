@@ -115,8 +115,9 @@ class Controller:
                 AdminHandlers(settings, self.registry, self.liveness, self.leadership),
             )
         )
-        parts.push_async_callback(self.leadership.give_up)
-        self.tasks.spawn(self.leadership.work, "leadership")
+        parts.push_async_callback(
+            self._give_up, self.tasks.spawn(self.leadership.work, "leadership")
+        )
         self.tasks.spawn(self.elections.work, "elections")
         self.tasks.spawn(self.elections.scan, "silent brokers")
         self.tasks.spawn(self._settle_doubts, "doubtful writes")
@@ -143,6 +144,12 @@ class Controller:
         self.registry = Registry(etcd, f"{prefix}sets/", self.leadership)
         self.liveness = Liveness(lambda name, _: self.elections.is_due(name))
         self.elections = Elections(self.settings, self.registry, self.liveness, session)
+
+    async def _give_up(self, leading: "asyncio.Task[None]") -> None:
+        """Let another lead, and do not begin again while this one stops."""
+        leading.cancel()
+        await asyncio.wait([leading])
+        await self.leadership.give_up()
 
     async def _settle_doubts(self) -> None:
         while True:

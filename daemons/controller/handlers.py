@@ -10,9 +10,10 @@ from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.controller.elections import Elections, members_body
 from mq.daemons.controller.leadership import Leadership
 from mq.daemons.controller.liveness import Liveness
-from mq.daemons.controller.registry import Registry
+from mq.daemons.controller.registry import MOST_NAME, Registry
 from mq.daemons.controller.replica_set import (
     FIRST_ID,
+    MOST_TEXT,
     Alter,
     ReplicaSet,
     alter,
@@ -68,6 +69,11 @@ class MembershipHandlers:
         header = BrokerHeartbeatRequestHeader.decode(command.fields)
         if header.broker_id is None:
             raise Refused(ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
+        if len(_name(header.broker_name)) > MOST_NAME or len(header.broker_addr) > MOST_TEXT:
+            raise Refused(
+                ResponseCode.CONTROLLER_INVALID_REQUEST,
+                f"a name has {MOST_NAME} characters at most, an address {MOST_TEXT}",
+            )
         self._liveness.heard(header, channel)
         return command.reply(remark="Heart beat success")
 

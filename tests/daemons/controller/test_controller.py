@@ -221,6 +221,10 @@ def test_a_heartbeat_without_an_id_and_a_broker_without_a_name_are_refused(
             fields = {"clusterName": "c", "brokerAddr": "a:1", "brokerName": "b"}
             reply = await broker.peer.ask(RequestCode.BROKER_HEARTBEAT, fields)
             assert (reply.code, reply.remark) == (invalid, "Heart beat with empty brokerId")
+            for wrong in ({"brokerName": "b" * 256}, {"brokerAddr": "a" * 513}):
+                given = {**fields, "brokerId": "1", **wrong}
+                reply = await broker.peer.ask(RequestCode.BROKER_HEARTBEAT, given)
+                assert reply.code == invalid and len(one.liveness) == 0
             reply = await broker.peer.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, None, b"{")
             assert reply.code == invalid
 

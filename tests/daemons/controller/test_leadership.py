@@ -69,6 +69,16 @@ def test_when_the_leader_stops_another_leads_at_once_and_knows_what_it_knew(
     asyncio.run(main())
 
 
+def test_one_that_stops_leaves_neither_its_key_nor_its_name(etcd: EtcdServer) -> None:
+    async def main() -> None:
+        async with controller(etcd.url, controllerDLegerGroup="gone") as one:
+            await until(lambda: one.leadership.leads)
+        async with Etcd([etcd.url]) as other:
+            assert await other.pairs("/mq/controller/gone/") == []
+
+    asyncio.run(main())
+
+
 def test_a_leader_that_has_lost_its_key_unseen_changes_nothing(etcd: EtcdServer) -> None:
     async def main() -> None:
         settings = {"controllerDLegerGroup": "lost", "leaderLeaseSeconds": "30"}
