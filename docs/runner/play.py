@@ -5,6 +5,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from docs.runner.cluster import Cluster
@@ -72,9 +73,15 @@ class Play:
             path.write_text(self._cluster.to_run(text), encoding="utf-8")
 
     def _set_up(self, setup: Setup) -> None:
-        status, printed = self._run("set -e\n" + setup.script)
-        if status:
-            self._problem(setup.line, f"the set-up ends with status {status}: {printed}")
+        lines = setup.script.splitlines()
+        for is_unit, some in groupby(lines, lambda line: line.startswith("systemctl ")):
+            text = "\n".join(some)
+            parts = [f"\n{line}" for line in text.splitlines()] if is_unit else [f"set -e\n{text}"]
+            for part in parts:
+                status, printed = self._run(part)
+                if status:
+                    self._problem(setup.line, f"the set-up ends with status {status}: {printed}")
+                    return
 
     def _step(self, step: Step, following: Step | None) -> None:
         if step.is_cell:
