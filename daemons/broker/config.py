@@ -336,6 +336,15 @@ class BrokerConfig(Section):
     server_load_balancer_enable: bool = setting(
         True, "share queues out for clients that ask the broker (a 5.x name)", updatable=True
     )
+    enable_controller_mode: bool = setting(
+        False, "controllers say who is master (a 5.x name)", important=True
+    )
+    check_sync_state_set_period: int = setting(
+        5000,
+        "pause between looks of a master at its sync state set (a 5.x name)",
+        unit="ms",
+        long=True,
+    )
     channel_expired_timeout: int = setting(
         120_000,
         "a client without a heartbeat for this long is forgotten (a 5.x name)",
@@ -536,6 +545,7 @@ def _check_broker(broker: BrokerConfig) -> None:
         ("expectConsumerNumUseFilter", broker.expect_consumer_num_use_filter),
         ("reviveQueueNum", broker.revive_queue_num),
         ("popPollingSize", broker.pop_polling_size),
+        ("checkSyncStateSetPeriod", broker.check_sync_state_set_period),
     ):
         if value < 1:
             raise ConfigError(f"{name}={value}: must be at least 1")

@@ -205,6 +205,47 @@ class MessageStoreConfig(Section):
     ha_slave_fallbehind_max: int = setting(
         256 * MIB, "a slave further behind does not count", unit="bytes"
     )
+    ha_max_gap_not_in_sync: int = setting(
+        256 * MIB,
+        "with enableAutoInSyncReplicas a slave further behind is none (a 5.x name)",
+        unit="bytes",
+    )
+    ha_max_time_slave_not_catchup: int = setting(
+        15_000,
+        "a slave that has not had all for this long leaves the sync state set (a 5.x name)",
+        unit="ms",
+    )
+    in_sync_replicas: int = setting(
+        1,
+        "copies, this broker's among them, that a SYNC_MASTER's senders wait for: in controller "
+        "mode, else 2 at least (a 5.x name)",
+        updatable=True,
+    )
+    min_in_sync_replicas: int = setting(
+        1,
+        "with fewer in the sync state set, or near with enableAutoInSyncReplicas, nothing is "
+        "taken (a 5.x name)",
+        updatable=True,
+    )
+    enable_auto_in_sync_replicas: bool = setting(
+        False,
+        "senders wait for as many copies of inSyncReplicas as there are near (a 5.x name)",
+        updatable=True,
+    )
+    all_ack_in_sync_state_set: bool = setting(
+        False,
+        "in controller mode senders and readers wait until the whole sync state set has a message "
+        "(a 5.x name)",
+    )
+    sync_from_last_file: bool = setting(
+        False, "an empty slave begins with its master's last file (a 5.x name)"
+    )
+    async_learner: bool = setting(
+        False, "a slave that never is in the sync state set, nor a master (a 5.x name)"
+    )
+    store_path_epoch_file: str | None = setting(
+        None, "file of the epochs; empty: epochFileCheckpoint under the root (a 5.x name)"
+    )
     ha_allowed_addresses: str = setting(
         "",
         "addresses and networks, separated by ;, that may replicate from this broker, and so read "
@@ -319,6 +360,10 @@ class MessageStoreConfig(Section):
             "haSendHeartbeatInterval": (self.ha_send_heartbeat_interval, 1),
             "haHousekeepingInterval": (self.ha_housekeeping_interval, 1),
             "haSlaveFallbehindMax": (self.ha_slave_fallbehind_max, 1),
+            "haMaxGapNotInSync": (self.ha_max_gap_not_in_sync, 1),
+            "haMaxTimeSlaveNotCatchup": (self.ha_max_time_slave_not_catchup, 1),
+            "inSyncReplicas": (self.in_sync_replicas, 1),
+            "minInSyncReplicas": (self.min_in_sync_replicas, 1),
             "slaveTimeout": (self.slave_timeout, 1),
         }
         for name, (value, minimum) in least.items():
@@ -342,6 +387,13 @@ class MessageStoreConfig(Section):
         if self.store_path_commit_log:
             return Path(self.store_path_commit_log)
         return Path(self.store_path_root_dir) / "commitlog"
+
+    @property
+    def epoch_path(self) -> Path:
+        """The file of the epochs."""
+        if self.store_path_epoch_file:
+            return Path(self.store_path_epoch_file)
+        return Path(self.store_path_root_dir) / "epochFileCheckpoint"
 
     @property
     def config_path(self) -> Path:
