@@ -18,14 +18,17 @@ from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
 from mq.daemons.broker.parts.group import Group
 from mq.daemons.broker.parts.metadata import Metadata, make_metadata
-from mq.daemons.broker.parts.replication import Replication, open_replication
+from mq.daemons.broker.parts.replication import Control, Replication, bound_of, open_replication
 from mq.daemons.broker.parts.services import Services, make_services
 from mq.daemons.broker.parts.stats import Stats, make_stats
 from mq.daemons.broker.parts.stores import Stores, open_stores
 from mq.daemons.broker.registration import Registration
+from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.master import HaMaster
-from mq.daemons.broker.replication.master_addresses import MasterAddresses
+from mq.daemons.broker.replication.master_addresses import GivenMaster, MasterAddresses
 from mq.daemons.broker.requests import serve
+from mq.daemons.broker.roles import is_slave
+from mq.daemons.config import ConfigError
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
@@ -51,8 +54,16 @@ class Broker:
     it cannot keep to.
     """
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        role: ControlledRole | None = None,
+        controllers: Controllers | None = None,
+    ) -> None:
+        """`role` and `controllers` are there with enableControllerMode."""
         self.settings = settings
+        self.role = role
+        self.controllers = controllers
         self.tasks = Tasks()
         self.access: AccessControl | None = None
         self.tls: ServerTls | None = None
@@ -65,6 +76,8 @@ class Broker:
         self.ha_master: HaMaster
         self.replication: Replication
         self.master_addresses = MasterAddresses(settings.store.ha_master_address or "")
+        if role is not None and not role.is_master:
+            self.master_addresses = GivenMaster(role.master_address, role.master_ha_address)
         self.services: Services
         self.metadata: Metadata
         self.registration: Registration
@@ -137,6 +150,7 @@ class Broker:
     async def _start(self, parts: AsyncExitStack) -> None:
         """Start everything, in order; `parts` stops it in reverse."""
         settings, tasks = self.settings, self.tasks
+        control = self._control()
         self.access = access = self._access_control()
         self.tls = server_tls(settings.tls)
         listeners = self._make_listeners()
@@ -147,13 +161,14 @@ class Broker:
         self.ha_master = ha_master = HaMaster(settings)
         await ha_master.bind()
         parts.callback(ha_master.stop_accepting)
-        self.stores = stores = await open_stores(settings, self._store_host(), parts)
+        bound = None if control is None else control.bound
+        self.stores = stores = await open_stores(settings, self._store_host(), parts, bound)
         self.clients = clients = make_clients(settings, self.address, stores, access)
         self.stats = make_stats(settings, stores, clients)
         self.delivery = open_delivery(settings, stores, clients, tasks, parts)
         await parts.enter_async_context(tasks)
         self.replication = await open_replication(
-            settings, stores, ha_master, self.master_addresses, parts
+            settings, stores, ha_master, self.master_addresses, parts, control
         )
         self.registration = Registration(
             settings, stores.topics, self.port, ha_master.port, tasks, self.master_addresses
@@ -186,6 +201,21 @@ class Broker:
             tasks.spawn(Beacons(settings, self.registration).run, "beacons")
         if exporters.are_wanted(settings.operation):
             await self._export(parts)
+
+    def _control(self) -> Control | None:
+        """What controllers have said. Raises ConfigError where that and the settings disagree."""
+        settings, role = self.settings, self.role
+        if role is None or self.controllers is None:
+            if settings.broker.enable_controller_mode:
+                raise ConfigError(
+                    "enableControllerMode=true: controllers say what a broker is, and have not "
+                    "been asked; start it by `mq broker`"
+                )
+            return None
+        if role.is_master == is_slave(settings):
+            given, meant = settings.store.broker_role, "master" if role.is_master else "slave"
+            raise ConfigError(f"brokerRole={given}: controllers have this broker be {meant}")
+        return Control(role, self.controllers, bound_of(settings, role))
 
     def _spawn(self) -> None:
         """Start the tasks of all parts."""

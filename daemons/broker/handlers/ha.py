@@ -4,6 +4,8 @@ from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.slave import HaSlave
+from mq.daemons.broker.replication.slave_connection import SlaveConnection
+from mq.daemons.broker.replication.sync_state import SyncState
 from mq.daemons.channel import Channel
 from mq.daemons.serving import serves
 from mq.protocol.bodies import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
@@ -14,21 +16,28 @@ from mq.protocol.command import Command
 class HaHandlers:
     """Tells of slaves, and of the master."""
 
-    def __init__(self, settings: BrokerSettings, master: HaMaster, slave: HaSlave | None) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        master: HaMaster,
+        slave: HaSlave | None,
+        state: SyncState | None = None,
+    ) -> None:
         self._settings = settings
         self._master = master
         self._slave = slave
+        self._state = state
 
     @serves(RequestCode.GET_BROKER_HA_STATUS)
     def status(self, command: Command, channel: Channel) -> Command:
         """Each slave that is connected, and what comes from the master."""
-        master, limit = self._master, self._settings.store.ha_slave_fallbehind_max
+        master = self._master
         connections = [
             HAConnectionRuntimeInfo(
                 addr=slave.remote,
                 slave_ack_offset=max(slave.acked, 0),
                 diff=slave.behind,
-                in_sync=slave.acked >= 0 and slave.behind < limit,
+                in_sync=self._is_in_sync(slave),
                 transferred_byte_in_second=int(slave.rate),
                 transfer_from_where=max(slave.next, 0),
             )
@@ -42,6 +51,12 @@ class HaHandlers:
             ha_client_runtime_info=self._of_slave(),
         )
         return command.reply(body=info.encode())
+
+    def _is_in_sync(self, slave: SlaveConnection) -> bool:
+        if self._state is not None:
+            return self._state.has(slave)
+        limit = self._settings.store.ha_slave_fallbehind_max
+        return slave.acked >= 0 and slave.behind < limit
 
     def _of_slave(self) -> HAClientRuntimeInfo:
         slave = self._slave

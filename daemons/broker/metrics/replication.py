@@ -3,8 +3,11 @@
 from mq.daemons.broker.metrics.pacing import Values
 from mq.daemons.broker.parts.group import Metrics
 from mq.daemons.broker.replication.acks import SlaveAcks
+from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.slave import HaSlave
+from mq.daemons.broker.replication.sync_state import SyncState
+from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.metrics import Kind, Metric, counter, gauge
 
 
@@ -29,3 +32,22 @@ def replication(master: HaMaster, acks: SlaveAcks | None, slave: HaSlave | None)
     doc = "0 on a slave that gets nothing from its master, else 1."
     gets = slave is None or slave.connection is not None
     yield gauge("mq_replicating", doc, float(gets))
+
+
+def controlled(
+    master: HaMaster, epochs: Epochs, bound: ConfirmBound, state: SyncState | None
+) -> Metrics:
+    """A broker of a set that controllers keep; ``state`` is there on the master."""
+    last = epochs.last
+    doc = "The number of the last epoch in the commit log, -1 without any."
+    yield gauge("mq_replication_epoch", doc, -1 if last is None else last.number)
+    doc = "Bytes of the commit log that consumers may not read yet: others do not have them."
+    yield gauge("mq_replication_unconfirmed_bytes", doc, master.log.written - bound.offset)
+    if state is None:
+        return
+    doc = "Brokers in the sync state set, this one among them."
+    yield gauge("mq_in_sync_replicas", doc, len(state.members))
+    doc = "The epoch of the sync state set."
+    yield gauge("mq_in_sync_replicas_epoch", doc, state.members_epoch)
+    doc = "Changes of the sync state set that controllers did not make."
+    yield counter("mq_in_sync_replicas_refused_total", doc, state.refused_changes)

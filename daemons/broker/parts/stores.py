@@ -20,6 +20,7 @@ from mq.daemons.broker.overload.protection import WaterMarks
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.periodic import saving
 from mq.daemons.broker.roles import is_slave
+from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store_config import FlushDiskType
 from mq.daemons.broker.topics import Topics
@@ -79,18 +80,27 @@ class Stores:
         yield from storage(self.messages)
 
 
-async def open_stores(settings: BrokerSettings, host: bytes, parts: AsyncExitStack) -> Stores:
+async def open_stores(
+    settings: BrokerSettings,
+    host: bytes,
+    parts: AsyncExitStack,
+    bound: ConfirmBound | None = None,
+) -> Stores:
     """Open what is on the disk; `parts` saves and closes it, in reverse.
 
-    ``host`` is the address that every record holds. Raises StoreError.
+    ``host`` is the address that every record holds, ``bound`` keeps messages from consumers. Raises
+    StoreError.
     """
     folder = Path(settings.store.store_path_root_dir) / "config"
     filters = ConsumerFilters(folder / "consumerFilter.json", settings)
     extend = partial(extender, settings, filters)
     has_extension = settings.store.enable_consume_queue_ext
     store = await parts.enter_async_context(
-        MessageStore(lambda: settings.store, host, extend if has_extension else None)
+        MessageStore(lambda: settings.store, host, extend if has_extension else None, bound)
     )
+    # What is not confirmed is there all the same, mostly, and its groups may have read it from one
+    # of the other brokers.
+    end_of = store.max_offset if bound is None else store.end_offset
     # Files are read when the store is ours: another broker may have written them until then.
     topics = Topics(folder / "topics.json", settings)
     topics.adopt(store.queue_counts())
@@ -102,11 +112,11 @@ async def open_stores(settings: BrokerSettings, host: bytes, parts: AsyncExitSta
     if is_slave(settings):
         # They may be ahead of what has come from the master: started as a master it would put what
         # is sent next where its groups have been already.
-        parts.callback(offsets.go_back_to_ends, store.max_offset)
+        parts.callback(offsets.go_back_to_ends, end_of)
     if store.report.crashed:
         # Also behind a kill: the start behind the power cut may have got no further, and damage
         # takes the end of a log, too. And before what comes next has these offsets again.
-        offsets.go_back_to_ends(store.max_offset)
+        offsets.go_back_to_ends(end_of)
         await offsets.save()
     filters.load()
     parts.push_async_callback(filters.save)

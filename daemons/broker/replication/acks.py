@@ -75,18 +75,29 @@ class SlaveAcks:
 
     def written(self, batch: Batch) -> None:
         """A batch is in the log: slaves can have it now."""
-        loop = asyncio.get_running_loop()
-        seconds = self._settings.store.slave_timeout / 1000
-        held = self._held[batch] = _Held(batch, loop.time() + seconds)
+        held = self._hold(batch)
         nearest = self._nearest()
         if nearest is None or batch.end - nearest >= self._settings.store.ha_slave_fallbehind_max:
             held.slave_done = True
             held.slave_refusal = self._unavailable(nearest, batch)
             return
+        self._wait(held)
+
+    def _hold(self, batch: Batch) -> _Held:
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        held = self._held[batch] = _Held(batch, deadline)
+        return held
+
+    def _wait(self, held: _Held) -> None:
+        """Have the senders of a batch wait until it is acknowledged, or late."""
         self._idle.clear()
         self._waiting.append(held)
         if self._timer is None:
-            self._timer = loop.call_later(seconds, self._time_out)
+            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._time_out)
+
+    @property
+    def _seconds(self) -> float:
+        return self._settings.store.slave_timeout / 1000
 
     def stored(self, batch: Batch, refusal: StoreRefused | None = None) -> bool:
         """The disk has done with a batch what the flush mode promises, or not; False if nobody
@@ -146,7 +157,7 @@ class SlaveAcks:
         if not count:
             return
         self.timeouts += count
-        seconds = self._settings.store.slave_timeout / 1000
+        seconds = self._seconds
         refusal = StoreRefused(
             ResponseCode.FLUSH_SLAVE_TIMEOUT,
             f"stored, but no slave had it within {seconds:g} s (slaveTimeout)",

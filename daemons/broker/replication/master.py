@@ -46,8 +46,8 @@ TICK = 1.0  # seconds between two looks at silent connections
 class HaMaster:
     """The port that slaves replicate from.
 
-    ``on_ack`` is called with each offset that a slave acknowledges. `log` has to be given between
-    `bind` and `start`.
+    ``on_ack`` is called with each offset that as many slaves have acknowledged as senders wait for,
+    one unless inSyncReplicas says more. `log` has to be given between `bind` and `start`.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -59,6 +59,10 @@ class HaMaster:
         self.turned_away = 0
         self.on_ack: Callable[[int], None] = lambda offset: None
         self.is_prompt = False  # whether somebody waits for slaves
+        #: Makes the connection of a peer.
+        self.connect: Callable[[], SlaveConnection] = lambda: SlaveConnection(self)
+        #: Why nobody may replicate from here; "" while slaves may.
+        self.closed_because = ""
         self._admission = Admission(settings)
         self._future: deque[tuple[str, int]] = deque(maxlen=MOST_FUTURE_OFFSETS)
         self._server: asyncio.Server | None = None
@@ -104,7 +108,7 @@ class HaMaster:
             await asyncio.to_thread(reader.stop)
 
     def _accept(self) -> asyncio.Protocol:
-        return SlaveConnection(self)
+        return self.connect()
 
     # what connections ask ---------------------------------------------------------------------
 
@@ -115,7 +119,11 @@ class HaMaster:
             silent = next((one for one in self.slaves if one.is_silent), None)
             if silent is not None:
                 silent.abort()
-        if not self._admission.admits(host):
+        if self.closed_because:
+            self.complaints.warn(
+                host, "closed", "%s may not replicate: %s", host, self.closed_because
+            )
+        elif not self._admission.admits(host):
             self.complaints.warn(host, "admission", "%s", self._admission.refusal(host))
         elif len(self.slaves) >= MOST_SLAVES:
             self.complaints.warn(
@@ -135,7 +143,16 @@ class HaMaster:
 
     def acknowledged(self, offset: int) -> None:
         """A slave has the log up to an offset."""
+        if self._wanted() > 1:
+            nearest = self.nearest()
+            if nearest is None:
+                return
+            offset = nearest
         self.on_ack(offset)
+
+    def _wanted(self) -> int:
+        """How many slaves senders wait for: inSyncReplicas has this broker among them."""
+        return max(1, self.settings.store.in_sync_replicas - 1)
 
     def forget(self, slave: SlaveConnection) -> None:
         """A connection has ended."""
@@ -163,8 +180,13 @@ class HaMaster:
     # what the store and senders need ------------------------------------------------------------
 
     def nearest(self) -> int | None:
-        """The highest offset that a connected slave has acknowledged; None without any."""
-        return max((slave.acked for slave in self.slaves if slave.acked >= 0), default=None)
+        """The highest offset that as many connected slaves have acknowledged as senders wait for;
+        None without so many."""
+        wanted = self._wanted()
+        acked = [slave.acked for slave in self.slaves if slave.acked >= 0]
+        if len(acked) < wanted:
+            return None
+        return max(acked) if wanted == 1 else sorted(acked)[-wanted]
 
     def written(self) -> None:
         """The log has grown."""

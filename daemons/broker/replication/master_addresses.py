@@ -24,3 +24,19 @@ class MasterAddresses:
         if (address, ha_address) != (self.address, self.ha_address):
             self.address, self.ha_address = address, ha_address
             self.changed.set()
+
+
+class GivenMaster(MasterAddresses):
+    """The master that controllers have named, for as long as the broker has its role.
+
+    They do not say where it replicates from. What name servers say of another master is older, or
+    newer than the role, which then ends.
+    """
+
+    def __init__(self, address: str, ha_address: str) -> None:
+        super().__init__(ha_address)
+        self.address = address
+
+    def tell(self, address: str, ha_address: str) -> None:
+        if address == self.address and not self.ha_address:
+            super().tell(address, ha_address)

@@ -42,6 +42,9 @@ TICK = 1.0
 
 _ANOTHER = "another master is named"
 
+#: Called when the end of the log has been cut off.
+OnCut = Callable[[], None]
+
 
 class Lost(Exception):
     """The connection to the master has ended. The text says why."""
@@ -74,7 +77,7 @@ class MasterConnection(asyncio.Protocol):
         if self.ended.done():
             return
         self.read_at = clock.monotonic()
-        if self._said < 0:
+        if not self._may_come:
             self._end(NotReplicated("it sends before it is asked: this is no port of replication"))
             return
         try:
@@ -83,6 +86,11 @@ class MasterConnection(asyncio.Protocol):
             self._end(error)
             return
         self.say()
+
+    @property
+    def _may_come(self) -> bool:
+        """Whether the master has been asked for something."""
+        return self._said >= 0
 
     def _take(self, data: bytes) -> None:
         """Put what has come into the store, all that belongs together at once."""
@@ -116,7 +124,11 @@ class MasterConnection(asyncio.Protocol):
     def _say(self, offset: int) -> None:
         self._said = offset
         self.wrote_at = clock.monotonic()
-        self._transport.write(OFFSET.pack(offset))
+        self._transport.write(self._pack(offset))
+
+    def _pack(self, offset: int) -> bytes:
+        """How an offset is said."""
+        return OFFSET.pack(offset)
 
     def close(self) -> None:
         """End the connection. Idempotent."""
@@ -154,7 +166,7 @@ class HaSlave:
         settings: BrokerSettings,
         store: MessageStore,
         addresses: MasterAddresses,
-        on_cut: Callable[[], None] = lambda: None,
+        on_cut: OnCut = lambda: None,
     ) -> None:
         assert store.replica is not None
         self.connection: MasterConnection | None = None  # while something may come over it
@@ -210,11 +222,8 @@ class HaSlave:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
 
-        def make() -> MasterConnection:
-            return MasterConnection(self._settings, self._replica)
-
         async with asyncio.timeout(CONNECT_SECONDS):
-            _, connection = await loop.create_connection(make, host, port)
+            _, connection = await loop.create_connection(self._connect, host, port)
         try:
             await self._store.flusher.drain()  # what is asked from is acknowledged, too
             await self._compare(connection, address)
@@ -226,6 +235,9 @@ class HaSlave:
             if connection.received:
                 self._pause = FIRST_PAUSE
             connection.close()
+
+    def _connect(self) -> MasterConnection:
+        return MasterConnection(self._settings, self._replica)
 
     async def _compare(self, connection: MasterConnection, ha_address: str) -> None:
         """See to it that what is here is what the master has, as far as it goes."""
@@ -241,10 +253,13 @@ class HaSlave:
             raise Lost(_ANOTHER)
         self._check_is_named(ha_address)
         if end < store.log.written:
-            why = "the master does not have it"
-            for damage in await cut_end(store, end, why):
-                log.error("%s", damage)
-            self._on_cut()
+            await self._cut(end, "the master does not have it")
+
+    async def _cut(self, end: int, why: str) -> None:
+        """Take away what lies behind a physical offset. Raises OSError, StoreLoadError."""
+        for damage in await cut_end(self._store, end, why):
+            log.error("%s", damage)
+        self._on_cut()
 
     async def _until_another_is_named(self, connection: MasterConnection, address: str) -> None:
         """Wait for the end of a connection, or that it is to be ended. Always raises."""

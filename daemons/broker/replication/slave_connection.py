@@ -111,8 +111,11 @@ class SlaveConnection(asyncio.Protocol):
         offsets = self._offsets.read(data)
         if not offsets:
             return
+        self._heard(*offsets)
+
+    def _heard(self, first: int, last: int) -> None:
+        """The slave has said offsets: the first and the last of them."""
         self._read_at = clock.monotonic()
-        first, last = offsets
         if self._asked < 0:
             if not self._begin(first):
                 return
@@ -127,7 +130,7 @@ class SlaveConnection(asyncio.Protocol):
     def _begin(self, offset: int) -> bool:
         """What a slave says first is where it wants to begin."""
         commit_log, master = self._log, self._master
-        if offset < 0 or master.refuse_future(self.host, offset):
+        if offset < 0 or self._is_future(offset):
             self._refuse(
                 f"is no slave of this broker, whose log ends at {commit_log.written}: it has the "
                 f"log of another, or this one has lost its end. It asks for offset",
@@ -136,8 +139,7 @@ class SlaveConnection(asyncio.Protocol):
             return False
         self._asked = offset
         if offset == 0:
-            last = commit_log.written - commit_log.written % commit_log.file_size
-            self.next = max(last, commit_log.minimum)
+            self.next = self._start_of_empty()
             self.acked = 0
         elif offset < commit_log.minimum:
             master.complaints.warn(
@@ -153,6 +155,16 @@ class SlaveConnection(asyncio.Protocol):
         master.acknowledged(self.acked)
         self.send()
         return True
+
+    def _is_future(self, offset: int) -> bool:
+        """Whether nobody can have that offset who has our log."""
+        return self._master.refuse_future(self.host, offset)
+
+    def _start_of_empty(self) -> int:
+        """Where one begins that has nothing: with the last file, as in Java."""
+        commit_log = self._log
+        last = commit_log.written - commit_log.written % commit_log.file_size
+        return max(last, commit_log.minimum)
 
     def _refuse(self, what: str, offset: int) -> None:
         self._master.complaints.warn(
@@ -245,4 +257,8 @@ class SlaveConnection(asyncio.Protocol):
         if now - self._wrote_at >= store.ha_send_heartbeat_interval / 1000:
             self._wrote_at = now
             offset = self.next if self.next >= 0 else self._asked
-            self._transport.write(FRAME_HEAD.pack(offset, 0))
+            self._transport.write(self._heartbeat(offset))
+
+    def _heartbeat(self, offset: int) -> bytes:
+        """What says that the connection lives, and what is sent next."""
+        return FRAME_HEAD.pack(offset, 0)

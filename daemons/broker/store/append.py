@@ -84,6 +84,13 @@ class Slaves(Protocol):
         """It is stored as the flush mode promises, or not; False if nobody waits for a slave."""
 
 
+class Bound(Protocol):
+    """What keeps messages from consumers that are stored, until more brokers have them."""
+
+    def holds(self, batch: "Batch") -> bool:
+        """Whether a batch is to be shown later, by `Appender.show`."""
+
+
 class ReplySink(Protocol):
     """Where replies go: a channel of the listener."""
 
@@ -139,6 +146,7 @@ class Appender:
     ``on_pages_needed`` when the log has grown beyond ``pages_needed_from``; it returns the next.
     ``on_written`` is called when the log has grown, before anybody is answered. ``slaves`` has
     senders wait for slaves; without it they do not.
+    ``bound`` keeps from consumers what other brokers do not have; without it nothing is.
     ``extend`` may put more about a message into its queue's extension: it gets queue, tags code,
     store timestamp and ``properties_field``, and gives the tags code of the entry.
     """
@@ -151,6 +159,7 @@ class Appender:
         self.on_published: Callable[[Batch], None] = lambda batch: None
         self.on_written: Callable[[], None] = lambda: None
         self.slaves: Slaves | None = None
+        self.bound: Bound | None = None
         self.on_pages_needed: Callable[[], int] = lambda: 1 << 63
         self.pages_needed_from = 0
         self.extend = extend
@@ -436,6 +445,17 @@ class Appender:
         self.last_timestamp = batch.timestamp
         self.messages += batch.messages
         self.size += batch.end - batch.start
+        if self.bound is None or not self.bound.holds(batch):
+            self.show(batch)
+        elif self.slaves is None or not self.slaves.stored(batch):
+            self.answer(batch, None)
+        try:
+            self.on_published(batch)
+        except Exception:
+            _not_told("what follows a stored batch failed")
+
+    def show(self, batch: Batch) -> None:
+        """Let consumers read a batch that is stored, and answer its senders."""
         woken = []
         for queue, end in batch.touched.items():
             queue.puts += end - queue.readable
@@ -445,16 +465,7 @@ class Appender:
         if self.slaves is None or not self.slaves.stored(batch):
             self.answer(batch, None)
         _call(batch.callbacks, None)
-        for queue in woken:
-            for pull in list(queue.waiting):
-                try:
-                    pull.wake()
-                except Exception:
-                    _not_told("a pull that waited for %r failed", queue)
-        try:
-            self.on_published(batch)
-        except Exception:
-            _not_told("what follows a stored batch failed")
+        wake(woken)
 
     def fail(self, batch: Batch, refusal: StoreRefused) -> None:
         """Tell who waits for a batch that it is not stored, or not known to be on the disk."""
@@ -599,6 +610,16 @@ def _send(replies: list[tuple[ReplySink, bytes]]) -> None:
             sink.flush()
         except Exception:
             _not_told("a reply to %r failed", sink)
+
+
+def wake(queues: Sequence[ConsumeQueue]) -> None:
+    """Tell the pulls that wait for these queues that there is more to read."""
+    for queue in queues:
+        for pull in list(queue.waiting):
+            try:
+                pull.wake()
+            except Exception:
+                _not_told("a pull that waited for %r failed", queue)
 
 
 def _call(callbacks: list[OnStored], refusal: StoreRefused | None) -> None:

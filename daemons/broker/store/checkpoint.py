@@ -15,7 +15,8 @@ class Checkpoint:
     """Three timestamps as Java keeps them, and a physical offset of ours.
 
     ``safe_offset``: every byte of the log before it, and what the queues and the index hold of it,
-    has been fsynced. 0 when that is not known.
+    has been fsynced. 0 when that is not known. ``confirm_offset``: up to where consumers may read
+    in a set of brokers that controllers keep; it may be further by now, and not beyond the log.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,6 +24,7 @@ class Checkpoint:
         self.queue_timestamp = 0
         self.index_timestamp = 0
         self.safe_offset = 0
+        self.confirm_offset = 0
         self._path = path
 
     def moved(self, timestamp: int, index_timestamp: int, safe_offset: int) -> "Checkpoint":
@@ -31,6 +33,7 @@ class Checkpoint:
         later.message_timestamp = later.queue_timestamp = timestamp
         later.index_timestamp = index_timestamp
         later.safe_offset = safe_offset
+        later.confirm_offset = self.confirm_offset
         return later
 
     @property
@@ -54,6 +57,9 @@ class Checkpoint:
             layout.CHECKPOINT.unpack_from(data)
         )
         self.safe_offset = self._read_safe_offset(data)
+        if len(data) >= layout.CONFIRM_AT + layout.LONG.size:
+            (offset,) = layout.LONG.unpack_from(data, layout.CONFIRM_AT)
+            self.confirm_offset = max(0, offset)
 
     def _read_safe_offset(self, data: bytes) -> int:
         start = layout.FINE_CHECKPOINT_AT
@@ -73,6 +79,7 @@ class Checkpoint:
         timestamps = (self.message_timestamp, self.queue_timestamp, self.index_timestamp)
         page = bytearray(layout.CHECKPOINT_SIZE)
         layout.CHECKPOINT.pack_into(page, 0, *timestamps)
+        layout.LONG.pack_into(page, layout.CONFIRM_AT, self.confirm_offset)
         start = layout.FINE_CHECKPOINT_AT
         layout.FINE_CHECKPOINT.pack_into(
             page, start, layout.FINE_CHECKPOINT_MAGIC, self.safe_offset, *timestamps, 0

@@ -51,6 +51,8 @@ class Checkpointer:
         self.last_timestamp: Callable[[], int] = lambda: 0
         #: Whether the index has all that has been published.
         self.is_indexed: Callable[[], bool] = lambda: True
+        #: Up to where consumers may read; None where that is all.
+        self.confirmed: Callable[[], int] | None = None
         self._log = commit_log
         self._index = index
         self._checkpoint = checkpoint
@@ -147,6 +149,8 @@ class Checkpointer:
         if len(index_files) > 1:  # as Java: the end of the last full file
             index_timestamp = index_files[-2].end_timestamp
         checkpoint = self._checkpoint.moved(timestamp, index_timestamp, upto)
+        if self.confirmed is not None:
+            checkpoint.confirm_offset = min(self.confirmed(), upto)
 
         def sync() -> None:
             self._sync_files(paths)
@@ -165,6 +169,7 @@ class Checkpointer:
         """Vouch for nothing from an offset on; who calls has the `turn`. Raises OSError."""
         if self._checkpoint.safe_offset > offset:
             checkpoint = self._checkpoint.moved(0, 0, offset)
+            checkpoint.confirm_offset = min(checkpoint.confirm_offset, offset)
             await self._thread.run(checkpoint.save)
             self._checkpoint = checkpoint
 

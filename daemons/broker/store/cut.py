@@ -25,12 +25,24 @@ async def cut_end(store: MessageStore, end: int, why: str) -> list[Damage]:
     async with checkpointer.turn:
         await checkpointer.lower(end)
         damages = await asyncio.to_thread(put_aside, store.root, list(log.files), end, why)
-        for queue in store.queues:
-            queue.cut(end)
-            queue.set_minimum(log.minimum)
-        if store.key_index is not None:
-            store.key_index.cut(end)
-            store.key_index.save_headers()
-        log.cut(end)
-        store.forget_behind(end)
+        bound = store.bound
+        if bound is not None:
+            bound.lift(store.queues)
+        try:
+            _cut(store, end)
+        finally:
+            if bound is not None:
+                bound.hide(store.queues, log.written)
     return damages
+
+
+def _cut(store: MessageStore, end: int) -> None:
+    log = store.log
+    for queue in store.queues:
+        queue.cut(end)
+        queue.set_minimum(log.minimum)
+    if store.key_index is not None:
+        store.key_index.cut(end)
+        store.key_index.save_headers()
+    log.cut(end)
+    store.forget_behind(end)

@@ -128,6 +128,8 @@ CHECKPOINT = struct.Struct(
     "q"  # store timestamp of the last message in flushed consume queues
     "q"  # end timestamp of the last full and flushed index file
 )
+# Behind them and the offset that a master has flushed (StoreCheckpoint of 5.x).
+CONFIRM_AT = 32
 # Ours, in bytes that Java neither reads nor writes. It says up to which physical offset log, queues
 # and index are known to be on disk. It counts only while Java's three fields are still those that
 # it was written with: otherwise a Java broker has run on this store since.

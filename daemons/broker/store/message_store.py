@@ -16,6 +16,7 @@ from mq.client.machine import clock, files
 from mq.daemons.broker.store import layout
 from mq.daemons.broker.store.allocation import Allocation
 from mq.daemons.broker.store.append import Appender, Batch, Extend
+from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.checkpoint import Checkpoint
 from mq.daemons.broker.store.checkpointer import Checkpointer
 from mq.daemons.broker.store.commit_log import CommitLog
@@ -60,7 +61,8 @@ class MessageStore:
 
     ``config`` gives the settings in force. ``store_host`` is the broker's address and port as
     records hold it. ``extender`` makes the `extend` of an Appender for the store's queues. Used as
-    an async context manager: entering recovers and starts, leaving stops.
+    an async context manager: entering recovers and starts, leaving stops. ``bound`` keeps from
+    consumers what other brokers do not have yet.
     """
 
     def __init__(
@@ -68,11 +70,13 @@ class MessageStore:
         config: Callable[[], MessageStoreConfig],
         store_host: bytes,
         extender: Callable[[Queues], Extend] | None = None,
+        bound: ConfirmBound | None = None,
     ) -> None:
         settings = config()
         self._config = config
         self._store_host = store_host
         self._extender = extender
+        self.bound = bound
         self.root = Path(settings.store_path_root_dir)
         self.log = CommitLog(
             self._commit_log_folders(settings), settings.mapped_file_size_commit_log
@@ -203,6 +207,8 @@ class MessageStore:
         self.checkpointer.last_timestamp = lambda: self.appender.last_timestamp
         self.checkpointer.is_indexed = lambda: not self._unindexed
         self.checkpointer.dirty.update(dict.fromkeys(self.queues))
+        if self.bound is not None:
+            self._show_what_is_confirmed(self.bound)
         self._parts.push_async_callback(self.checkpointer.close)
         self.retention = Retention(
             self._config,
@@ -218,6 +224,12 @@ class MessageStore:
         self._mark_running()
         # From here on a start that finds this file knows that the store was not closed.
         self._parts.callback(self.stop_taking)
+
+    def _show_what_is_confirmed(self, bound: ConfirmBound) -> None:
+        saved = self._lowered_checkpoint.confirm_offset
+        bound.begin(self.queues, self.log.written, saved, self.appender.show)
+        self.appender.bound = bound
+        self.checkpointer.confirmed = lambda: bound.offset
 
     def _become_replica(self) -> None:
         """Take no messages but those of a master."""
@@ -364,6 +376,11 @@ class MessageStore:
         queue = self.queues.get(topic, queue_id)
         return 0 if queue is None else queue.readable
 
+    def end_offset(self, topic: str, queue_id: int) -> int:
+        """One past the last message, also where that cannot be read yet."""
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.appended
+
     def end_after_crash(self, queue: ConsumeQueue) -> int:
         """Where a queue ended when the store was opened, if that was after a crash; else where it
         ends now."""
@@ -500,11 +517,12 @@ class MessageStore:
         index = self.key_index
         if index is None:
             return 0, 0, []
+        shown = self.log.written if self.bound is None else self.bound.offset
         records: dict[int, bytes] = {}
         for physical in index.find(topic, key, max_num + _MOST_COLLISIONS, begin, end):
             if len(records) >= max_num:
                 break
-            record = self.record_at(physical)
+            record = self.record_at(physical) if physical < shown else None
             if record is not None and _topic_of(record) == topic:
                 records[physical] = record
         found = [record for _, record in sorted(records.items())]

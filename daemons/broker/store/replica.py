@@ -88,6 +88,11 @@ class Replica:
         """Up to where the log is as safe here as the flush mode promises."""
         return self._log.written if self._appender.await_flush is None else self._log.flushed
 
+    @property
+    def end(self) -> int:
+        """One past the last whole record."""
+        return self._log.written
+
     def begin(self) -> int:
         """Forget what is no whole record; returns from which physical offset on to ask."""
         self._rest = bytearray()
@@ -104,11 +109,8 @@ class Replica:
         """
         if self._flusher.halt is not None:
             raise NotReplicated(str(self._flusher.halt))
+        self.check_next(offset)
         if offset != self.received:
-            if self._log.files or self.received:
-                raise NotReplicated(
-                    f"the master sends what belongs at {offset}, and {self.received} comes next"
-                )
             self._begin_at(offset)
         self.received += len(data)
         if self._rest:
@@ -120,6 +122,13 @@ class Replica:
         while size := self._take(data, taken):
             taken += size
         self._rest = bytearray(memoryview(data)[taken:])
+
+    def check_next(self, offset: int) -> None:
+        """Raises NotReplicated if bytes at a physical offset are not what comes next."""
+        if offset != self.received and (self._log.files or self.received):
+            raise NotReplicated(
+                f"the master sends what belongs at {offset}, and {self.received} comes next"
+            )
 
     def check_heartbeat(self, offset: int) -> None:
         """The master has nothing more, and says which offset comes next. Raises NotReplicated."""

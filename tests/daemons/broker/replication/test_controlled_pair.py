@@ -1,0 +1,364 @@
+"""Replication where controllers keep the set: epochs, cuts, and what consumers may read."""
+
+import asyncio
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.config import ConfigError
+from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo
+from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.replication.pair import (
+    LOG_FILE,
+    caught_up,
+    content,
+    end_of,
+    entries,
+    master,
+    send,
+    settings_of,
+    until,
+)
+from tests.daemons.broker.replication.sets import (
+    ScriptedControllers,
+    ScriptedMember,
+    set_master,
+    set_slave,
+)
+from tests.daemons.peer import Peer
+
+
+def log_of(broker: Broker) -> bytes:
+    return content(broker.stores.messages.log)
+
+
+def shown(broker: Broker, queue_id: int = 0) -> int:
+    return broker.stores.messages.max_offset("Orders", queue_id)
+
+
+def epochs_of(broker: Broker) -> list[tuple[int, int]]:
+    epochs = broker.replication.epochs
+    assert epochs is not None
+    return [tuple(epoch) for epoch in epochs.all]  # type: ignore[misc]
+
+
+async def fill(broker: Broker, count: int, first: int = 0, size: int = 1000) -> None:
+    async with Peer(broker.port) as peer:
+        for number in range(first, first + count):
+            reply = await send(peer, b"%d" % number * (size // 4), queue_id=number % 4)
+            assert reply.code == ResponseCode.SUCCESS, reply
+
+
+def test_a_slave_has_the_log_the_queues_and_the_epochs_of_its_master(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with set_master(tmp_path, controllers) as first:
+            await fill(first, 100)
+            async with set_slave(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                await until(lambda: controllers.members == {1, 2})
+                await fill(first, 100, 100)
+                assert log_of(slave) == log_of(first)  # all of the set have what is answered
+                await until(lambda: entries(slave) == entries(first))
+                assert epochs_of(slave) == epochs_of(first) == [(1, 0)]
+                async with Peer(first.port) as peer, Peer(slave.port) as other:
+                    reply = await peer.ask(RequestCode.GET_BROKER_EPOCH_CACHE)
+                    told = EpochEntryCache.decode(reply.body)
+                    assert (told.broker_id, told.max_offset) == (0, end_of(first))
+                    (epoch,) = told.epoch_list
+                    assert (epoch.epoch, epoch.start_offset) == (1, 0)
+                    assert epoch.end_offset == 2**63 - 1
+                    told = EpochEntryCache.decode(
+                        (await other.ask(RequestCode.GET_BROKER_EPOCH_CACHE)).body
+                    )
+                    assert told.broker_id == 2
+                    reply = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
+                    info = HARuntimeInfo.decode(reply.body)
+                    assert info.master and info.in_sync_slave_nums == 1
+                    assert [one.in_sync for one in info.ha_connection_info] == [True]
+
+    asyncio.run(main())
+
+
+def test_without_controllers_a_broker_has_no_epochs_to_tell(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, Peer(first.port) as peer:
+            reply = await peer.ask(RequestCode.GET_BROKER_EPOCH_CACHE)
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert reply.remark == "this request only for controllerMode "
+
+    asyncio.run(main())
+
+
+def test_no_frame_crosses_the_start_of_an_epoch(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        ends = []
+        for number in (1, 2, 4):
+            async with set_master(tmp_path, controllers, number) as first:
+                await fill(first, 5)
+                ends.append(end_of(first))
+        async with (
+            set_master(tmp_path, controllers, 4) as first,
+            ScriptedMember(first.ha_master.port) as slave,
+        ):
+            starts = {1: 0, 2: ends[0], 4: ends[1]}
+            assert await slave.greet() == (ends[2], [list(each) for each in starts.items()])
+            slave.say(0)
+            position, seen = 0, set()
+            whole = log_of(first)
+            while position < ends[2]:
+                offset, epoch, confirmed, data = await slave.frame()
+                assert offset == position
+                assert data == whole[offset : offset + len(data)]
+                number = max(each for each, start in starts.items() if start <= offset)
+                assert epoch == (number, starts[number])
+                last = offset + len(data) - 1
+                assert max(each for each, start in starts.items() if start <= last) == number
+                assert confirmed == ends[2]  # nobody else is in the set
+                seen.add(number)
+                position += len(data)
+            assert seen == {1, 2, 4}
+
+    asyncio.run(main())
+
+
+def test_a_slave_begins_where_it_asks_to(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with set_master(tmp_path, ScriptedControllers()) as first:
+            await fill(first, 200)
+            end = end_of(first)
+            assert end > 2 * LOG_FILE
+            port = first.ha_master.port
+            for last_file, begin in ((0, 0), (1, end - end % LOG_FILE)):
+                async with ScriptedMember(port) as slave:
+                    await slave.greet(last_file=last_file)
+                    slave.say(0)
+                    assert (await slave.frame())[0] == begin
+            async with ScriptedMember(port) as slave:
+                await slave.greet()
+                await slave.greet()  # Java says it again when it waits for long
+                slave.say(1000)
+                assert (await slave.frame())[0] == 1000
+            async with ScriptedMember(port) as slave:
+                await slave.greet()
+                slave.say(end + 1)
+                assert await slave.is_closed()
+            async with ScriptedMember(port) as slave:
+                slave.say(0)  # it has not said who it is
+                assert await slave.is_closed()
+            async with ScriptedMember(port, broker_id=1) as slave:  # the master's own
+                slave.writer.write(struct.pack(">ihhq", 1, 0, 0, 1))
+                assert await slave.is_closed()
+
+    asyncio.run(main())
+
+
+def test_a_slave_is_no_master(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            set_master(tmp_path, ScriptedControllers()) as first,
+            set_slave(tmp_path, first) as slave,
+            ScriptedMember(slave.ha_master.port, broker_id=3) as other,
+        ):
+            assert await other.is_closed()
+
+    asyncio.run(main())
+
+
+async def part_ways(tmp_path: Path) -> tuple[int, bytes]:
+    """Broker 1 writes what nobody has, broker 2 is elected and writes other things; returns where
+    their logs part, and what broker 1 has from there on."""
+    async with set_master(tmp_path, ScriptedControllers()) as first:
+        await fill(first, 50)
+        async with set_slave(tmp_path, first) as slave:
+            await caught_up(slave, first)
+        fork = end_of(first)
+    async with set_master(tmp_path, ScriptedControllers()) as first:
+        await fill(first, 90, 1000)
+        lost = content(first.stores.messages.log, fork)
+    async with set_master(tmp_path, ScriptedControllers((2,)), 2, 2) as second:
+        await fill(second, 70, 2000)
+    return fork, lost
+
+
+def test_what_only_a_former_master_has_is_cut_and_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        fork, lost = await part_ways(tmp_path)
+        controllers = ScriptedControllers((2,))
+        async with (
+            set_master(tmp_path, controllers, 2, 2) as second,
+            set_slave(tmp_path, second, broker_id=1) as former,
+        ):
+            await caught_up(former, second)
+            assert log_of(former) == log_of(second)
+            assert epochs_of(former) == epochs_of(second) == [(1, 0), (2, fork)]
+            await until(lambda: entries(former) == entries(second))
+            kept = sorted((tmp_path / "1" / "damaged").iterdir())
+            assert kept[0].name == f"{fork:020d}"
+            assert kept[0].read_bytes() == lost[: kept[0].stat().st_size]
+            await until(lambda: controllers.members == {1, 2})
+
+    asyncio.run(main())
+
+
+def test_what_was_cut_does_not_come_back_with_a_kill(tmp_path: Path) -> None:
+    """Java only moves its positions: its recovery reads on (issue 10666)."""
+
+    async def main() -> None:
+        fork, lost = await part_ways(tmp_path)
+        async with set_master(tmp_path, ScriptedControllers((2,)), 2, 2) as second:
+            former = set_slave(tmp_path, second, broker_id=1)
+            async with former:
+                await until(lambda: former.replication.slave.connection is not None)  # type: ignore[union-attr]
+                # As a kill leaves it: nothing that a stop writes.
+                await asyncio.to_thread(shutil.copytree, tmp_path / "1", tmp_path / "killed")
+            assert lost[:200] not in (tmp_path / "killed" / "commitlog" / f"{0:020d}").read_bytes()
+            end = end_of(second)
+        async with set_master(tmp_path, ScriptedControllers((1,)), 3, 2) as second:
+            again = set_slave(tmp_path, second, broker_id=1, folder="killed")
+            async with again:
+                assert again.stores.messages.report.crashed
+                await caught_up(again, second)
+                assert fork < end == end_of(again)
+                assert log_of(again) == log_of(second)
+
+    asyncio.run(main())
+
+
+def test_two_elections_without_a_write_are_no_reason_to_cut(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with set_master(tmp_path, ScriptedControllers()) as first:
+            await fill(first, 5)
+            async with set_slave(tmp_path, first) as slave:
+                await caught_up(slave, first)
+        for epoch in (2, 3):
+            async with set_master(tmp_path, ScriptedControllers(), epoch) as first:
+                async with set_slave(tmp_path, first) as slave:
+                    await until(lambda: slave.replication.slave.connection is not None)  # type: ignore[union-attr]
+        async with set_master(tmp_path, ScriptedControllers(), 4) as first:
+            async with set_slave(tmp_path, first) as slave:
+                start = end_of(first)
+                await fill(first, 5)
+                await caught_up(slave, first)
+                assert epochs_of(slave) == epochs_of(first) == [(1, 0), (4, start)]
+                assert log_of(slave) == log_of(first)
+        assert not (tmp_path / "2" / "damaged").exists()
+
+    asyncio.run(main())
+
+
+def test_a_store_without_epochs_is_compared_byte_for_byte(tmp_path: Path) -> None:
+    """As one is that was a slave without controllers. (Java keeps all of it, whatever it is.)"""
+
+    async def main() -> None:
+        await part_ways(tmp_path)
+        (tmp_path / "1" / "epochFileCheckpoint").unlink()
+        (tmp_path / "1" / "epochFileCheckpoint.bak").unlink(missing_ok=True)
+        async with (
+            set_master(tmp_path, ScriptedControllers((2,)), 2, 2) as second,
+            set_slave(tmp_path, second, broker_id=1) as former,
+        ):
+            await caught_up(former, second)
+            assert log_of(former) == log_of(second)
+            assert epochs_of(former) == epochs_of(second)
+
+    asyncio.run(main())
+
+
+def test_what_the_set_does_not_have_is_not_read(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            Peer(first.port) as peer,
+        ):
+            await slave.greet()
+            slave.say(0)
+            await until(lambda: bool(first.replication.state and first.replication.state.slaves))
+            sending = asyncio.create_task(send(peer, b"a chair", properties="KEYS\x01k"))
+            *_, confirmed, data = await slave.frame()
+            assert confirmed == 0
+            assert shown(first) == 0 and not sending.done()
+            slave.say(len(data))
+            assert (await sending).code == ResponseCode.SUCCESS
+            assert shown(first) == 1
+            # By itself the slave is told what is confirmed.
+            assert await slave.frame() == (len(data), (1, 0), len(data), b"")
+
+    asyncio.run(main())
+
+
+def test_what_is_not_confirmed_stays_unread_behind_a_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        controllers.gate.clear()  # the slave leaves below
+        async with set_master(tmp_path, controllers, slaveTimeout="100") as first:
+            async with ScriptedMember(first.ha_master.port) as slave, Peer(first.port) as peer:
+                await slave.greet()
+                slave.say(0)
+                sending = asyncio.create_task(send(peer, b"a chair"))
+                *_, data = await slave.frame()
+                slave.say(len(data))
+                assert (await sending).code == ResponseCode.SUCCESS
+                reply = await send(peer, b"a table")
+                assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                assert shown(first) == 1
+                reply = await peer.ask(
+                    RequestCode.GET_MAX_OFFSET, {"topic": "Orders", "queueId": "0"}
+                )
+                assert reply.fields["offset"] == "1"
+        checkpoint = (tmp_path / "1" / "checkpoint").read_bytes()
+        assert struct.unpack_from(">q", checkpoint, 32) == (len(data),)
+        # Among others: it waits for the set. Alone: what it has counts.
+        async with set_master(tmp_path, ScriptedControllers((1, 2))) as first:
+            assert shown(first) == 1
+        async with set_master(tmp_path, ScriptedControllers()) as first:
+            assert shown(first) == 2
+            assert entries(first)["Orders", 0][0] == 2
+
+    asyncio.run(main())
+
+
+def test_a_slave_shows_what_its_master_says_is_confirmed(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with set_master(tmp_path, controllers, slaveTimeout="100") as first:
+            async with set_slave(tmp_path, first) as slave:
+                await fill(first, 8)
+                await until(lambda: controllers.members == {1, 2})
+                await until(lambda: shown(slave) == shown(first) == 2)
+                controllers.gate.clear()  # nothing leaves the set
+                controllers.tell(frozenset((1, 2, 3)), controllers.epoch + 1)
+                async with Peer(first.port) as peer:
+                    reply = await send(peer, b"a table")
+                    assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                await caught_up(slave, first)
+                assert shown(slave) == shown(first) == 2
+            async with set_slave(tmp_path, first) as slave:
+                await caught_up(slave, first)
+                assert shown(slave) == 2
+                controllers.tell(frozenset((1, 2)), controllers.epoch + 2)
+                await until(lambda: shown(slave) == shown(first) == 3)
+
+    asyncio.run(main())
+
+
+def test_role_and_settings_have_to_agree(tmp_path: Path) -> None:
+    async def main() -> None:
+        with pytest.raises(ConfigError, match="controllers have this broker be master"):
+            async with set_master(
+                tmp_path, ScriptedControllers(), brokerRole="SLAVE", brokerId="2"
+            ):
+                pass
+        settings = settings_of(tmp_path / "1")
+        settings.broker = settings.broker.replace(enable_controller_mode=True)
+        with pytest.raises(ConfigError, match="enableControllerMode"):
+            async with Broker(settings):
+                pass
+
+    asyncio.run(main())

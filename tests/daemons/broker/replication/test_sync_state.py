@@ -1,0 +1,361 @@
+"""The sync state set: who joins, who leaves, and what senders wait for meanwhile."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.app import Broker
+from mq.daemons.broker.replication import sync_state
+from mq.daemons.broker.replication.controlled import ControllerRefused
+from mq.daemons.broker.replication.sync_state import SyncState
+from mq.protocol.codes import ResponseCode
+from mq.protocol.command import Command
+from tests.daemons.broker.replication.pair import (
+    ScriptedSlave,
+    content,
+    end_of,
+    master,
+    send,
+    until,
+)
+from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
+from tests.daemons.peer import Peer
+
+
+def state_of(broker: Broker) -> SyncState:
+    assert broker.replication.state is not None
+    return broker.replication.state
+
+
+def shown(broker: Broker) -> int:
+    return broker.stores.messages.max_offset("Orders", 0)
+
+
+async def follow(slave: ScriptedMember) -> None:
+    """Acknowledge what comes, until cancelled."""
+    while True:
+        offset, *_, data = await slave.frame()
+        if data:
+            slave.say(offset + len(data))
+
+
+def test_a_slave_joins_when_it_has_all(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers(epoch=5)
+        async with set_master(tmp_path, controllers) as first, Peer(first.port) as peer:
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+            async with ScriptedMember(first.ha_master.port) as slave:
+                await slave.greet()
+                slave.say(0)
+                *_, data = await slave.frame()
+                assert controllers.asked == []
+                slave.say(len(data))
+                await until(lambda: state_of(first).members == {1, 2})
+                assert controllers.asked == [(frozenset((1, 2)), 5)]
+                assert state_of(first).members_epoch == 6
+
+    asyncio.run(main())
+
+
+def test_from_when_a_slave_is_asked_for_its_word_counts(tmp_path: Path) -> None:
+    """The controllers may have agreed before their answer is here (issue 5663)."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
+            Peer(first.port) as peer,
+            ScriptedMember(first.ha_master.port) as slave,
+        ):
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+            controllers.gate.clear()
+            await slave.greet()
+            slave.say(0)
+            *_, data = await slave.frame()
+            slave.say(len(data))
+            await until(lambda: len(controllers.asked) == 1)
+            sending = asyncio.create_task(send(peer, b"a table"))
+            _, _, _, more = await slave.frame()
+            assert not sending.done() and shown(first) == 1
+            slave.say(len(data) + len(more))
+            assert (await sending).code == ResponseCode.SUCCESS
+            assert state_of(first).members == {1}
+            controllers.gate.set()
+            await until(lambda: state_of(first).members == {1, 2})
+
+    asyncio.run(main())
+
+
+def test_under_load_a_slave_that_is_a_little_behind_joins(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
+            Peer(first.port) as peer,
+            ScriptedMember(first.ha_master.port) as slave,
+        ):
+            assert (await send(peer, b"1")).code == ResponseCode.SUCCESS
+            one = end_of(first)
+            await slave.greet()
+            slave.say(0)
+            offset, _, _, data = await slave.frame()
+            slave.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            slave.say(one)
+            await until(lambda: state_of(first).waited_for == {1, 2})
+            for number in range(5):  # each is written before the word of the one before
+                sending = asyncio.create_task(send(peer, b"%d" % number))
+                before = end_of(first)
+                await until(lambda: end_of(first) > before)  # noqa: B023
+                slave.say(end_of(first))
+                assert (await sending).code == ResponseCode.SUCCESS
+            await until(lambda: state_of(first).members == {1, 2})
+            assert offset == 0 and data
+
+    asyncio.run(main())
+
+
+def test_who_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) -> None:
+    """Java 5.5.0 drops it at once: what is answered then is lost if it becomes master."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        async with set_master(tmp_path, controllers, slaveTimeout="150") as first:
+            async with Peer(first.port) as peer:
+                async with ScriptedMember(first.ha_master.port) as slave:
+                    await slave.greet()
+                    slave.say(0)
+                    await until(lambda: 2 in state_of(first).slaves)
+                    controllers.gate.clear()
+                await until(lambda: len(controllers.asked) == 1)
+                assert controllers.asked == [(frozenset((1,)), 1)]
+                reply = await send(peer, b"a chair")
+                assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                assert shown(first) == 0
+                controllers.gate.set()
+                await until(lambda: state_of(first).members == {1})
+                assert shown(first) == 1
+                assert (await send(peer, b"a table")).code == ResponseCode.SUCCESS
+                assert shown(first) == 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [TimeoutError(), ConnectionError("none answers"), ControllerRefused(1, "its log is slow")],
+)
+def test_a_change_of_which_nobody_knows_is_waited_for_like_one_that_was_made(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_state, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(sync_state, "SETTLED_SECONDS", 0.05)
+
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        controllers.failure = failure
+        async with set_master(tmp_path, controllers, slaveTimeout="100") as first:
+            async with Peer(first.port) as peer:
+                async with ScriptedMember(first.ha_master.port) as slave:
+                    await slave.greet()
+                    slave.say(0)
+                    await until(lambda: len(controllers.asked) > 1)
+                await until(lambda: not state_of(first).slaves)
+                reply = await send(peer, b"a chair")
+                assert reply.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+                assert state_of(first).waited_for == {1, 2}
+                # Long after, a controller has the set as it was.
+                await asyncio.sleep(0.1)
+                controllers.tell(frozenset((1,)), 1)
+                assert state_of(first).waited_for == {1}
+                assert shown(first) == 1
+                assert (await send(peer, b"a table")).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_change_that_is_refused_was_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_state, "RETRY_SECONDS", 60)
+
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        controllers.failure = ControllerRefused(2001, "another epoch")
+        async with set_master(tmp_path, controllers) as first, Peer(first.port) as peer:
+            async with ScriptedMember(first.ha_master.port) as slave:
+                await slave.greet()
+                slave.say(0)
+                await until(lambda: state_of(first).refused_changes == 1)
+            await until(lambda: not state_of(first).slaves)
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_slave_that_stays_behind_leaves(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        changes = {
+            "slaveTimeout": "20000",
+            "haMaxTimeSlaveNotCatchup": "200",
+            "checkSyncStateSetPeriod": "50",
+        }
+        async with (
+            set_master(tmp_path, controllers, **changes) as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            Peer(first.port) as peer,
+        ):
+            await slave.greet()
+            slave.say(0)
+            await until(lambda: 2 in state_of(first).slaves)
+            await asyncio.sleep(0.4)  # it has all, and stays
+            assert controllers.asked == []
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+            assert state_of(first).members == {1}
+            await slave.frame()
+            slave.say(end_of(first))
+            await until(lambda: state_of(first).members == {1, 2})
+
+    asyncio.run(main())
+
+
+def test_a_member_that_does_not_come_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync_state, "FIRST_LOOK", 0.2)
+
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        async with set_master(tmp_path, controllers, slaveTimeout="20000") as first:
+            async with Peer(first.port) as peer:
+                assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+                assert state_of(first).members == {1}
+
+    asyncio.run(main())
+
+
+def test_one_that_only_learns_never_joins(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with (
+            set_master(tmp_path, controllers) as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            ScriptedMember(first.ha_master.port, broker_id=3) as other,
+            Peer(first.port) as peer,
+        ):
+            await slave.greet(learner=1)
+            slave.say(0)
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+            await slave.frame()
+            slave.say(end_of(first))
+            await other.greet()
+            other.say(end_of(first))
+            await until(lambda: state_of(first).members == {1, 3})
+
+    asyncio.run(main())
+
+
+def test_with_too_few_in_the_set_nothing_is_taken(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        async with (
+            set_master(tmp_path, controllers, minInSyncReplicas="2") as first,
+            Peer(first.port) as peer,
+        ):
+            reply = await send(peer, b"a chair")
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert reply.remark == "in-sync replicas not enough"
+            assert end_of(first) == 0
+            async with ScriptedMember(first.ha_master.port) as slave:
+                await slave.greet()
+                slave.say(0)
+                await until(lambda: state_of(first).members == {1, 2})
+                following = asyncio.create_task(follow(slave))
+                assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+                following.cancel()
+            await until(lambda: state_of(first).members == {1})
+            assert (await send(peer, b"a table")).code == ResponseCode.SYSTEM_ERROR
+            assert b"a table" not in content(first.stores.messages.log)
+
+    asyncio.run(main())
+
+
+def test_a_second_connection_of_a_slave_ends_the_first(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2, 3))
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="100") as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            ScriptedMember(first.ha_master.port) as again,
+            Peer(first.port) as peer,
+        ):
+            controllers.gate.clear()
+            await slave.greet()
+            slave.say(0)
+            await again.greet()
+            again.say(0)
+            assert await slave.is_closed()
+            following = asyncio.create_task(follow(again))
+            assert (await send(peer, b"x")).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            following.cancel()
+            assert shown(first) == 0
+
+    asyncio.run(main())
+
+
+def test_without_all_ack_it_is_read_at_once_and_answered_when_so_many_have_it(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        changes = {
+            "allAckInSyncStateSet": "false",
+            "inSyncReplicas": "2",
+            "slaveTimeout": "20000",
+        }
+        async with (
+            set_master(tmp_path, ScriptedControllers(), **changes) as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            Peer(first.port) as peer,
+        ):
+            await slave.greet()
+            slave.say(0)
+            sending = asyncio.create_task(send(peer, b"a chair"))
+            _, _, confirmed, data = await slave.frame()
+            assert confirmed == len(data)
+            assert shown(first) == 1 and not sending.done()
+            slave.say(len(data))
+            assert (await sending).code == ResponseCode.SUCCESS
+
+    asyncio.run(main())
+
+
+def test_a_master_without_controllers_waits_for_as_many_slaves_as_it_is_told(
+    tmp_path: Path,
+) -> None:
+    async def answer(count: int) -> Command:
+        changes = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "3", "slaveTimeout": "100"}
+        async with (
+            master(tmp_path / str(count), **changes) as first,
+            Peer(first.port) as peer,
+            AsyncExitStack() as slaves,
+        ):
+            for _ in range(2):
+                slave = await slaves.enter_async_context(ScriptedSlave(first.ha_master.port))
+                slave.say(0)
+                if count:
+                    count -= 1
+                    follower = asyncio.create_task(_follow(slave))
+                    slaves.callback(follower.cancel)
+            await until(lambda: first.ha_master.nearest() == 0)
+            return await send(peer, b"a chair")
+
+    assert asyncio.run(answer(1)).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+    assert asyncio.run(answer(2)).code == ResponseCode.SUCCESS
+
+
+async def _follow(slave: ScriptedSlave) -> None:
+    while True:
+        offset, data = await slave.frame()
+        slave.say(offset + len(data))
