@@ -221,6 +221,10 @@ BROKER: Mapping[RequestCode, str] = {
     RequestCode.GET_BROKER_HA_STATUS: (
         f"{_REPLICATION}::test_ha_status_tells_of_slaves_and_of_the_master"
     ),
+    RequestCode.GET_BROKER_EPOCH_CACHE: (
+        "daemons/broker/replication/test_controlled_pair.py"
+        "::test_a_slave_has_the_log_the_queues_and_the_epochs_of_its_master"
+    ),
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: (
         f"{_HANDLERS}::test_settings_are_json_already_when_they_are_to_be_exported"
     ),

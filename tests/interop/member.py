@@ -1,0 +1,124 @@
+"""A member of a set, as a controller of Java sees it: what it asks by hand, for a broker of ours.
+
+This shares nothing with the membership that it stands in for.
+"""
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Self
+
+from mq.client.session import Session
+from mq.daemons.broker.replication.controlled import ControlledRole, ControllerRefused, OnMembers
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command import Command
+
+BEAT_SECONDS = 0.5
+_CHECK_CODE = "a test"
+
+
+class Member:
+    """The broker at an address, in the set of a name; alive between entering and leaving."""
+
+    def __init__(self, controller: str, name: str, address: str) -> None:
+        self.id = 0
+        self.address = address
+        self.says: dict[str, int] = {"epoch": -1, "maxOffset": 0, "confirmOffset": 0}
+        self._controller = controller
+        self._name = name
+        self._session = Session("127.0.0.1:1", timeout=10)
+        self._beating: asyncio.Task[None] | None = None
+        self._master_epoch = 0
+
+    async def __aenter__(self) -> Self:
+        await self._session.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.die()
+        await self._session.close()
+
+    def die(self) -> None:
+        """Live no more, for the controller; `live` again."""
+        if self._beating is not None:
+            self._beating.cancel()
+            self._beating = None
+
+    async def ask(self, code: RequestCode, body: bytes = b"", /, **fields: object) -> Command:
+        names = {"clusterName": "DefaultCluster", "brokerName": self._name, "invokeTime": 0}
+        given = {name: str(value) for name, value in {**names, **fields}.items()}
+        return await self._session.invoke(self._controller, Command(code, given, body))
+
+    async def join(self) -> None:
+        """Get an id, register with it, and live."""
+        reply = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
+        self.id = int(reply.fields["nextBrokerId"])
+        code = f"{self.address};{_CHECK_CODE}"
+        reply = await self.ask(
+            RequestCode.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=self.id, registerCheckCode=code
+        )
+        assert reply.code == ResponseCode.SUCCESS, reply
+        await self.live()
+
+    async def live(self) -> None:
+        """Register with the id, and say again and again that it lives."""
+        reply = await self.ask(
+            RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.id, brokerAddress=self.address
+        )
+        assert reply.code == ResponseCode.SUCCESS, reply
+        self._beating = asyncio.create_task(self._beat())
+
+    async def elect(self) -> None:
+        """Have a master elected, this one if there never was another."""
+        reply = await self.ask(
+            RequestCode.CONTROLLER_ELECT_MASTER, brokerId=self.id, designateElect="false"
+        )
+        assert reply.code == ResponseCode.SUCCESS, reply
+
+    async def _beat(self) -> None:
+        while True:
+            fields: dict[str, object] = {"brokerAddr": self.address, "brokerId": self.id}
+            fields |= {"heartbeatTimeoutMills": 3000, **self.says}
+            await self.ask(RequestCode.BROKER_HEARTBEAT, b"", **fields)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def role(self, ha_address: str = "") -> ControlledRole | None:
+        """What the controller has this broker be; None without a master."""
+        reply = await self.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+        if reply.code != ResponseCode.SUCCESS or "masterBrokerId" not in reply.fields:
+            return None
+        master, body = int(reply.fields["masterBrokerId"]), json.loads(bytes(reply.body))
+        self._master_epoch = int(reply.fields["masterEpoch"])
+        return ControlledRole(
+            broker_id=self.id,
+            is_master=master == self.id,
+            master_id=master,
+            master_epoch=self._master_epoch,
+            master_address=reply.fields["masterAddress"],
+            master_ha_address=ha_address,
+            members=frozenset(body["syncStateSet"]),
+            members_epoch=body["syncStateSetEpoch"],
+        )
+
+    # as Controllers -----------------------------------------------------------------------------
+
+    async def alter(self, members: frozenset[int], epoch: int) -> tuple[frozenset[int], int]:
+        body = {"syncStateSet": sorted(members), "syncStateSetEpoch": epoch}
+        reply = await self.ask(
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+            json.dumps(body).encode(),
+            masterBrokerId=self.id,
+            masterEpoch=self._master_epoch,
+        )
+        if reply.code != ResponseCode.SUCCESS:
+            raise ControllerRefused(reply.code, reply.remark or "")
+        found = json.loads(bytes(reply.body))
+        return frozenset(found["syncStateSet"]), found["syncStateSetEpoch"]
+
+    def on_members(self, callback: OnMembers) -> None:
+        """Nothing is said unasked."""
