@@ -336,9 +336,7 @@ class BrokerConfig(Section):
     server_load_balancer_enable: bool = setting(
         True, "share queues out for clients that ask the broker (a 5.x name)", updatable=True
     )
-    enable_controller_mode: bool = setting(
-        False, "controllers say who is master (a 5.x name)", important=True
-    )
+    enable_controller_mode: bool = setting(False, "controllers say who is master (a 5.x name)")
     check_sync_state_set_period: int = setting(
         5000,
         "pause between looks of a master at its sync state set (a 5.x name)",

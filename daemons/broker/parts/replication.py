@@ -14,6 +14,7 @@ from mq.daemons.broker.replication.acks import SlaveAcks
 from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.controlled_connection import ControlledConnection
 from mq.daemons.broker.replication.controlled_slave import ControlledSlave
+from mq.daemons.broker.replication.enough import EnoughSlaves
 from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
@@ -125,6 +126,10 @@ async def open_replication(
             acks = appender.slaves = SlaveAcks(settings, appender, master.nearest)
             master.on_ack = acks.acknowledged
             master.is_prompt = True
+            enough = EnoughSlaves(settings, master, appender)
+            master.wanted, master.on_slaves = enough.wanted, enough.look
+            settings.on_change.append(lambda _: enough.look())
+            enough.look()
         elif settings.store.broker_role is BrokerRole.SLAVE:
             slave = HaSlave(settings, store, addresses, cut)
         replication = Replication(settings, master, acks, slave)

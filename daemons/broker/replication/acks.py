@@ -8,8 +8,9 @@ one go. What a sender is told:
     FLUSH_SLAVE_TIMEOUT   stored; no slave had it within slaveTimeout
     FLUSH_DISK_TIMEOUT    a slave has it, the disk has not confirmed within syncFlushTimeout
 
-Where both are late, the slave's is told (CommitLog.submitReplicaRequest). One slave is enough. Not
-as in Java, what a slave says that has left does not count, nor what it cannot have (`master.py`).
+Where both are late, the slave's is told (CommitLog.submitReplicaRequest). One slave is enough
+unless inSyncReplicas says more (`enough.py`). Not as in Java, what a slave says that has left does
+not count, nor what it cannot have (`master.py`).
 """
 
 import asyncio
@@ -49,8 +50,8 @@ class _Held:
 class SlaveAcks:
     """Who waits for slaves. The store tells what it does by `written`, `stored` and `failed`.
 
-    ``nearest`` gives the highest physical offset that a connected slave has acknowledged, None
-    without any.
+    ``nearest`` gives the highest physical offset that enough connected slaves have acknowledged,
+    None without so many.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class SlaveAcks:
 
     def written(self, batch: Batch) -> None:
         """A batch is in the log: slaves can have it now."""
-        held = self._hold(batch)
         nearest = self._nearest()
+        if nearest is not None and nearest >= batch.end:
+            return  # nobody is waited for
+        held = self._hold(batch)
         if nearest is None or batch.end - nearest >= self._settings.store.ha_slave_fallbehind_max:
             held.slave_done = True
             held.slave_refusal = self._unavailable(nearest, batch)

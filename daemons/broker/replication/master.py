@@ -46,8 +46,9 @@ TICK = 1.0  # seconds between two looks at silent connections
 class HaMaster:
     """The port that slaves replicate from.
 
-    ``on_ack`` is called with each offset that as many slaves have acknowledged as senders wait for,
-    one unless inSyncReplicas says more. `log` has to be given between `bind` and `start`.
+    ``on_ack`` is called with each offset that as many slaves have acknowledged as senders wait for
+    (``wanted``), ``on_slaves`` when there are others, or they have come nearer. `log` has to be
+    given between `bind` and `start`.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -58,6 +59,8 @@ class HaMaster:
         self.complaints = OncePerPeer()
         self.turned_away = 0
         self.on_ack: Callable[[int], None] = lambda offset: None
+        self.on_slaves: Callable[[], None] = lambda: None
+        self.wanted: Callable[[], int] = lambda: 1
         self.is_prompt = False  # whether somebody waits for slaves
         #: Makes the connection of a peer.
         self.connect: Callable[[], SlaveConnection] = lambda: SlaveConnection(self)
@@ -143,20 +146,22 @@ class HaMaster:
 
     def acknowledged(self, offset: int) -> None:
         """A slave has the log up to an offset."""
-        if self._wanted() > 1:
-            nearest = self.nearest()
-            if nearest is None:
-                return
-            offset = nearest
-        self.on_ack(offset)
+        if self.wanted() == 1:
+            self.on_ack(offset)
+        else:
+            self._acknowledge_nearest()
+        self.on_slaves()
 
-    def _wanted(self) -> int:
-        """How many slaves senders wait for: inSyncReplicas has this broker among them."""
-        return max(1, self.settings.store.in_sync_replicas - 1)
+    def _acknowledge_nearest(self) -> None:
+        nearest = self.nearest()
+        if nearest is not None:
+            self.on_ack(nearest)
 
     def forget(self, slave: SlaveConnection) -> None:
         """A connection has ended."""
-        self.slaves.pop(slave, None)
+        if self.slaves.pop(slave, slave) is None:
+            self.on_slaves()
+            self._acknowledge_nearest()  # fewer may be enough now
 
     def refuse_future(self, host: str, offset: int) -> bool:
         """Whether an offset is one that nobody at a host can have who has our log.
@@ -182,7 +187,9 @@ class HaMaster:
     def nearest(self) -> int | None:
         """The highest offset that as many connected slaves have acknowledged as senders wait for;
         None without so many."""
-        wanted = self._wanted()
+        wanted = self.wanted()
+        if not wanted:
+            return self.log.written
         acked = [slave.acked for slave in self.slaves if slave.acked >= 0]
         if len(acked) < wanted:
             return None
@@ -213,5 +220,6 @@ class HaMaster:
         now = clock.monotonic()
         for slave in list(self.slaves):
             slave.look(now)
+        self.on_slaves()
         if self.slaves:
             self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)

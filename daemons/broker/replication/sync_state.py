@@ -34,12 +34,12 @@ from mq.daemons.broker.replication.controlled import (
     Controllers,
 )
 from mq.daemons.broker.replication.controlled_connection import ControlledConnection
+from mq.daemons.broker.replication.enough import CAUSE, not_enough
 from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
 from mq.daemons.broker.store.append import Appender, Batch
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.commit_log import CommitLog
-from mq.daemons.broker.store.errors import StoreRefused
 from mq.protocol.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,6 @@ RETRY_SECONDS = 1.0  # behind a change that the controllers did not make
 SETTLED_SECONDS = 10.0
 CONFIRM_SECONDS = 0.02  # a slave is told what is confirmed by itself, when so long no bytes told it
 JOIN_SECONDS = 5.0  # a slave that is waited for, and does not come up, no longer is
-
-_CAUSE = "in-sync replicas"
 
 
 class SyncState:
@@ -152,11 +150,9 @@ class SyncState:
         """Take messages, or none: as many copies as the setting says are not certain then."""
         least = self._settings.store.min_in_sync_replicas
         if len(self.members) >= least:
-            self._appender.accept(_CAUSE)
-            return
-        self._appender.refuse(
-            _CAUSE, StoreRefused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
-        )
+            self._appender.accept(CAUSE)
+        else:
+            self._appender.refuse(CAUSE, not_enough())
 
     # what connections say -----------------------------------------------------------------------
 

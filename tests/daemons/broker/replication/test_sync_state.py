@@ -355,6 +355,48 @@ def test_a_master_without_controllers_waits_for_as_many_slaves_as_it_is_told(
     assert asyncio.run(answer(2)).code == ResponseCode.SUCCESS
 
 
+def test_as_many_slaves_are_waited_for_as_there_are_but_not_fewer_than_the_least(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        changes = {
+            "brokerRole": "SYNC_MASTER",
+            "inSyncReplicas": "3",
+            "enableAutoInSyncReplicas": "true",
+            "slaveTimeout": "20000",
+        }
+        async with master(tmp_path, **changes) as first, Peer(first.port) as peer:
+            assert (await send(peer, b"1")).code == ResponseCode.SUCCESS  # nobody is there
+            port = first.ha_master.port
+            async with ScriptedSlave(port) as one, ScriptedSlave(port) as other:
+                one.say(0)
+                await until(lambda: first.ha_master.wanted() == 1)
+                other.say(0)
+                await until(lambda: first.ha_master.wanted() == 2)
+                sending = asyncio.create_task(send(peer, b"2"))
+                before = end_of(first)
+                await until(lambda: end_of(first) > before)
+                one.say(end_of(first))
+                await until(lambda: max(s.acked for s in first.ha_master.slaves) == end_of(first))
+                assert not sending.done()
+                other.writer.close()  # then one is enough
+                assert (await sending).code == ResponseCode.SUCCESS
+        least = {**changes, "minInSyncReplicas": "2"}
+        async with master(tmp_path, **least) as first, Peer(first.port) as peer:
+            end = end_of(first)
+            reply = await send(peer, b"3")
+            assert reply.code == ResponseCode.SYSTEM_ERROR
+            assert reply.remark == "in-sync replicas not enough"
+            async with ScriptedSlave(first.ha_master.port) as one:
+                one.say(end)
+                await until(lambda: first.ha_master.nearest() == end)
+                following = asyncio.create_task(_follow(one))
+                assert (await send(peer, b"4")).code == ResponseCode.SUCCESS
+                following.cancel()
+
+    asyncio.run(main())
+
+
 async def _follow(slave: ScriptedSlave) -> None:
     while True:
         offset, data = await slave.frame()
