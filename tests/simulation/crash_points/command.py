@@ -5,12 +5,12 @@ import gc
 import sys
 from dataclasses import replace
 
-from tests.simulation.crash_points import delivery, failing, offsets, planted, popping
+from tests.simulation.crash_points import cutting, delivery, failing, offsets, planted, popping
 from tests.simulation.crash_points.explore import Explorer, Limits, Summary
 from tests.simulation.crash_points.workloads import ALL
 
 # Imported for the workloads that they add.
-assert delivery and failing and offsets and popping
+assert cutting and delivery and failing and offsets and popping
 _FAILURES_TOLD = 5
 
 

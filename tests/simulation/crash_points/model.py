@@ -74,6 +74,20 @@ class Deleted:
 
 
 @dataclass(frozen=True)
+class Cutting:
+    """What begins at an offset or behind it is being cut off the log."""
+
+    point: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """It was."""
+
+    point: int
+
+
+@dataclass(frozen=True)
 class Begun:
     """Of a broker: a message was sent, and may come from now on."""
 
@@ -154,6 +168,8 @@ Event = (
     | Expiring
     | Deleting
     | Deleted
+    | Cutting
+    | Cut
     | Begun
     | Due
     | Undone
