@@ -79,10 +79,10 @@ def test_a_slave_has_the_log_the_queues_and_the_epochs_of_its_master(tmp_path: P
                     info = HARuntimeInfo.decode(reply.body)
                     assert info.master and info.in_sync_slave_nums == 1
                     assert [one.in_sync for one in info.ha_connection_info] == [True]
-                told = {metric.name: metric.values for metric in first.metrics().all()}
-                assert [value for _, value in told["mq_in_sync_replicas"]] == [2]
-                assert [value for _, value in told["mq_replication_epoch"]] == [1]
-                assert [value for _, value in told["mq_replication_unconfirmed_bytes"]] == [0]
+                figures = {metric.name: metric.values for metric in first.metrics().all()}
+                assert [value for _, value in figures["mq_in_sync_replicas"]] == [2]
+                assert [value for _, value in figures["mq_replication_epoch"]] == [1]
+                assert [value for _, value in figures["mq_replication_unconfirmed_bytes"]] == [0]
 
     asyncio.run(main())
 
