@@ -168,6 +168,12 @@ async def until_equal(one: str, other: str) -> None:
     await until(are_equal)
 
 
+def assert_same_epochs(tmp: Path) -> None:
+    """Java's file and ours, byte for byte."""
+    files = [(tmp / store / "epochFileCheckpoint").read_bytes() for store in ("java", "ours")]
+    assert files[0] == files[1]
+
+
 def test_our_slave_joins_a_java_master_and_follows_it_as_its_master(tmp_path: Path) -> None:
     """Java's master, its slave of ours, its death, our master, and Java's broker as its slave."""
     require_java()
@@ -205,6 +211,7 @@ def test_our_slave_joins_a_java_master_and_follows_it_as_its_master(tmp_path: Pa
                 await asyncio.sleep(1.5)  # until Java has its queues on the disk; nothing tells
                 await asyncio.to_thread(java.stop)
         assert_equal(tmp_path / "java", tmp_path / "ours")
+        assert_same_epochs(tmp_path)
 
     asyncio.run(main())
 
@@ -242,5 +249,6 @@ def test_our_former_master_cuts_what_a_java_master_does_not_have(tmp_path: Path)
                 await asyncio.sleep(1.5)
                 await asyncio.to_thread(java.stop)
         assert_equal(tmp_path / "java", tmp_path / "ours")
+        assert_same_epochs(tmp_path)
 
     asyncio.run(main())

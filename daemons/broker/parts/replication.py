@@ -96,6 +96,8 @@ class Replication:
 
     async def settle(self, seconds: float) -> None:
         """Before the connections close: let slaves have what was sent, but not for long."""
+        if self.state is not None:
+            self.state.close()
         if self.acks is not None:
             await self.acks.settle(seconds)
 

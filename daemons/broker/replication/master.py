@@ -160,8 +160,11 @@ class HaMaster:
     def forget(self, slave: SlaveConnection) -> None:
         """A connection has ended."""
         if self.slaves.pop(slave, slave) is None:
-            self.on_slaves()
-            self._acknowledge_nearest()  # fewer may be enough now
+            asyncio.get_running_loop().call_soon(self._has_fewer)  # a batch may be being written
+
+    def _has_fewer(self) -> None:
+        self.on_slaves()
+        self._acknowledge_nearest()  # fewer may be enough now
 
     def refuse_future(self, host: str, offset: int) -> bool:
         """Whether an offset is one that nobody at a host can have who has our log.

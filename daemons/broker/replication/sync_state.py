@@ -86,6 +86,7 @@ class SyncState:
         self._began = clock.monotonic()
         self._changed = asyncio.Event()
         self._telling: asyncio.TimerHandle | None = None
+        self._is_leaving = False
         controllers.on_members(self.learned)
         self.check_size()
 
@@ -185,8 +186,9 @@ class SyncState:
             return
         del self.slaves[slave.id]
         self._gone.add(slave.id)
-        self._joining.pop(slave.id, None)
-        self.advance()  # one who was about to join is not waited for
+        if self._joining.pop(slave.id, None) is not None:
+            # It is not waited for any more. Not here: a batch may just be being written.
+            asyncio.get_running_loop().call_soon(self.advance)
         if slave.id in self.members:
             self._changed.set()
 
@@ -213,6 +215,8 @@ class SyncState:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
             self._changed.clear()
+            if self._is_leaving:
+                return
             pause = period
             self._forget_slow()
             wanted = self.wanted()
@@ -291,7 +295,9 @@ class SyncState:
         self.advance()
 
     def close(self) -> None:
-        """No connection is told anything any more."""
+        """The broker is being stopped: the set stays as it is, for the next master is one of it.
+        Idempotent."""
+        self._is_leaving = True
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None

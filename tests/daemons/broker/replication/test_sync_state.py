@@ -1,6 +1,8 @@
 """The sync state set: who joins, who leaves, and what senders wait for meanwhile."""
 
 import asyncio
+import struct
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from mq.daemons.broker.replication.controlled import ControllerRefused
 from mq.daemons.broker.replication.sync_state import SyncState
 from mq.protocol.codes import ResponseCode
 from mq.protocol.command import Command
+from tests.daemons.broker.pulls import pull
+from tests.daemons.broker.pulls import request as pull_request
 from tests.daemons.broker.replication.pair import (
     ScriptedSlave,
     content,
@@ -21,6 +25,7 @@ from tests.daemons.broker.replication.pair import (
     until,
 )
 from tests.daemons.broker.replication.sets import ScriptedControllers, ScriptedMember, set_master
+from tests.daemons.broker.store.stores import hold_fsyncs
 from tests.daemons.peer import Peer
 
 
@@ -232,6 +237,118 @@ def test_a_member_that_does_not_come_leaves(
             async with Peer(first.port) as peer:
                 assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
                 assert state_of(first).members == {1}
+
+    asyncio.run(main())
+
+
+def test_a_master_that_is_stopped_leaves_the_set_as_it_is(tmp_path: Path) -> None:
+    """Else nobody could be elected."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        async with AsyncExitStack() as parts:
+            async with set_master(tmp_path, controllers) as first:
+                slave = await parts.enter_async_context(ScriptedMember(first.ha_master.port))
+                await slave.greet()
+                slave.say(0)
+                await until(lambda: 2 in state_of(first).slaves)
+            assert await slave.is_closed()
+            assert controllers.asked == []
+
+    asyncio.run(main())
+
+
+def test_a_held_pull_is_answered_when_its_message_is_confirmed(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            Peer(first.port) as peer,
+            Peer(first.port) as consumer,
+        ):
+            await slave.greet()
+            slave.say(0)
+            await until(lambda: 2 in state_of(first).slaves)
+            sending = asyncio.create_task(send(peer, b"1"))
+            *_, data = await slave.frame()
+            slave.say(len(data))
+            await sending
+            pulling = asyncio.create_task(
+                pull(consumer, pull_request(1, hold=20_000, topic="Orders"))
+            )
+            queue = first.stores.messages.queue("Orders", 0)
+            await until(lambda: bool(queue.waiting))
+            sending = asyncio.create_task(send(peer, b"a table"))
+            _, _, _, more = await slave.frame()
+            while not more:  # what tells it of the confirm offset
+                _, _, _, more = await slave.frame()
+            await asyncio.sleep(0.02)
+            assert not pulling.done()
+            slave.say(len(data) + len(more))
+            reply = await pulling
+            assert reply.code == ResponseCode.SUCCESS and b"a table" in bytes(reply.body)
+            await sending
+
+    asyncio.run(main())
+
+
+def test_the_disk_and_the_set_are_both_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(gate: threading.Event) -> None:
+        controllers = ScriptedControllers((1, 2))
+        changes = {"flushDiskType": "SYNC_FLUSH", "slaveTimeout": "20000"}
+        async with (
+            set_master(tmp_path, controllers, **changes) as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            Peer(first.port) as peer,
+        ):
+            await slave.greet()
+            slave.say(0)
+            await until(lambda: 2 in state_of(first).slaves)
+            gate.clear()
+            sending = asyncio.create_task(send(peer, b"a chair"))
+            *_, data = await slave.frame()
+            slave.say(len(data))  # the set has it first
+            await until(lambda: state_of(first).confirmed == len(data))
+            assert shown(first) == 0 and not sending.done()
+            gate.set()
+            assert (await sending).code == ResponseCode.SUCCESS
+            assert shown(first) == 1
+            sending = asyncio.create_task(send(peer, b"a table"))
+            before = end_of(first)
+            await until(lambda: end_of(first) > before)
+            await until(lambda: first.stores.messages.flushed_offset == end_of(first))
+            assert shown(first) == 1 and not sending.done()  # the disk has
+            slave.say(end_of(first))
+            assert (await sending).code == ResponseCode.SUCCESS
+            assert shown(first) == 2
+
+    gate = hold_fsyncs(monkeypatch)
+    gate.set()
+    asyncio.run(main(gate))
+
+
+def test_strangers_get_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with set_master(tmp_path, ScriptedControllers()) as first, Peer(first.port) as peer:
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+            said = (
+                b"GET / HTTP/1.1\r\n\r\n",
+                struct.pack(">q", 0) * 3,  # a slave without a controller
+                struct.pack(">ihhqiq", 1, 0, 0, 0, 2, 0),  # an id that nobody has
+                struct.pack(">ihhqiq", 1, 0, 0, 2, 2, -1),
+                struct.pack(">ihhqiqiq", 1, 0, 0, 2, 2, 0, 2, 1 << 40),  # what it was never sent
+                struct.pack(">ihhqihhq", 1, 0, 0, 2, 1, 0, 0, 3),  # two ids
+            )
+            for data in said:
+                async with ScriptedMember(first.ha_master.port) as stranger:
+                    stranger.writer.write(data)
+                    assert await stranger.is_closed()
+            await until(lambda: not first.ha_master.slaves)
+            assert state_of(first).slaves == {}
+            assert (await send(peer, b"a table")).code == ResponseCode.SUCCESS
 
     asyncio.run(main())
 
