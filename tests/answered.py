@@ -24,6 +24,7 @@ _ASSIGNMENT = "daemons/broker/pop/test_assignment.py"
 _ACCESS = "system/test_access_control.py"
 _TRANSACTIONS = "daemons/broker/transactions/test_transactions.py"
 _REPLICATION = "daemons/broker/replication/test_pair.py"
+_MEMBERSHIP = "daemons/broker/membership/test_controlled_broker.py"
 _NAMESRV = "daemons/namesrv/test_namesrv.py"
 _CONTROLLER = "daemons/controller/test_controller.py"
 
@@ -224,6 +225,12 @@ BROKER: Mapping[RequestCode, str] = {
     RequestCode.GET_BROKER_EPOCH_CACHE: (
         "daemons/broker/replication/test_controlled_pair.py"
         "::test_a_slave_has_the_log_the_queues_and_the_epochs_of_its_master"
+    ),
+    RequestCode.EXCHANGE_BROKER_HA_INFO: (
+        f"{_MEMBERSHIP}::test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not"
+    ),
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: (
+        f"{_MEMBERSHIP}::test_a_notice_has_a_broker_ask_and_is_not_believed"
     ),
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: (
         f"{_HANDLERS}::test_settings_are_json_already_when_they_are_to_be_exported"

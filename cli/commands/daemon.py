@@ -185,9 +185,13 @@ def broker(
 
     if len(brokers) > 1 or (planned and instance is None):
         return _several(list(brokers), instances, config_file, name_servers, config_item)
+    (settings,) = brokers.values()
+    if settings.broker.enable_controller_mode:
+        from mq.daemons.broker.membership.controlled_broker import ControlledBroker
+
+        return run(lambda: _told(settings, ControlledBroker(settings)))
     from mq.daemons.broker.app import Broker
 
-    (settings,) = brokers.values()
     return run(lambda: _told(settings, Broker(settings)))
 
 

@@ -3,7 +3,7 @@
 import logging
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
 from mq.daemons.broker.parts.group import Group
+from mq.daemons.broker.parts.membership import Membership, make_membership
 from mq.daemons.broker.parts.metadata import Metadata, make_metadata
 from mq.daemons.broker.parts.replication import Control, Replication, bound_of, open_replication
 from mq.daemons.broker.parts.services import Services, make_services
@@ -64,6 +65,7 @@ class Broker:
         self.settings = settings
         self.role = role
         self.controllers = controllers
+        self.on_role_notice: Callable[[], None] = lambda: None  # controllers say there is another
         self.tasks = Tasks()
         self.access: AccessControl | None = None
         self.tls: ServerTls | None = None
@@ -80,6 +82,7 @@ class Broker:
             self.master_addresses = GivenMaster(role.master_address, role.master_ha_address)
         self.services: Services
         self.metadata: Metadata
+        self.membership: Membership
         self.registration: Registration
         self.metrics_port = -1  # none
         self._parts = AsyncExitStack()
@@ -132,7 +135,7 @@ class Broker:
     def _groups(self) -> list[Group]:
         return [
             *(self.stats, self.services, self.stores, self.delivery, self.clients),
-            *(self.replication, self.metadata),
+            *(self.replication, self.metadata, self.membership),
         ]
 
     def _listeners(self) -> dict[str, Listener]:
@@ -171,7 +174,16 @@ class Broker:
             settings, stores, ha_master, self.master_addresses, parts, control
         )
         self.registration = Registration(
-            settings, stores.topics, self.port, ha_master.port, tasks, self.master_addresses
+            settings,
+            stores.topics,
+            self.port,
+            ha_master.port,
+            tasks,
+            self.master_addresses,
+            self.role,
+        )
+        self.membership = make_membership(
+            settings, stores, self.registration, lambda: self.on_role_notice()
         )
         self.services = make_services(
             settings, stores, clients, self.stats, self.delivery, self.registration, tasks

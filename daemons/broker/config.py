@@ -1,6 +1,7 @@
 """Configuration of a broker: every name and default of BrokerConfig in 4.9.8, and what binds the
 five sections together."""
 
+import copy
 import logging
 import os
 import socket
@@ -337,6 +338,37 @@ class BrokerConfig(Section):
         True, "share queues out for clients that ask the broker (a 5.x name)", updatable=True
     )
     enable_controller_mode: bool = setting(False, "controllers say who is master (a 5.x name)")
+    controller_addr: str = setting("", "controllers, host:port separated by ; (a 5.x name)")
+    sync_controller_metadata_period: int = setting(
+        10_000,
+        "pause between questions to controllers who leads them (a 5.x name)",
+        unit="ms",
+        long=True,
+    )
+    sync_broker_metadata_period: int = setting(
+        5000,
+        "pause between questions to controllers who is master (a 5.x name)",
+        unit="ms",
+        long=True,
+    )
+    broker_heartbeat_interval: int = setting(
+        1000, "pause between heartbeats to controllers (a 5.x name)", unit="ms", long=True
+    )
+    controller_heart_beat_timeout_mills: int = setting(
+        10_000,
+        "controllers take this broker for dead after so long without a heartbeat (a 5.x name)",
+        unit="ms",
+        long=True,
+    )
+    broker_election_priority: int = setting(
+        2_147_483_647, "of members alike the one with the lowest is elected (a 5.x name)"
+    )
+    stop_without_controller: bool = setting(
+        True,
+        "a master that no controller confirms for controllerHeartBeatTimeoutMills takes no "
+        "messages if another may have been elected that would lose them; false: it goes on, as "
+        "with Java (this broker's own)",
+    )
     check_sync_state_set_period: int = setting(
         5000,
         "pause between looks of a master at its sync state set (a 5.x name)",
@@ -406,6 +438,18 @@ class BrokerSettings(Settings):
         """The configured name servers as host:port."""
         return parse_name_servers(self.broker.namesrv_addr or "")
 
+    def controllers(self) -> list[str]:
+        """The configured controllers as host:port."""
+        return _addresses("controllerAddr", self.broker.controller_addr)
+
+    def in_role(self, role: BrokerRole, broker_id: int) -> Self:
+        """These settings, as they are now, for a broker that starts in another role."""
+        settings = copy.copy(self)
+        settings.extra, settings.on_change = dict(self.extra), []
+        settings.store = self.store.replace(broker_role=role)
+        settings.broker = self.broker.replace(broker_id=broker_id)
+        return settings
+
     def name_server_tls(self) -> ssl.SSLContext | None:
         """The TLS towards name servers; None for plain connections.
 
@@ -433,7 +477,9 @@ class BrokerSettings(Settings):
         Raises:
             ConfigError: says which setting cannot be used and what to write instead.
         """
-        if self.store.broker_role is not BrokerRole.SLAVE and self.broker.broker_id != MASTER_ID:
+        is_slave = self.store.broker_role is BrokerRole.SLAVE
+        is_controlled = self.broker.enable_controller_mode
+        if not is_slave and not is_controlled and self.broker.broker_id != MASTER_ID:
             # As BrokerStartup does. It would be a refusal if Java's own sample files did not
             # carry such ids.
             log.warning(
@@ -460,7 +506,9 @@ class BrokerSettings(Settings):
         assert isinstance(server, NettyServerConfig)
         _check_broker(broker)
         store.check()
-        if store.broker_role is BrokerRole.SLAVE and broker.broker_id <= MASTER_ID:
+        if broker.enable_controller_mode:  # role and id are what controllers say
+            _check_controlled(broker, store, server)
+        elif store.broker_role is BrokerRole.SLAVE and broker.broker_id <= MASTER_ID:
             raise ConfigError(
                 f"brokerId={broker.broker_id}: a slave's brokerId must be above 0 "
                 "(brokerRole=SLAVE)"
@@ -544,6 +592,10 @@ def _check_broker(broker: BrokerConfig) -> None:
         ("reviveQueueNum", broker.revive_queue_num),
         ("popPollingSize", broker.pop_polling_size),
         ("checkSyncStateSetPeriod", broker.check_sync_state_set_period),
+        ("syncControllerMetadataPeriod", broker.sync_controller_metadata_period),
+        ("syncBrokerMetadataPeriod", broker.sync_broker_metadata_period),
+        ("brokerHeartbeatInterval", broker.broker_heartbeat_interval),
+        ("controllerHeartBeatTimeoutMills", broker.controller_heart_beat_timeout_mills),
     ):
         if value < 1:
             raise ConfigError(f"{name}={value}: must be at least 1")
@@ -553,18 +605,47 @@ def _check_broker(broker: BrokerConfig) -> None:
         )
 
 
+def _check_controlled(
+    broker: BrokerConfig, store: MessageStoreConfig, server: NettyServerConfig
+) -> None:
+    """What does not go together with controllers."""
+    if not _addresses("controllerAddr", broker.controller_addr):
+        raise ConfigError(
+            "enableControllerMode=true needs controllerAddr, the host:port of each controller"
+        )
+    if not server.listen_port:
+        raise ConfigError(
+            "listenPort=0 with enableControllerMode=true: controllers know a broker by its address"
+        )
+    if store.ha_master_address:
+        raise ConfigError(
+            f"haMasterAddress={store.ha_master_address} with enableControllerMode=true: controllers"
+            " say who the master is"
+        )
+    if broker.controller_heart_beat_timeout_mills <= broker.broker_heartbeat_interval:
+        raise ConfigError(
+            "controllerHeartBeatTimeoutMills="
+            f"{broker.controller_heart_beat_timeout_mills}: must be more than "
+            f"brokerHeartbeatInterval={broker.broker_heartbeat_interval}"
+        )
+
+
 def parse_name_servers(text: str) -> list[str]:
     """The addresses in `host:port;host:port`; none in an empty text.
 
     Raises:
         ConfigError: says what the format is.
     """
+    return _addresses("namesrvAddr", text)
+
+
+def _addresses(setting_name: str, text: str) -> list[str]:
     addresses = []
     for part in filter(None, (part.strip() for part in text.split(";"))):
         host, colon, port = part.rpartition(":")
         if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
             raise ConfigError(
-                f"namesrvAddr={text}: {part} is not host:port; "
+                f"{setting_name}={text}: {part} is not host:port; "
                 'write for example "127.0.0.1:9876;192.168.0.1:9876"'
             )
         addresses.append(part)

@@ -307,10 +307,10 @@ class NameServerLink:
 
     # its end --------------------------------------------------------------------------------
 
-    async def leave(self) -> None:
-        """Unregister and close the connection."""
+    async def leave(self, *, farewell: bool = True) -> None:
+        """Unregister, unless the end of the connection is to say so, and close the connection."""
         try:
-            if self.answers:
+            if self.answers and farewell:
                 await self.session.invoke(
                     self.address, self._requests.unregister(), UNREGISTER_TIMEOUT
                 )

@@ -19,13 +19,14 @@ from mq.client.routes import read_queues
 from mq.daemons.broker.config import BrokerSettings, parse_name_servers
 from mq.daemons.broker.name_server_link import NameServerLink
 from mq.daemons.broker.registration_requests import Content, RegistrationRequests
+from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.named_masters import NamedMasters
 from mq.daemons.broker.roles import is_slave
 from mq.daemons.broker.topics import Topics
 from mq.daemons.config import ConfigError
 from mq.daemons.supervision import Tasks
-from mq.protocol.bodies import KVTable, MessageQueue, TopicConfig
+from mq.protocol.bodies import DataVersion, KVTable, MessageQueue, TopicConfig
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.flags import Permission
 from mq.protocol.headers.broker import RegisterBrokerResponseHeader
@@ -55,13 +56,15 @@ class Registration:
         ha_port: int,
         tasks: Tasks,
         masters: MasterAddresses | None = None,
+        role: ControlledRole | None = None,
     ) -> None:
+        """``role`` is there where controllers say who is master: name servers do not, then."""
         self._settings = settings
         self._topics = topics
         self.address = f"{settings.broker.broker_ip1}:{port}"
         self.start = chance.random_bytes(8).hex()  # what beacons are known by
-        ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
-        self._requests = RegistrationRequests(settings, self.address, ha_address, self.start)
+        self.ha_address = f"{settings.broker.broker_ip2}:{ha_port}"
+        self._requests = RegistrationRequests(settings, self.address, self.ha_address, self.start)
         self._tasks = tasks
         self._tls = settings.name_server_tls()
         self._key = settings.name_server_key()
@@ -70,7 +73,9 @@ class Registration:
         self._connecting = asyncio.Lock()  # one list of name servers after the other
         self._round = asyncio.Event()  # set when a round has ended; each has its own
         self.first_round = asyncio.Event()
+        self.says_farewell = True  # when it is left; else its connections just end
         self._is_slave = is_slave(settings)
+        self._role = role
         self.masters = masters or MasterAddresses(settings.store.ha_master_address or "")
         self._named_masters = NamedMasters(self.masters, self.address)
 
@@ -187,7 +192,14 @@ class Registration:
 
     def _content(self) -> Content:
         table = _NO_TOPICS if self._is_slave else self._topics.table
-        return Content(table, self._topics.data_version, self._settings.broker.broker_permission)
+        version = self._topics.data_version
+        if self._role is not None:
+            version = DataVersion(
+                timestamp=version.timestamp,
+                counter=version.counter,
+                state_version=self._role.master_epoch,
+            )
+        return Content(table, version, self._settings.broker.broker_permission)
 
     def _round_ended(self) -> None:
         if all(link.answers is not None for link in self._links.values()):
@@ -199,7 +211,8 @@ class Registration:
         self, link: NameServerLink, header: RegisterBrokerResponseHeader, body: bytes
     ) -> None:
         if self._is_slave:  # what is ordered it hears from its master, with the topics
-            self._named_masters.told(link.address, header.master_addr, header.ha_server_addr)
+            if self._role is None:
+                self._named_masters.told(link.address, header.master_addr, header.ha_server_addr)
             return
         answering = [each for each in self._links.values() if each.answers is not False]
         if body and answering[:1] == [link]:  # one name server's word, not each in turn
@@ -230,18 +243,22 @@ class Registration:
         link.session.credentials = self._key
         link.on_round = self._round_ended
         link.on_taken = self._taken
-        link.seeks_master = lambda: self._is_slave and not self.masters.address
+        link.seeks_master = self._seeks_master
         await link.session.open()
         link.tell(None)
         self._links[address] = link
         self._running[address] = self._tasks.spawn(link.run, f"registration with {address}")
 
+    def _seeks_master(self) -> bool:
+        return self._is_slave and self._role is None and not self.masters.address
+
     async def _leave(self, link: NameServerLink) -> None:
-        self._named_masters.forget(link.address)
+        if self._role is None:
+            self._named_masters.forget(link.address)
         running = self._running.pop(link.address)
         running.cancel()
         await asyncio.wait([running])  # its last registration is not to follow the farewell
-        await link.leave()
+        await link.leave(farewell=self.says_farewell)
 
     def _asks_address_server(self) -> bool:
         broker = self._settings.broker

@@ -243,6 +243,10 @@ class MessageStoreConfig(Section):
     async_learner: bool = setting(
         False, "a slave that never is in the sync state set, nor a master (a 5.x name)"
     )
+    store_path_broker_identity: str | None = setting(
+        None,
+        "file of the id that controllers give; empty: brokerIdentity under the root (a 5.x name)",
+    )
     store_path_epoch_file: str | None = setting(
         None, "file of the epochs; empty: epochFileCheckpoint under the root (a 5.x name)"
     )
@@ -394,6 +398,13 @@ class MessageStoreConfig(Section):
         if self.store_path_epoch_file:
             return Path(self.store_path_epoch_file)
         return Path(self.store_path_root_dir) / "epochFileCheckpoint"
+
+    @property
+    def broker_identity_path(self) -> Path:
+        """The file of the id that controllers have given."""
+        if self.store_path_broker_identity:
+            return Path(self.store_path_broker_identity)
+        return Path(self.store_path_root_dir) / "brokerIdentity"
 
     @property
     def config_path(self) -> Path:

@@ -43,6 +43,10 @@ class OutOfOrder(Exception):
     """A registration that is not taken: newer ones came before it, or what it needs is not here."""
 
 
+class Outranked(OutOfOrder):
+    """A registration under an id that another broker has, which was elected later."""
+
+
 @dataclass
 class LiveBroker:
     """A registered broker; times are of `time.monotonic`."""
@@ -56,6 +60,7 @@ class LiveBroker:
     last_beacon: float | None = None  # None: none has come, and none is missed
     beacon_interval: float = 0.0
     order: RegistrationOrder | None = None
+    state_version: int = 0  # with controllers the epoch of the master that it is, or follows
 
 
 def check_order(registration: Registration, before: LiveBroker | None) -> None:
@@ -68,6 +73,17 @@ def check_order(registration: Registration, before: LiveBroker | None) -> None:
         raise OutOfOrder(f"registration {order.number} comes behind {last.number}")
     if order.kind is Kind.INCREMENT and (before is None or before.data_version != order.base):
         raise OutOfOrder("an increment on what is not known here: register as a whole")
+
+
+def check_rank(registration: Registration, there: LiveBroker | None) -> None:
+    """Whether a broker may take the id of the live one that is `there`: not if that was elected
+    later. Raises Outranked. Source: RouteInfoManager.registerBroker of 5.x."""
+    own = registration.data_version.state_version or 0
+    if there is not None and there.state_version > own:
+        raise Outranked(
+            f"another broker has id {registration.broker_id} of {registration.broker_name}, of a "
+            f"later election: {there.state_version}, and this one is of {own}"
+        )
 
 
 def is_whole(registration: Registration) -> bool:

@@ -21,8 +21,10 @@ from mq.daemons.namesrv.registration import (
     Connection,
     LiveBroker,
     OutOfOrder,
+    Outranked,
     Registration,
     check_order,
+    check_rank,
     is_whole,
 )
 from mq.daemons.steps import Steps
@@ -75,6 +77,7 @@ class Routes:
 
         Raises:
             OutOfOrder: the broker has to register as a whole.
+            Outranked: another one has its id.
         """
         for _ in self._registering(registration, connection, drop_missing_topics):
             pass
@@ -107,6 +110,7 @@ class Routes:
         """
         before = self.live.get(registration.address)
         check_order(registration, before)
+        self._check_rank(registration)
         broker, changed = self._take_name(registration)
         live = self._take_address(registration, connection, before)
         if changed:
@@ -118,6 +122,17 @@ class Routes:
                 if self.live.get(registration.address) is not live or not here:
                     raise OutOfOrder("the broker has registered anew, or gone, meanwhile")
         live.data_version = registration.data_version
+
+    def _check_rank(self, registration: Registration) -> None:
+        named = self.brokers.get(registration.broker_name)
+        there = None if named is None else named.broker_addrs.get(registration.broker_id)
+        if there is None or there == registration.address:
+            return
+        try:
+            check_rank(registration, self.live.get(there))
+        except Outranked:
+            self._remove_address(registration.address)  # as Java does
+            raise
 
     def _take_name(self, registration: Registration) -> tuple[BrokerData, bool]:
         """Put the address under its broker's name; returns that, and whether topics are news."""
@@ -165,6 +180,7 @@ class Routes:
             before.last_beacon if before is not None and same_start else None,
             registration.beacon_interval,
             registration.order,
+            registration.data_version.state_version or 0,
         )
         if registration.filter_servers:
             self.filter_servers[registration.address] = registration.filter_servers

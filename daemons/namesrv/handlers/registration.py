@@ -9,7 +9,7 @@ from mq.daemons.channel import Channel
 from mq.daemons.dispatch import LARGE_BODY, Refused
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
-from mq.daemons.namesrv.registration import OutOfOrder, Registration
+from mq.daemons.namesrv.registration import OutOfOrder, Outranked, Registration
 from mq.daemons.namesrv.routes import Routes
 from mq.daemons.namesrv.turns import in_turn
 from mq.daemons.registration_body import body_crc32, decompress
@@ -69,7 +69,7 @@ class RegistrationHandlers:
         try:
             master = self._routes.register(registration, channel, drop_missing_topics=drops)
         except OutOfOrder as error:
-            raise _out_of_order(registration, error) from None
+            master = _not_taken(registration, error)
         return self._registered(command, *master)
 
     async def _register_large(
@@ -89,7 +89,7 @@ class RegistrationHandlers:
                     registration, channel, drop_missing_topics=drops
                 )
             except OutOfOrder as error:
-                raise _out_of_order(registration, error) from None
+                master = _not_taken(registration, error)
         return self._registered(command, *master)
 
     def _registered(self, command: Command, master: str | None, ha_address: str | None) -> Command:
@@ -165,9 +165,13 @@ def _registration_of(
     )
 
 
-def _out_of_order(registration: Registration, error: OutOfOrder) -> Refused:
+def _not_taken(registration: Registration, error: OutOfOrder) -> tuple[None, None]:
+    """Refuse a registration, of one of our brokers. One of Java that was elected before another is
+    answered as if it was taken, which is what it knows."""
     log.info("%s: not registered: %s", registration.address, error)
-    return Refused(ResponseCode.SYSTEM_ERROR, str(error))
+    if isinstance(error, Outranked) and registration.order is None:
+        return None, None
+    raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
 
 
 def _registration_body(command: Command, compressed: bool) -> RegisterBrokerBody:

@@ -71,10 +71,12 @@ def serve(tmp_path: Path, script: Script, **settings: str) -> None:
     asyncio.run(main())
 
 
-def wrapper(*topics: TopicConfig, counter: int = 1) -> TopicConfigAndMappingSerializeWrapper:
+def wrapper(
+    *topics: TopicConfig, counter: int = 1, state: int | None = None
+) -> TopicConfigAndMappingSerializeWrapper:
     return TopicConfigAndMappingSerializeWrapper(
         topic_config_table={t.topic_name or "": t for t in topics},
-        data_version=DataVersion(timestamp=1000, counter=counter),
+        data_version=DataVersion(timestamp=1000, counter=counter, state_version=state),
     )
 
 
@@ -220,6 +222,41 @@ def test_a_slave_that_became_master_stands_at_one_id_only(tmp_path: Path) -> Non
         assert (await clusters(peer)).broker_addr_table["broker-a"].broker_addrs == {
             0: "10.0.0.2:10911"
         }
+
+    serve(tmp_path, script)
+
+
+def test_the_id_of_a_master_is_left_to_the_one_that_was_elected_later(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        old, new = "10.0.0.1:10911", "10.0.0.2:10911"
+
+        async def told(address: str, epoch: int, start: str = "") -> Command:
+            body = RegisterBrokerBody(
+                topic_config_serialize_wrapper=wrapper(topic("T"), topic("U"), state=epoch)
+            )
+            fields = header(address=address).encode()
+            if start:
+                fields |= RegistrationOrder(start, 1, Kind.WHOLE, None).encode()
+            return await peer.ask(RequestCode.REGISTER_BROKER, fields, body.encode())
+
+        def master() -> str | None:
+            return server.routes.brokers["broker-a"].broker_addrs.get(0)
+
+        await told(old, 3)
+        await told(new, 4)
+        assert master() == new
+        behind = await told(old, 3)  # of Java: it knows no refusal
+        assert (behind.code, master()) == (ResponseCode.SUCCESS, new)
+        assert "masterAddr" not in (behind.fields or {})
+        assert old not in server.routes.live
+        refused = await told(old, 3, "0123456789abcdef")
+        assert (refused.code, master()) == (ResponseCode.SYSTEM_ERROR, new)
+        assert "of a later election: 4, and this one is of 3" in (refused.remark or "")
+        await told(old, 5)
+        assert master() == old
+        server.routes.unregister("DefaultCluster", "broker-a", old, 0)
+        await told(new, 1)  # nobody is there to compare with
+        assert master() == new
 
     serve(tmp_path, script)
 

@@ -1,0 +1,388 @@
+"""A broker as a member of its set: it gets an id, shows that it lives, and learns its role.
+
+    1  find the leader of the controllers                     (1005)
+    2  ask for an id, once for the life of the store          (1012)
+    3  apply for it                                           (1013)
+    4  register the address                                   (1003)
+    5  heartbeats, to every controller, from now on           (904)
+    6  where nobody is master: ask to be elected              (1002)
+    7  look again and again who is master                     (1004)
+
+What goes wrong with a step is logged once, and the step is tried again. A notice of the controllers
+(1008) only has the broker look at once: whoever sends one can make it ask, and no more.
+
+A master that no leading controller has confirmed for as long as controllers wait for heartbeats may
+have a successor elsewhere. Unless all members of the sync state set have to acknowledge what is
+sent (allAckInSyncStateSet), or there is no other member, it takes a role without a master until it
+hears from them again (stopWithoutController). See docs/decisions/0056.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable
+
+from mq.client.errors import MQError, RequestTimeout
+from mq.client.machine import chance, clock
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.membership.controllers import ControllerGroup, Heartbeat, NoLeader
+from mq.daemons.broker.membership.identity import Application, IdentityFiles
+from mq.daemons.broker.membership.replica_set import ReplicaSet
+from mq.daemons.broker.replication.controlled import ControlledRole, ControllerRefused, OnMembers
+from mq.daemons.service import CannotStart
+from mq.daemons.supervision import Tasks
+from mq.protocol.bodies import SyncStateSet
+from mq.protocol.codes import ResponseCode
+from mq.protocol.errors import ProtocolError
+from mq.protocol.headers.controller import (
+    AlterSyncStateSetRequestHeader,
+    AlterSyncStateSetResponseHeader,
+    ApplyBrokerIdRequestHeader,
+    ElectMasterRequestHeader,
+    GetNextBrokerIdRequestHeader,
+    GetNextBrokerIdResponseHeader,
+    GetReplicaInfoRequestHeader,
+    RegisterBrokerToControllerRequestHeader,
+)
+
+log = logging.getLogger(__name__)
+
+# Java's brokers wait for five seconds between two attempts at a step.
+RETRY_SECONDS = 1.0
+# Two that apply for the same id at once: one is refused, and is not to meet the other again.
+LONGEST_RANDOM_PAUSE = 0.3
+# Whoever sends notices without end has the controllers asked so often at most.
+LEAST_PAUSE = 0.05
+# How often a master looks whether it has lost the controllers.
+WATCH_SECONDS = 0.25
+
+_ELECTED = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.CONTROLLER_MASTER_STILL_EXIST)))
+# The controllers have another master, or another epoch of this one.
+_DEPOSED = frozenset(
+    (ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, ResponseCode.CONTROLLER_INVALID_MASTER)
+)
+_FORGOTTEN = frozenset(
+    (
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+    )
+)
+
+
+class Member:
+    """Finds the role of a broker: `run`, until cancelled.
+
+    ``role`` is the one that the broker is to have now, None while that is not known; ``changed`` is
+    set when it becomes another. ``broker_id`` is what the controllers know the broker by, 0 before
+    it has one. ``problem`` says what is wrong, "" if nothing is.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, group: ControllerGroup, heartbeat: Heartbeat, tasks: Tasks
+    ) -> None:
+        self.role: ControlledRole | None = None
+        self.changed = asyncio.Event()
+        self.broker_id = 0
+        self.problem = "no controller has answered yet"
+        self.group = group
+        self._settings = settings
+        self._cluster = settings.broker.broker_cluster_name
+        self._name = settings.broker.broker_name
+        self.address = f"{settings.broker.broker_ip1}:{settings.server.listen_port}"
+        self._files = IdentityFiles(settings.store.broker_identity_path, self._cluster, self._name)
+        self._heartbeat = heartbeat
+        self._tasks = tasks
+        self._registered = False
+        self._wanted = asyncio.Event()  # somebody wants it to look now
+        self._epoch = -1  # of masters, the highest that was heard of
+        self._members: tuple[frozenset[int], int] = (frozenset(), -1)
+        self._confirmed = 0.0  # when a leader was last asked and said that this broker is master
+        self._on_members: OnMembers = lambda members, epoch: None
+
+    # what the rest of the broker says ---------------------------------------------------------
+
+    def look(self) -> None:
+        """Ask the controllers soon: there may be news."""
+        self._wanted.set()
+
+    def start_anew(self) -> None:
+        """Forget the role, and register again: the broker could not take it."""
+        self.role = None
+        self._registered = False
+        self.look()
+
+    def on_members(self, callback: OnMembers) -> None:
+        """Have a callback called with the members in sync and their epoch, when a controller says
+        so unasked. The one before is not called any more."""
+        self._on_members = callback
+
+    async def alter(
+        self, role: ControlledRole, members: frozenset[int], epoch: int
+    ) -> tuple[frozenset[int], int]:
+        """Ask for another sync state set, as `Controllers.alter` says, as the master of a role."""
+        header = AlterSyncStateSetRequestHeader(
+            broker_name=self._name,
+            master_broker_id=role.broker_id,
+            master_epoch=role.master_epoch,
+            invoke_time=clock.milliseconds(),
+        )
+        body = SyncStateSet(sync_state_set=set(members), sync_state_set_epoch=epoch)
+        try:
+            answer = await self.group.ask(header, body.encode())
+            accepted = SyncStateSet.decode(answer.body)
+            AlterSyncStateSetResponseHeader.decode(answer.fields)
+        except ControllerRefused as error:
+            if error.code in _DEPOSED:
+                self.look()
+            raise
+        except RequestTimeout as error:
+            raise TimeoutError(str(error)) from None
+        except (MQError, ProtocolError) as error:
+            raise ConnectionError(str(error)) from None
+        found = frozenset(accepted.sync_state_set), accepted.sync_state_set_epoch
+        if self.role is role and found[1] > self._members[1]:
+            self._members = found
+        return found
+
+    # its life -----------------------------------------------------------------------------------
+
+    async def check_identity(self) -> None:
+        """Whether this store is of this broker. Raises CannotStart, and OSError."""
+        await asyncio.to_thread(self._files.read)
+        await asyncio.to_thread(self._files.read_application)
+
+    async def run(self) -> None:
+        """Take the steps, and look again and again who is master."""
+        while True:
+            self._wanted.clear()
+            try:
+                problem = await self._step()
+            except ControllerRefused as error:
+                problem = self._refusal(error)
+            except (MQError, ProtocolError, CannotStart, OSError) as error:
+                problem = str(error)
+            if problem and problem != self.problem:
+                log.warning("membership of %s: %s", self._name, problem)
+            self.problem = problem
+            pause = self._settings.broker.sync_broker_metadata_period / 1000
+            if problem:
+                pause = min(pause, RETRY_SECONDS)
+            await asyncio.sleep(LEAST_PAUSE)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wanted.wait()
+
+    async def watch_leader(self) -> None:
+        """Ask again and again who leads the controllers, until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.broker.sync_controller_metadata_period / 1000)
+            with contextlib.suppress(NoLeader):
+                await self.group.find_leader()
+            if self._registered:
+                self.group.keep_showing(self._heartbeat, self._tasks)
+
+    async def watch_lease(self) -> None:
+        """Take the role from a master that the controllers may have given up, until cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            role = self.role
+            if role is None or not role.is_master or not self._may_be_lost():
+                continue
+            if clock.monotonic() - self._confirmed > self._lease:
+                log.error(
+                    "no controller has confirmed the master of %s for %g s, another may have been "
+                    "elected: this broker takes no messages until one does",
+                    *(self._name, self._lease),
+                )
+                self._take_role(_without_master(role, role.master_epoch))
+
+    @property
+    def _lease(self) -> float:
+        return self._settings.broker.controller_heart_beat_timeout_mills / 1000
+
+    def _may_be_lost(self) -> bool:
+        """Whether an acknowledged message may be one that a master elected elsewhere has not."""
+        settings = self._settings
+        if not settings.broker.stop_without_controller or settings.store.all_ack_in_sync_state_set:
+            return False
+        return len(self._members[0]) > 1
+
+    def _refusal(self, error: ControllerRefused) -> str:
+        """What a refusal means, for people."""
+        if error.code not in _FORGOTTEN:
+            return f"a controller refuses: {error}"
+        self._registered = False
+        return (
+            f"the controllers do not know broker id {self.broker_id} of {self._name} ({error}): if "
+            f"they were told to forget it, move {self._files.path} away to join as a new member"
+        )
+
+    # the steps ----------------------------------------------------------------------------------
+
+    async def _step(self) -> str:
+        """The next steps, or a look; returns what is wrong then, "" for nothing.
+
+        Raises as ControllerGroup.ask; ProtocolError; of its files CannotStart and OSError.
+        """
+        asked = clock.monotonic()
+        if not self._registered:
+            await self._identify()
+            found = await self._register()
+            await self.group.show(self._heartbeat)
+            self.group.keep_showing(self._heartbeat, self._tasks)
+            self._registered = True
+        else:
+            header = GetReplicaInfoRequestHeader(broker_name=self._name)
+            found = ReplicaSet.looked_up(await self.group.ask(header))
+        if not found.has_master:
+            found = await self._elect(found)
+        return self._take(found, asked)
+
+    async def _identify(self) -> None:
+        """Steps 2 and 3."""
+        files = self._files
+        known = await asyncio.to_thread(files.read)
+        if known is None:
+            known = await self._apply()
+            log.info("the controllers know this broker as %d of %s", known, self._name)
+        self.broker_id = known
+
+    async def _apply(self) -> int:
+        files = self._files
+        application = await asyncio.to_thread(files.read_application)
+        if application is None:
+            header = GetNextBrokerIdRequestHeader(
+                cluster_name=self._cluster, broker_name=self._name
+            )
+            answer = await self.group.ask(header)
+            free = GetNextBrokerIdResponseHeader.decode(answer.fields).next_broker_id
+            if free is None or free < 1:
+                raise NoLeader(f"the controllers offer {free} as an id of {self._name}")
+            application = Application(free, f"{self.address};{clock.milliseconds()}")
+            await asyncio.to_thread(files.apply, application)
+        try:
+            await self.group.ask(
+                ApplyBrokerIdRequestHeader(
+                    cluster_name=self._cluster,
+                    broker_name=self._name,
+                    applied_broker_id=application.broker_id,
+                    register_check_code=application.check_code,
+                )
+            )
+        except ControllerRefused as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:  # another has it
+                await asyncio.to_thread(files.drop_application)
+                await asyncio.sleep(chance.uniform(0, LONGEST_RANDOM_PAUSE))
+                self.look()
+            raise
+        await asyncio.to_thread(files.accept, application)
+        return application.broker_id
+
+    async def _register(self) -> ReplicaSet:
+        header = RegisterBrokerToControllerRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._name,
+            broker_id=self.broker_id,
+            broker_address=self.address,
+            invoke_time=clock.milliseconds(),
+        )
+        return ReplicaSet.registered(await self.group.ask(header))
+
+    async def _elect(self, found: ReplicaSet) -> ReplicaSet:
+        """Ask to be elected; what is known of the set then, where nobody is, what was known."""
+        header = ElectMasterRequestHeader(
+            cluster_name=self._cluster,
+            broker_name=self._name,
+            broker_id=self.broker_id,
+            invoke_time=clock.milliseconds(),
+        )
+        try:
+            return ReplicaSet.elected(await self.group.ask(header, accept=_ELECTED))
+        except ControllerRefused as error:
+            if error.code not in (
+                ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
+                ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+            ):
+                raise
+        return found
+
+    # what it learns -----------------------------------------------------------------------------
+
+    def _take(self, found: ReplicaSet, asked: float) -> str:
+        """Act on what a leader said that was asked at a time; returns what is wrong, "" for
+        nothing. One that is behind is not believed."""
+        if found.master_epoch < self._epoch:
+            return f"a controller knows of epoch {found.master_epoch}, and {self._epoch} was before"
+        self._epoch = found.master_epoch
+        if not found.has_master:
+            return self._without_master(found)
+        is_mine = found.master_id == self.broker_id
+        if is_mine:
+            self._confirmed = asked
+        wanted = ControlledRole(
+            broker_id=self.broker_id,
+            is_master=is_mine,
+            master_id=found.master_id,
+            master_epoch=found.master_epoch,
+            master_address=found.master_address,
+            master_ha_address="",
+            members=found.members,
+            members_epoch=found.members_epoch,
+        )
+        if self.role is None or _place(wanted) != _place(self.role):
+            self._members = found.members, found.members_epoch
+            self._take_role(wanted)
+        elif found.members_epoch > self._members[1]:
+            self._members = found.members, found.members_epoch
+            self._on_members(*self._members)
+        return ""
+
+    def _without_master(self, found: ReplicaSet) -> str:
+        """The set has no master, and no member of it can be elected now."""
+        role = self.role
+        if role is not None and role.is_master and found.master_epoch > role.master_epoch:
+            self._take_role(_without_master(role, found.master_epoch))
+        return "there is no master: none of the members in sync lives"
+
+    def _take_role(self, role: ControlledRole) -> None:
+        self.role = role
+        self.changed.set()
+
+
+class MasterControllers:
+    """`Controllers` as the broker of one role sees them."""
+
+    def __init__(self, member: Member, role: ControlledRole) -> None:
+        self._member = member
+        self._role = role
+
+    async def alter(self, members: frozenset[int], epoch: int) -> tuple[frozenset[int], int]:
+        return await self._member.alter(self._role, members, epoch)
+
+    def on_members(self, callback: Callable[[frozenset[int], int], None]) -> None:
+        self._member.on_members(callback)
+
+
+def describe(role: ControlledRole) -> str:
+    """A role for people."""
+    if role.is_master:
+        return f"master in epoch {role.master_epoch}"
+    if not role.master_address:
+        return f"a slave without a master, behind epoch {role.master_epoch}"
+    return f"slave of {role.master_address} in epoch {role.master_epoch}"
+
+
+def _place(role: ControlledRole) -> tuple[object, ...]:
+    """What makes a role another one: the members in sync do not."""
+    return (
+        *(role.broker_id, role.is_master),
+        *(role.master_id, role.master_epoch, role.master_address),
+    )
+
+
+def _without_master(role: ControlledRole, epoch: int) -> ControlledRole:
+    """The role of a broker that is master no more, while nobody else is."""
+    return dataclasses.replace(
+        role, is_master=False, master_id=0, master_epoch=epoch, master_address=""
+    )

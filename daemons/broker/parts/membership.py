@@ -1,0 +1,41 @@
+"""Membership: what controllers and other members tell and ask."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.handlers.membership import MembershipHandlers
+from mq.daemons.broker.parts.group import Metrics, Works
+from mq.daemons.broker.parts.stores import Stores
+from mq.daemons.broker.registration import Registration
+from mq.daemons.dispatch import Handler
+from mq.daemons.serving import handlers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A broker's side of its set."""
+
+    answers: MembershipHandlers
+
+    def works(self) -> Works:
+        yield from ()
+
+    def handlers(self) -> dict[int, Handler]:
+        return handlers_of(self.answers)
+
+    def metrics(self) -> Metrics:
+        yield from ()
+
+
+def make_membership(
+    settings: BrokerSettings,
+    stores: Stores,
+    registration: Registration,
+    on_notice: Callable[[], None],
+) -> Membership:
+    """The membership of a broker that starts. ``on_notice`` as MembershipHandlers has it."""
+    end = stores.messages.log.written
+    return Membership(
+        MembershipHandlers(settings, registration.address, registration.ha_address, end, on_notice)
+    )

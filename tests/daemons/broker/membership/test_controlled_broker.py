@@ -1,0 +1,354 @@
+"""Brokers whose role controllers decide: how they join, what they become, what they do without."""
+
+import asyncio
+import logging
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.broker.membership import controlled_broker
+from mq.daemons.service import CannotStart
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.headers.broker import ExchangeHAInfoResponseHeader
+from tests.daemons.broker.membership.controller import ScriptedController
+from tests.daemons.broker.membership.sets import (
+    NAME,
+    ask,
+    code_of_send,
+    is_master,
+    is_slave,
+    member_of,
+    name_server,
+    nobody_listens,
+)
+from tests.daemons.broker.replication.pair import caught_up, content, until
+from tests.daemons.peer import Peer
+
+STORED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+
+
+def test_the_first_is_master_the_second_its_slave_and_routes_show_it(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            name_server(tmp_path) as names,
+            member_of(tmp_path, controller, namesrvAddr=names.address) as first,
+        ):
+            master = await is_master(first, 1)
+            assert (master.settings.broker.broker_id, first.member.broker_id) == (0, 1)
+            assert await code_of_send(master) in STORED
+            async with member_of(tmp_path, controller, "two", namesrvAddr=names.address) as second:
+                slave = await is_slave(second, master.address)
+                assert slave.settings.broker.broker_id == 2
+                await caught_up(slave, master)
+                assert content(slave.stores.messages.log) == content(master.stores.messages.log)
+                assert await code_of_send(slave) not in STORED
+                addresses = names.routes.brokers[NAME].broker_addrs
+                assert addresses == {0: master.address, 2: slave.address}
+                versions = [one.data_version for one in names.routes.live.values()]
+                assert [version.state_version for version in versions] == [1, 1]
+            await until(lambda: names.routes.brokers[NAME].broker_addrs == {0: master.address})
+        assert controller.sets[NAME].ids.keys() == {1, 2}
+        stores = [(tmp_path / one / "brokerIdentity").read_text() for one in ("one", "two")]
+        assert stores == [f"DefaultCluster#{NAME}#{number}" for number in (1, 2)]
+
+    asyncio.run(play())
+
+
+def test_another_is_elected_and_both_change_sides_at_once(tmp_path: Path) -> None:
+    async def play() -> None:
+        # Nobody looks by the clock: the notice has them look.
+        rare = {"syncBrokerMetadataPeriod": "60000"}
+        async with (
+            ScriptedController() as controller,
+            name_server(tmp_path) as names,
+            member_of(tmp_path, controller, namesrvAddr=names.address, **rare) as first,
+            member_of(tmp_path, controller, "two", namesrvAddr=names.address, **rare) as second,
+        ):
+            old = await is_master(first, 1)
+            old_address = old.address
+            assert await code_of_send(old, b"before") in STORED
+            await caught_up(await is_slave(second, old.address), old)
+            began = time.monotonic()
+            assert controller.choose(NAME, 2, designated=True)
+            new = await is_master(second, 2)
+            assert time.monotonic() - began < 3
+            assert await code_of_send(new, b"after") in STORED
+            follower = await is_slave(first, new.address)
+            await caught_up(follower, new)
+            assert content(follower.stores.messages.log) == content(new.stores.messages.log)
+            expected = {0: new.address, 1: old_address}
+            await until(lambda: names.routes.brokers[NAME].broker_addrs == expected)
+            assert RequestCode.CONTROLLER_GET_REPLICA_INFO in controller.asked
+
+    asyncio.run(play())
+
+
+def test_nothing_listens_until_a_controller_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controlled_broker, "READY_SECONDS", 0.05)
+
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            await controller.close()
+            async with member_of(tmp_path, controller) as member:
+                assert "serves nothing yet: no controller leads" in member.ready_text()
+                assert await nobody_listens(int(member.member.address.rpartition(":")[2]))
+                assert next(iter(member.state())) == "role: none yet"
+                await controller.open()
+                broker = await is_master(member)
+                assert member.ready_text() == broker.ready_text()
+                assert member.status_text().endswith("; master in epoch 1")
+
+    asyncio.run(play())
+
+
+def test_a_start_that_waits_for_controllers_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    async def play() -> None:
+        member = member_of(tmp_path, "127.0.0.1:1")
+        asyncio.get_running_loop().call_later(0.1, member.stop_starting)
+        began = time.monotonic()
+        async with member:
+            assert member.broker is None
+        assert time.monotonic() - began < 3
+
+    asyncio.run(play())
+
+
+def test_a_start_that_is_killed_amid_its_application_gets_the_same_id(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            controller.mute.add(RequestCode.CONTROLLER_APPLY_BROKER_ID)
+            killed = member_of(tmp_path, controller)
+            entering = asyncio.create_task(killed.__aenter__())
+            await controller.until(lambda: NAME in controller.sets)  # and the answer is lost
+            entering.cancel()
+            await asyncio.gather(entering, return_exceptions=True)
+            assert (tmp_path / "one" / "brokerIdentity-temp").exists()
+            assert not (tmp_path / "one" / "brokerIdentity").exists()
+            controller.mute.clear()
+            async with member_of(tmp_path, controller) as member:
+                await is_master(member)
+                assert member.member.broker_id == 1
+            assert controller.sets[NAME].ids.keys() == {1}
+            assert controller.asked.count(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID) == 1
+
+    asyncio.run(play())
+
+
+def test_brokers_that_come_at_the_same_moment_get_different_ids(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            members = [member_of(tmp_path, controller, name) for name in ("one", "two", "three")]
+            await asyncio.gather(*(member.__aenter__() for member in members))
+            try:
+                assert sorted(member.member.broker_id for member in members) == [1, 2, 3]
+                roles = [member.member.role for member in members]
+                masters = [role is not None and role.is_master for role in roles]
+                assert sorted(masters) == [False, False, True]
+            finally:
+                await asyncio.gather(*(member.__aexit__() for member in members))
+
+    asyncio.run(play())
+
+
+def test_the_store_of_another_broker_is_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            (tmp_path / "one").mkdir()
+            (tmp_path / "one" / "brokerIdentity").write_text("DefaultCluster#broker-z#1")
+            with pytest.raises(CannotStart, match="is of broker broker-z"):
+                await member_of(tmp_path, controller).__aenter__()
+            assert controller.asked == []
+
+    asyncio.run(play())
+
+
+def test_a_port_that_is_taken_ends_the_first_start(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            member = member_of(tmp_path, controller)
+            port = int(member.member.address.rpartition(":")[2])
+            with socket.create_server(("127.0.0.1", port)):
+                with pytest.raises(OSError, match="another process does already"):
+                    await member.__aenter__()
+            await controller.until(lambda: not controller.sets[NAME].alive)
+
+    asyncio.run(play())
+
+
+def test_a_member_that_was_forgotten_says_so_and_joins_when_its_id_is_moved_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, syncBrokerMetadataPeriod="100") as member,
+        ):
+            await is_master(member)
+            there = controller.sets[NAME]
+            there.ids = {7: ("127.0.0.1:1", "c")}  # cleanBrokerMetadata, and others came
+            there.next_id = 8
+            there.master, there.epoch = 0, 5
+            await until(lambda: "do not know broker id 1" in member.member.problem)
+            identity = tmp_path / "one" / "brokerIdentity"
+            assert str(identity) in member.member.problem
+            there.members = {8}
+            identity.rename(tmp_path / "kept")
+            await is_master(member, 6)
+            assert member.member.broker_id == 8
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(play())
+    assert sum("do not know broker id 1" in record.message for record in caplog.records) == 1
+
+
+BRIEF = {
+    "controllerHeartBeatTimeoutMills": "400",
+    "brokerHeartbeatInterval": "50",
+    "syncBrokerMetadataPeriod": "100",
+}
+
+
+def test_a_master_without_controllers_takes_nothing_that_could_be_lost(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, **BRIEF) as member,
+        ):
+            await is_master(member, 1)
+            there = controller.sets[NAME]
+            there.ids[2] = ("127.0.0.1:1", "c")
+            there.members, there.members_epoch = {1, 2}, 2
+            await until(lambda: len(member.member._members[0]) == 2)
+            await controller.close()
+            alone = await is_slave(member, "")
+            assert await code_of_send(alone) not in STORED
+            assert "takes no messages" not in member.ready_text()
+            await controller.open()
+            again = await is_master(member, 1)  # nobody else was elected meanwhile
+            assert await code_of_send(again) in STORED
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("members", "setting"),
+    [
+        ({1}, {}),
+        ({1, 2}, {"allAckInSyncStateSet": "true"}),
+        ({1, 2}, {"stopWithoutController": "false"}),
+    ],
+    ids=["alone", "all acknowledge", "as Java"],
+)
+def test_a_master_without_controllers_goes_on_where_nothing_can_be_lost(
+    members: set[int], setting: dict[str, str], tmp_path: Path
+) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, **BRIEF, **setting) as member,
+        ):
+            before = await is_master(member, 1)
+            there = controller.sets[NAME]
+            there.ids[2] = ("127.0.0.1:1", "c")
+            if members != there.members:
+                there.members, there.members_epoch = members, 2
+                await until(lambda: len(member.member._members[0]) == 2)
+            await controller.close()
+            await until(lambda: bool(member.member.problem))
+            await asyncio.sleep(0.8)  # twice the time: nothing happens
+            assert member.broker is before
+
+    asyncio.run(play())
+
+
+def test_a_master_that_was_deposed_while_nobody_follows_takes_nothing(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, syncBrokerMetadataPeriod="100") as member,
+        ):
+            await is_master(member, 1)
+            there = controller.sets[NAME]
+            there.ids[2] = ("127.0.0.1:1", "c")
+            there.members, there.master, there.epoch = {2}, 0, 2
+            alone = await is_slave(member, "")
+            assert await code_of_send(alone) not in STORED
+            there.members = {1}  # the set's last member that was in sync
+            await is_master(member, 3)
+
+    asyncio.run(play())
+
+
+def test_a_broker_that_cannot_take_its_role_is_dead_to_the_controllers_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controlled_broker, "FIRST_PAUSE", 0.3)
+
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller) as first,
+            member_of(tmp_path, controller, "two") as second,
+        ):
+            old = await is_master(first, 1)
+            await is_slave(second, old.address)
+            controller.sets[NAME].members = {1, 2}
+            lock = tmp_path / "two" / "lock"
+            lock.unlink()
+            lock.mkdir()  # no broker can open this store
+            controller.choose(NAME, 2, designated=True)
+            await controller.until(lambda: 2 not in controller.sets[NAME].alive)
+            assert second.broker is None
+            lock.rmdir()
+            await is_master(second)
+            await is_slave(first, second.member.address)
+
+    asyncio.run(play())
+
+
+def test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller) as first,
+            member_of(tmp_path, controller, "two") as second,
+        ):
+            master = await is_master(first)
+            slave = await is_slave(second, master.address)
+            answer = await ask(master.port, RequestCode.EXCHANGE_BROKER_HA_INFO)
+            told = ExchangeHAInfoResponseHeader.decode(answer.fields)
+            assert told.master_ha_address == f"127.0.0.1:{master.ha_master.port}"
+            assert (told.master_address, told.master_flush_offset) == (master.address, 0)
+            silent = await ask(slave.port, RequestCode.EXCHANGE_BROKER_HA_INFO)
+            assert (silent.code, silent.fields) == (ResponseCode.SUCCESS, {})
+
+    asyncio.run(play())
+
+
+def test_a_notice_has_a_broker_ask_and_is_not_believed(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, syncBrokerMetadataPeriod="60000") as member,
+        ):
+            broker = await is_master(member, 1)
+            asked = controller.asked.count(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+            async with Peer(broker.port) as peer:
+                forged = {"masterAddress": "10.0.0.9:1", "masterEpoch": "9", "masterBrokerId": "5"}
+                answer = await peer.ask(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, forged)
+            assert answer.code == ResponseCode.SUCCESS
+            code = RequestCode.CONTROLLER_GET_REPLICA_INFO
+            await controller.until(lambda: controller.asked.count(code) > asked)
+            assert member.broker is broker
+            assert broker.role is not None and broker.role.is_master
+
+    asyncio.run(play())
