@@ -162,7 +162,7 @@ class ControlledBroker:
                 while self.member.role is role and not self._stopping.is_set():
                     await self._changed_or_stopping()
             finally:
-                self._standing = standing_of(broker, role)
+                self._standing = standing_of(broker)
                 self.broker = None
                 # A name server that hangs would hold up the new role, and sees the connection end.
                 broker.registration.says_farewell = self._stopping.is_set()
@@ -177,10 +177,8 @@ class ControlledBroker:
         await self._group.open()
 
     def _heartbeat(self) -> BrokerHeartbeatRequestHeader:
-        broker, role = self._settings.broker, self.member.role
-        now: Standing = self._standing
-        if self.broker is not None and role is not None:
-            now = standing_of(self.broker, role)
+        broker = self._settings.broker
+        now: Standing = self._standing if self.broker is None else standing_of(self.broker)
         return BrokerHeartbeatRequestHeader(
             cluster_name=broker.broker_cluster_name,
             broker_addr=self.member.address,

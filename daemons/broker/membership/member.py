@@ -333,9 +333,10 @@ class Member:
         if self.role is None or _place(wanted) != _place(self.role):
             self._members = found.members, found.members_epoch
             self._take_role(wanted)
-        elif found.members_epoch > self._members[1]:
+        elif found.members_epoch >= self._members[1]:  # also that it is what it was
             self._members = found.members, found.members_epoch
-            self._on_members(*self._members)
+            if is_mine:
+                self._on_members(*self._members)
         return ""
 
     def _without_master(self, found: ReplicaSet) -> str:

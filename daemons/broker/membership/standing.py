@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from mq.daemons.broker.app import Broker
-from mq.daemons.broker.replication.controlled import ControlledRole
 
 
 class Standing(NamedTuple):
@@ -17,7 +16,9 @@ class Standing(NamedTuple):
 NOTHING = Standing(-1, -1, -1)  # not known: a controller does not count that as less than before
 
 
-def standing_of(broker: Broker, role: ControlledRole) -> Standing:
+def standing_of(broker: Broker) -> Standing:
     """Of a broker that runs."""
-    end = broker.stores.messages.log.written
-    return Standing(role.master_epoch, end, end)
+    replication = broker.replication
+    return Standing(
+        replication.last_epoch, broker.stores.messages.log.written, replication.confirmed
+    )
