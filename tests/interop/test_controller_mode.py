@@ -1,0 +1,271 @@
+"""Our brokers under a controller of Java 5.5.0, alone and with one of Java's in their set.
+
+One controller and one name server, of ours, for all tests: each has a set of its own.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mq.client.errors import MQError
+from mq.client.session import Session
+from mq.protocol.codes import ResponseCode
+from tests.cli.support import Mq
+from tests.interop import peers
+from tests.interop.java_client import JavaClient, JavaFailed
+from tests.interop.jvm import require_java
+from tests.interop.ports import free_port
+from tests.system.daemon import BrokerProcess, NameServerProcess
+from tests.system.ledger import QUEUES, TOPIC, audit, send_command
+from tests.system.pairs import caught_up
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+PATIENCE = 60.0
+CLUSTER = "DefaultCluster"
+
+
+@dataclass
+class Set:
+    """A set of brokers by their addresses."""
+
+    name: str
+    tmp: Path
+    namesrv: str
+    controller: str
+    mq: Mq
+
+    def ours(self, store: str, **settings: object) -> BrokerProcess:
+        given = {
+            "brokerName": self.name,
+            "listenPort": free_port(),
+            "namesrvAddr": self.namesrv,
+            "enableControllerMode": "true",
+            "controllerAddr": self.controller,
+            "allAckInSyncStateSet": "true",
+            "mappedFileSizeCommitLog": 64 << 20,
+            "diskMaxUsedSpaceRatio": 95,
+            "slaveReadEnable": "true",
+            **settings,
+        }
+        return BrokerProcess(self.tmp / store, {key: str(value) for key, value in given.items()})
+
+    def java(self) -> peers.JavaBroker:
+        settings = {
+            "brokerName": self.name,
+            "brokerRole": "SLAVE",
+            "brokerId": -1,
+            "enableControllerMode": "true",
+            "controllerAddr": self.controller,
+            "allAckInSyncStateSet": "true",
+            "haListenPort": free_port(),
+            "slaveReadEnable": "true",
+        }
+        return peers.JavaBroker("5.5.0", self.tmp, self.namesrv, settings)
+
+    def command(self, *words: str) -> dict[str, object]:
+        """What a command says, as data; {} while it fails."""
+        found = self.mq(*words, "-n", self.namesrv, "-o", "json")
+        return found.json["data"] if found.status == 0 else {}
+
+    def state(self) -> tuple[str, set[str], int]:
+        """The address of the master, of those in sync, and the epoch."""
+        data = self.command("getSyncStateSet", "-a", self.controller, "-b", self.name)
+        one = data.get(self.name)
+        if not isinstance(one, dict):
+            return "", set(), 0
+        members = {replica["brokerAddress"] for replica in one["inSyncReplicas"]}
+        return one["masterAddress"] or "", members, one["masterEpoch"]
+
+    def until(self, holds: Callable[[str, set[str], int], bool]) -> tuple[str, set[str], int]:
+        deadline = time.monotonic() + PATIENCE
+        while not holds(*(now := self.state())):
+            assert time.monotonic() < deadline, now
+            time.sleep(0.1)
+        return now
+
+    def in_sync(self, *addresses: str) -> str:
+        """Wait until these are in sync; the address of the master, which is one of them."""
+        return self.until(lambda master, members, _: members == {*addresses} and bool(master))[0]
+
+    def master_but(self, address: str) -> str:
+        """Wait until another one than that is master."""
+        return self.until(lambda master, _, __: master not in ("", address))[0]
+
+
+@dataclass
+class Common:
+    namesrv: str
+    controller: str
+    mq: Mq
+    tmp: Path
+
+    def set_of(self, name: str) -> Set:
+        folder = self.tmp / name
+        folder.mkdir()
+        return Set(name, folder, self.namesrv, self.controller, self.mq)
+
+
+@pytest.fixture(scope="module")
+def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Common]:
+    require_java()
+    tmp = tmp_path_factory.mktemp("controlled")
+    with ExitStack() as parts:
+        namesrv = parts.enter_context(NameServerProcess(tmp / "names"))
+        controller = parts.enter_context(peers.JavaController("5.5.0", tmp))
+        yield Common(namesrv.address, controller.address, Mq(tmp / "config"), tmp)
+
+
+async def send(address: str, numbers: range) -> list[int]:
+    async with Session("127.0.0.1:1", timeout=15) as session:
+        answers = [
+            session.request(address, send_command(f"id-{number:06d}", number % QUEUES, 900))
+            for number in numbers
+        ]
+        return [answer.code for answer in await asyncio.gather(*answers)]
+
+
+def sent(address: str, numbers: range) -> None:
+    """All of them acknowledged."""
+    assert set(asyncio.run(send(address, numbers))) == {ResponseCode.SUCCESS}
+
+
+def until_sent(java: JavaClient, tag: str) -> None:
+    """Send until that succeeds."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            java.send(TOPIC, "sync", tag)
+            return
+        except JavaFailed:
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+
+def takes_a_send(address: str) -> bool:
+    async def ask() -> int:
+        async with Session("127.0.0.1:1", timeout=1) as session:
+            return (await session.invoke(address, send_command("probe", 0, 100))).code
+
+    try:
+        return asyncio.run(ask()) == ResponseCode.SUCCESS
+    except MQError:
+        return False
+
+
+def test_ours_under_a_java_controller_fail_over_and_java_clients_go_on(common: Common) -> None:
+    one = common.set_of("set-ours")
+    with one.ours("a") as first, one.ours("b") as second:
+        old = one.in_sync(first.address, second.address)
+        killed, other = (first, second) if old == first.address else (second, first)
+        with (
+            JavaClient("4.9.8", common.namesrv, one.tmp) as java,
+            JavaClient("5.5.0", common.namesrv, one.tmp) as newer,
+        ):
+            sent(old, range(100))
+            assert {result.status for result in java.send(TOPIC, "sync", "before", 20)} == {
+                "SEND_OK"
+            }
+            newer.consume("reader", "readers-of-ours", TOPIC)
+            newer.got("reader", 120)
+            killed.kill()
+            began = time.monotonic()
+            assert one.master_but(old) == other.address
+            deadline = time.monotonic() + 10
+            while not takes_a_send(other.address):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            took = time.monotonic() - began
+            sent(other.address, range(200, 300))
+            until_sent(java, "found")  # it asks for routes each half minute, whatever fails
+            after = java.send(TOPIC, "sync", "after", 20)
+            assert {result.status for result in after} == {"SEND_OK"}
+            again = newer.send(TOPIC, "sync", "newer", 5)
+            assert {result.status for result in again} == {"SEND_OK"}
+            killed.start()
+            one.in_sync(first.address, second.address)
+            wanted = {
+                f"{tag}-{number}"
+                for tag, count in (("before", 20), ("after", 20), ("newer", 5))
+                for number in range(count)
+            }
+            newer.until(lambda: wanted <= {message.body for message in newer.got("reader")})
+        caught_up(killed.address, other.address)
+        # What Java's tool says of the same is compared in test_controller_commands.py.
+        epochs = common.mq("getBrokerEpoch", "-b", one.name, "-n", common.namesrv)
+        assert epochs.out.count("EpochEntry{epoch=2, startOffset=") == 2, epochs.out
+        assert (first.stop(), second.stop()) == (0, 0)
+    print(f"from kill -9 to the next acknowledged send: {took:.2f} s")
+    assert took < 5
+
+
+def test_ours_and_one_of_java_are_each_others_masters_and_slaves(common: Common) -> None:
+    one = common.set_of("set-mixed")
+    with one.ours("a") as ours, one.java() as java:
+        assert one.in_sync(ours.address, java.address) == ours.address
+        sent(ours.address, range(200))
+        caught_up(java.address, ours.address)
+        elected = elect(one, java.address)
+        assert elected == java.address
+        sent_until_taken(java.address, 200)  # it says who is master before it is
+        sent(java.address, range(201, 400))
+        one.in_sync(ours.address, java.address)
+        caught_up(ours.address, java.address)
+        java.kill()
+        assert one.master_but(java.address) == ours.address
+        sent_until_taken(ours.address, 400)
+        result = audit(one.tmp, ours.address)
+        result.stored.pop("probe", None)
+        assert set(result.stored) >= {f"id-{number:06d}" for number in range(400)}
+        assert not result.doubled
+
+
+def sent_until_taken(address: str, number: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while asyncio.run(code_of(address, number)) != ResponseCode.SUCCESS:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+async def code_of(address: str, number: int) -> int:
+    try:
+        return (await send(address, range(number, number + 1)))[0]
+    except MQError:
+        return -1
+
+
+def elect(one: Set, address: str) -> str:
+    """Have a broker elected by the command; the address of the master then."""
+    data = one.command("getSyncStateSet", "-a", one.controller, "-b", one.name)[one.name]
+    assert isinstance(data, dict)
+    replicas = [*data["inSyncReplicas"], *data["notInSyncReplicas"]]
+    (number,) = (each["brokerId"] for each in replicas if each["brokerAddress"] == address)
+    words = ("electMaster", "-a", one.controller, "-c", CLUSTER, "-bn", one.name)
+    found = one.mq(*words, "-b", str(number), "-n", one.namesrv)
+    assert found.status == 0, found.err
+    assert re.search(rf"#BrokerMasterAddr\t{re.escape(address)}\n", found.out)
+    return one.until(lambda master, _, __: master == address)[0]
+
+
+def test_a_member_that_controllers_forgot_joins_as_a_new_one(common: Common) -> None:
+    one = common.set_of("set-cleaned")
+    with one.ours("a") as first, one.ours("b") as second:
+        master = one.in_sync(first.address, second.address)
+        slave = second if master == first.address else first
+        assert slave.stop() == 0
+        one.in_sync(master)
+        identity = slave.store / "brokerIdentity"
+        number = identity.read_text().rpartition("#")[2]
+        words = ("cleanBrokerMetadata", "-a", one.controller, "-c", CLUSTER, "-bn", one.name)
+        cleaned = one.mq(*words, "-b", number, "-n", one.namesrv)
+        assert cleaned.status == 0, cleaned.err
+        identity.unlink()
+        slave.start()
+        one.in_sync(first.address, second.address)
+        assert identity.read_text() == f"{CLUSTER}#{one.name}#3"
