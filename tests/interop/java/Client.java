@@ -63,6 +63,8 @@ public class Client {
         producer.setMqClientApiTimeout(10000);
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(10000);
+        // By default it asks for routes each 30 s, also when every send of them fails.
+        producer.setPollNameServerInterval(2000);
         producer.start();
     }
 
@@ -167,6 +169,7 @@ public class Client {
         // The client of 5.x drops a heartbeat that comes together with a scheduled one, and with it the news that it has
         // subscribed anew; the broker refuses its pulls until the next, after 30 s by default.
         consumer.setHeartbeatBrokerInterval(2000);
+        consumer.setPollNameServerInterval(2000);
         consumer.subscribe(topic, selector(expression));
         if (mode.equals("broadcasting")) {
             // Not by its name: the package of MessageModel differs between 4.9 and 5.
