@@ -22,7 +22,7 @@ from mq.daemons.broker.config import MASTER_ID, BrokerSettings
 from mq.daemons.broker.membership.controllers import ControllerGroup
 from mq.daemons.broker.membership.master_ha import MasterHa
 from mq.daemons.broker.membership.member import MasterControllers, Member, describe
-from mq.daemons.broker.membership.standing import NOTHING, Standing, standing_of
+from mq.daemons.broker.membership.standing import NOTHING, standing_of, standing_on_disk
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.supervision import Tasks
@@ -62,6 +62,7 @@ class ControlledBroker:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as parts:
             await self.member.check_identity()
+            self._standing = await asyncio.to_thread(standing_on_disk, self._settings)
             await self._group.open()
             parts.push_async_callback(self._group.close)
             await parts.enter_async_context(self.tasks)
@@ -178,7 +179,7 @@ class ControlledBroker:
 
     def _heartbeat(self) -> BrokerHeartbeatRequestHeader:
         broker = self._settings.broker
-        now: Standing = self._standing if self.broker is None else standing_of(self.broker)
+        now = self._standing if self.broker is None else standing_of(self.broker)
         return BrokerHeartbeatRequestHeader(
             cluster_name=broker.broker_cluster_name,
             broker_addr=self.member.address,

@@ -1,19 +1,39 @@
 """How much of the log of its set a broker has: what controllers elect by, of members in sync."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.config import BrokerSettings
+from mq.daemons.broker.replication.epochs import decode
+from mq.daemons.broker.store import layout
+from mq.daemons.broker.store.checkpoint import Checkpoint
+from mq.daemons.state_file import read_with_backup
 
 
 class Standing(NamedTuple):
-    """The epoch of the last record, the end of the log, and up to where it is agreed on."""
+    """The epoch of the last record, the end of the log, and up to where it is agreed on; -1 for
+    what is not known."""
 
     epoch: int
     max_offset: int
     confirm_offset: int
 
 
-NOTHING = Standing(-1, -1, -1)  # not known: a controller does not count that as less than before
+NOTHING = Standing(-1, -1, -1)
+
+
+def standing_on_disk(settings: BrokerSettings) -> Standing:
+    """Of a broker that has not started yet, from what it certainly has on its disk: there may be
+    more in its log. In a thread. Raises OSError."""
+    checkpoint = Checkpoint(Path(settings.store.store_path_root_dir) / layout.CHECKPOINT_FILE)
+    checkpoint.load()
+    end = checkpoint.safe_offset
+    epochs = read_with_backup(settings.store.epoch_path, decode) or []
+    there = [epoch.number for epoch in epochs if epoch.start <= end]
+    if not there:
+        return NOTHING
+    return Standing(there[-1], end, min(end, checkpoint.confirm_offset))
 
 
 def standing_of(broker: Broker) -> Standing:

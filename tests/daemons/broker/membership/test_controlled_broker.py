@@ -334,6 +334,26 @@ def test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not(tmp_path
     asyncio.run(play())
 
 
+def test_a_broker_that_has_not_started_shows_controllers_what_is_on_its_disk(
+    tmp_path: Path,
+) -> None:
+    async def play() -> None:
+        async with ScriptedController() as controller:
+            async with member_of(tmp_path, controller) as member:
+                master = await is_master(member, 1)
+                assert await code_of_send(master) in STORED
+                end = master.stores.messages.log.written
+            again = member_of(tmp_path, controller)
+            port = int(again.member.address.rpartition(":")[2])
+            with socket.create_server(("127.0.0.1", port)):
+                with pytest.raises(OSError, match="another process does already"):
+                    await again.__aenter__()
+            assert again._heartbeat().epoch == 1
+            assert again._heartbeat().max_offset == end > 0
+
+    asyncio.run(play())
+
+
 def test_a_notice_has_a_broker_ask_and_is_not_believed(tmp_path: Path) -> None:
     async def play() -> None:
         async with (
