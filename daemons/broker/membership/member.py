@@ -23,28 +23,18 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
-from mq.client.errors import MQError, RequestTimeout
+from mq.client.errors import MQError
 from mq.client.machine import chance, clock
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.membership.controllers import ControllerGroup, Heartbeat, NoLeader
-from mq.daemons.broker.membership.identity import Application, IdentityFiles
+from mq.daemons.broker.membership.identity import IdentityFiles
+from mq.daemons.broker.membership.questions import SetQuestions
 from mq.daemons.broker.membership.replica_set import ReplicaSet
 from mq.daemons.broker.replication.controlled import ControlledRole, ControllerRefused, OnMembers
 from mq.daemons.service import CannotStart
 from mq.daemons.supervision import Tasks
-from mq.protocol.bodies import SyncStateSet
 from mq.protocol.codes import ResponseCode
 from mq.protocol.errors import ProtocolError
-from mq.protocol.headers.controller import (
-    AlterSyncStateSetRequestHeader,
-    AlterSyncStateSetResponseHeader,
-    ApplyBrokerIdRequestHeader,
-    ElectMasterRequestHeader,
-    GetNextBrokerIdRequestHeader,
-    GetNextBrokerIdResponseHeader,
-    GetReplicaInfoRequestHeader,
-    RegisterBrokerToControllerRequestHeader,
-)
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +47,6 @@ LEAST_PAUSE = 0.05
 # How often a master looks whether it has lost the controllers.
 WATCH_SECONDS = 0.25
 
-_ELECTED = frozenset((int(ResponseCode.SUCCESS), int(ResponseCode.CONTROLLER_MASTER_STILL_EXIST)))
 # The controllers have another master, or another epoch of this one.
 _DEPOSED = frozenset(
     (ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, ResponseCode.CONTROLLER_INVALID_MASTER)
@@ -91,6 +80,7 @@ class Member:
         self._name = settings.broker.broker_name
         self.address = f"{settings.broker.broker_ip1}:{settings.server.listen_port}"
         self._files = IdentityFiles(settings.store.broker_identity_path, self._cluster, self._name)
+        self._questions = SetQuestions(group, self._cluster, self._name, self.address)
         self._heartbeat = heartbeat
         self._tasks = tasks
         self._registered = False
@@ -121,26 +111,12 @@ class Member:
         self, role: ControlledRole, members: frozenset[int], epoch: int
     ) -> tuple[frozenset[int], int]:
         """Ask for another sync state set, as `Controllers.alter` says, as the master of a role."""
-        header = AlterSyncStateSetRequestHeader(
-            broker_name=self._name,
-            master_broker_id=role.broker_id,
-            master_epoch=role.master_epoch,
-            invoke_time=clock.milliseconds(),
-        )
-        body = SyncStateSet(sync_state_set=set(members), sync_state_set_epoch=epoch)
         try:
-            answer = await self.group.ask(header, body.encode())
-            accepted = SyncStateSet.decode(answer.body)
-            AlterSyncStateSetResponseHeader.decode(answer.fields)
+            found = await self._questions.alter(role, members, epoch)
         except ControllerRefused as error:
             if error.code in _DEPOSED:
                 self.look()
             raise
-        except RequestTimeout as error:
-            raise TimeoutError(str(error)) from None
-        except (MQError, ProtocolError) as error:
-            raise ConnectionError(str(error)) from None
-        found = frozenset(accepted.sync_state_set), accepted.sync_state_set_epoch
         if self.role is role and found[1] > self._members[1]:
             self._members = found
         return found
@@ -165,13 +141,20 @@ class Member:
             if problem and problem != self.problem:
                 log.warning("membership of %s: %s", self._name, problem)
             self.problem = problem
-            pause = self._settings.broker.sync_broker_metadata_period / 1000
-            if problem:
-                pause = min(pause, RETRY_SECONDS)
             await asyncio.sleep(LEAST_PAUSE)
+            pause = self._pause()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wanted.wait()
+
+    def _pause(self) -> float:
+        """Seconds until the next look."""
+        seconds = self._settings.broker.sync_broker_metadata_period / 1000
+        if self.problem:
+            return min(seconds, RETRY_SECONDS)
+        if self.role is not None and self.role.is_master:  # two answers may be lost
+            return min(seconds, self._lease / 3)
+        return seconds
 
     async def watch_leader(self) -> None:
         """Ask again and again who leads the controllers, until cancelled."""
@@ -228,15 +211,14 @@ class Member:
         asked = clock.monotonic()
         if not self._registered:
             await self._identify()
-            found = await self._register()
+            found = await self._questions.register(self.broker_id)
             await self.group.show(self._heartbeat)
             self.group.keep_showing(self._heartbeat, self._tasks)
             self._registered = True
         else:
-            header = GetReplicaInfoRequestHeader(broker_name=self._name)
-            found = ReplicaSet.looked_up(await self.group.ask(header))
+            found = await self._questions.look_up()
         if not found.has_master:
-            found = await self._elect(found)
+            found = await self._questions.elect(self.broker_id) or found
         return self._take(found, asked)
 
     async def _identify(self) -> None:
@@ -252,24 +234,10 @@ class Member:
         files = self._files
         application = await asyncio.to_thread(files.read_application)
         if application is None:
-            header = GetNextBrokerIdRequestHeader(
-                cluster_name=self._cluster, broker_name=self._name
-            )
-            answer = await self.group.ask(header)
-            free = GetNextBrokerIdResponseHeader.decode(answer.fields).next_broker_id
-            if free is None or free < 1:
-                raise NoLeader(f"the controllers offer {free} as an id of {self._name}")
-            application = Application(free, f"{self.address};{clock.milliseconds()}")
+            application = await self._questions.new_application()
             await asyncio.to_thread(files.apply, application)
         try:
-            await self.group.ask(
-                ApplyBrokerIdRequestHeader(
-                    cluster_name=self._cluster,
-                    broker_name=self._name,
-                    applied_broker_id=application.broker_id,
-                    register_check_code=application.check_code,
-                )
-            )
+            await self._questions.apply(application)
         except ControllerRefused as error:
             if error.code == ResponseCode.CONTROLLER_BROKER_ID_INVALID:  # another has it
                 await asyncio.to_thread(files.drop_application)
@@ -278,34 +246,6 @@ class Member:
             raise
         await asyncio.to_thread(files.accept, application)
         return application.broker_id
-
-    async def _register(self) -> ReplicaSet:
-        header = RegisterBrokerToControllerRequestHeader(
-            cluster_name=self._cluster,
-            broker_name=self._name,
-            broker_id=self.broker_id,
-            broker_address=self.address,
-            invoke_time=clock.milliseconds(),
-        )
-        return ReplicaSet.registered(await self.group.ask(header))
-
-    async def _elect(self, found: ReplicaSet) -> ReplicaSet:
-        """Ask to be elected; what is known of the set then, where nobody is, what was known."""
-        header = ElectMasterRequestHeader(
-            cluster_name=self._cluster,
-            broker_name=self._name,
-            broker_id=self.broker_id,
-            invoke_time=clock.milliseconds(),
-        )
-        try:
-            return ReplicaSet.elected(await self.group.ask(header, accept=_ELECTED))
-        except ControllerRefused as error:
-            if error.code not in (
-                ResponseCode.CONTROLLER_ELECT_MASTER_FAILED,
-                ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
-            ):
-                raise
-        return found
 
     # what it learns -----------------------------------------------------------------------------
 
@@ -318,6 +258,8 @@ class Member:
         if not found.has_master:
             return self._without_master(found)
         is_mine = found.master_id == self.broker_id
+        if is_mine and found.master_address != self.address:
+            return self._doubled(found)
         if is_mine:
             self._confirmed = asked
         wanted = ControlledRole(
@@ -338,6 +280,16 @@ class Member:
             if is_mine:
                 self._on_members(*self._members)
         return ""
+
+    def _doubled(self, found: ReplicaSet) -> str:
+        """Another broker has registered with this one's id, and is master: there may be but one."""
+        if self.role is not None and self.role.is_master:
+            self._take_role(_without_master(self.role, found.master_epoch))
+        return (
+            f"{found.master_address} has id {self.broker_id} of {self._name}, too: of a store and "
+            f"its copy only one may run; to have this one join as a new member, stop it and move "
+            f"{self._files.path} away"
+        )
 
     def _without_master(self, found: ReplicaSet) -> str:
         """The set has no master, and no member of it can be elected now."""

@@ -334,6 +334,45 @@ def test_a_master_says_where_it_is_replicated_from_and_a_slave_does_not(tmp_path
     asyncio.run(play())
 
 
+def test_of_a_store_and_its_copy_one_is_master(tmp_path: Path) -> None:
+    async def play() -> None:
+        brief = {"syncBrokerMetadataPeriod": "100"}
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, **brief) as first,
+        ):
+            await is_master(first, 1)
+            (tmp_path / "copy").mkdir()
+            (tmp_path / "copy" / "brokerIdentity").write_bytes(
+                (tmp_path / "one" / "brokerIdentity").read_bytes()
+            )
+            async with member_of(tmp_path, controller, "copy", **brief) as copy:
+                await is_master(copy, 1)  # it was the last to register
+                alone = await is_slave(first, "")
+                assert await code_of_send(alone) not in STORED
+                assert f"{copy.member.address} has id 1 of {NAME}, too" in first.member.problem
+
+    asyncio.run(play())
+
+
+def test_a_master_looks_often_enough_to_stay_one(tmp_path: Path) -> None:
+    async def play() -> None:
+        rare = {**BRIEF, "syncBrokerMetadataPeriod": "60000"}
+        async with (
+            ScriptedController() as controller,
+            member_of(tmp_path, controller, **rare) as member,
+        ):
+            before = await is_master(member, 1)
+            there = controller.sets[NAME]
+            there.ids[2] = ("127.0.0.1:1", "c")
+            there.members, there.members_epoch = {1, 2}, 2
+            await until(lambda: len(member.member._members[0]) == 2)
+            await asyncio.sleep(0.8)  # twice the lease
+            assert member.broker is before
+
+    asyncio.run(play())
+
+
 def test_a_broker_that_has_not_started_shows_controllers_what_is_on_its_disk(
     tmp_path: Path,
 ) -> None:
