@@ -4,6 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from mq.daemons.config import read_file
 from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.namesrv.config import NamesrvSettings
 from tests.cli.support import Mq
+from tests.daemons.controller.etcd_server import EtcdServer
 from tests.interop.ports import free_port
 
 
@@ -132,28 +136,57 @@ def test_what_cannot_be_is_a_usage_error(
     assert text in done.err
 
 
-def test_what_was_written_runs(mq: Mq, tmp_path: Path) -> None:
-    folder = tmp_path / "try"
-    assert mq("cluster", "init", str(folder)).status == 0
-    port = free_port()
-    for path in folder.glob("*.conf"):  # ports that nobody has
-        text = path.read_text().replace("9876", str(port))
-        lines = [
-            "listenPort=0" if line.startswith("listenPort=1") else line
-            for line in text.splitlines()
-        ]
-        path.write_text("\n".join(lines))
+@contextmanager
+def running(
+    folder: Path, name_server_port: int, replaced: Mapping[str, str]
+) -> Iterator[list[str]]:
+    """What was written, on ports that nobody has; gives the lines of its log until all serve."""
+    ports = {"9876": str(name_server_port), **replaced}
+    for path in folder.glob("*.conf"):
+        text = path.read_text()
+        for old, new in ports.items():
+            text = text.replace(old, new)
+        path.write_text(text)
     command = [sys.executable, "-m", "mq", "standalone", "--cluster", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
+            lines = []
             for line in process.stdout:
-                if "3 of 3 daemons serve" in line:
+                lines.append(line)
+                if " daemons serve" in line:
                     break
-            listed = mq("clusterList", "-n", f"127.0.0.1:{port}", "-o", "json").json["data"]
-            assert [row["brokerName"] for row in listed] == ["broker-a", "broker-b"]
+            reading = threading.Thread(target=lines.extend, args=[process.stdout])
+            reading.start()
+            yield lines
             os.kill(process.pid, signal.SIGTERM)
             assert process.wait(30) == 0
+            reading.join()
         finally:
             process.kill()
-    assert (folder / "broker-a" / "commitlog").is_dir()
+
+
+def test_what_was_written_runs(mq: Mq, tmp_path: Path) -> None:
+    folder, port = tmp_path / "try", free_port()
+    assert mq("cluster", "init", str(folder)).status == 0
+    with running(folder, port, {"10911": "0", "10921": "0"}) as lines:
+        assert "3 of 3 daemons serve" in lines[-1]
+        listed = mq("clusterList", "-n", f"127.0.0.1:{port}", "-o", "json").json["data"]
+        assert [row["brokerName"] for row in listed] == ["broker-a", "broker-b"]
+
+
+def test_what_was_written_with_controllers_runs_and_elects(mq: Mq, tmp_path: Path) -> None:
+    folder, port, controller = tmp_path / "try", free_port(), free_port()
+    words = ("--masters", "1", "--slaves", "1", "--sync", "--controller")
+    assert mq("cluster", "init", str(folder), *words).status == 0
+    with EtcdServer(tmp_path) as etcd:
+        ports = {"http://127.0.0.1:2379": etcd.url, "9878": str(controller)}
+        ports |= {"10911": str(free_port()), "10921": str(free_port())}
+        with running(folder, port, ports) as lines:
+            assert "4 of 4 daemons serve" in lines[-1]
+            where = ("-a", f"127.0.0.1:{controller}", "-b", "broker-a", "-o", "json")
+            while True:
+                shown = mq("getSyncStateSet", *where).json["data"]["broker-a"]
+                if len(shown["inSyncReplicas"]) == 2:
+                    break
+            assert shown["masterEpoch"] == 1
