@@ -11,6 +11,8 @@ import pytest
 import yaml
 from prometheus_client import PROCESS_COLLECTOR
 
+from mq.daemons.controller.app import Controller
+from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.metrics import LoopDelay, Metric
 from mq.daemons.namesrv.metrics import metrics_of as of_name_server
 from mq.daemons.standalone import Standalone
@@ -32,7 +34,10 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             found = [*pair.broker.metrics().all(), LoopDelay().metric()]
             server = pair.name_server
             parts = (server.listener, server.tasks, server.routes, server.beacons)
-            return [*found, *of_name_server(*parts)]
+            found += of_name_server(*parts)
+        nowhere = {"listenPort": "0", "etcdEndpoints": "http://127.0.0.1:1"}
+        async with Controller(ControllerSettings.load(None, nowhere)) as controller:
+            return [*found, *controller.metrics()]
 
     of_process = {
         sample.name for family in PROCESS_COLLECTOR.collect() for sample in family.samples

@@ -123,7 +123,7 @@ class Controller:
         self.tasks.spawn(self._settle_doubts, "doubtful writes")
         if exporters.are_wanted(settings.operation):
             self.metrics_port = await exporters.start_exporters(
-                settings.operation, self._metrics, self.tasks, parts
+                settings.operation, self.metrics, self.tasks, parts
             )
         if self._tls is not None:
             self.tasks.spawn(self._tls.watch, "certificates")
@@ -178,7 +178,8 @@ class Controller:
             self._tls.reload()
         reload_access(self.settings, self.access)
 
-    def _metrics(self) -> Iterator["Metric"]:
+    def metrics(self) -> Iterator["Metric"]:
+        """What it tells of itself to monitoring."""
         from mq.daemons.controller.metrics import metrics_of  # only where somebody reads it
 
         return metrics_of(

@@ -30,10 +30,8 @@ def metrics_of(
     yield gauge("mq_brokers", "Brokers whose heartbeats come.", len(liveness))
     yield counter("mq_elections_total", "Elections that found a master.", elections.held)
     yield counter("mq_elections_failed_total", "Elections that found nobody.", elections.failed)
-    if not leadership.leads:
-        return
     labels = ("broker",)
-    sets = sorted(registry, key=lambda kept: kept.name)
+    sets = sorted(registry, key=lambda kept: kept.name) if leadership.leads else []
     for name, doc, values in (
         ("mq_master_epoch", "Epoch of the master of a broker set.", [s.master_epoch for s in sets]),
         (
