@@ -51,6 +51,11 @@ RETRY_SECONDS = 1.0  # behind a change that the controllers did not make
 SETTLED_SECONDS = 10.0
 CONFIRM_SECONDS = 0.02  # a slave is told what is confirmed by itself, when so long no bytes told it
 JOIN_SECONDS = 5.0  # a slave that is waited for, and does not come up, no longer is
+# One that the controllers do not know, or have not heard of yet, is waited for again behind this.
+BARRED_SECONDS = {
+    ResponseCode.CONTROLLER_INVALID_REPLICAS: 30.0,
+    ResponseCode.CONTROLLER_BROKER_NOT_ALIVE: 1.0,
+}
 
 
 class SyncState:
@@ -82,6 +87,7 @@ class SyncState:
         self._asked: frozenset[int] | None = None  # perhaps the set by now
         self._asked_until = 0.0  # when the last question about it ended
         self._joining: dict[int, float] = {}  # waited for, since when
+        self._barred: dict[int, float] = {}  # not waited for, until when
         self._gone: set[int] = set()  # have been connected, and are not
         self._began = clock.monotonic()
         self._changed = asyncio.Event()
@@ -113,8 +119,8 @@ class SyncState:
         others = self._settings.store.in_sync_replicas - 1
         if others <= 0:
             return self._log.written
-        acked = sorted((slave.acked for slave in self.slaves.values()), reverse=True)
-        return acked[others - 1] if len(acked) >= others else -1
+        acked = [slave.acked for slave in self.slaves.values() if not slave.is_learner]
+        return sorted(acked)[-others] if len(acked) >= others else -1
 
     def _had_by_all(self) -> int:
         """Who waits and has no connection leaves it where it is."""
@@ -196,6 +202,7 @@ class SyncState:
         last = self.epochs.last
         return (
             not slave.is_learner
+            and clock.monotonic() >= self._barred.get(slave.id, 0.0)
             and slave.acked >= slave.end_when_sent
             and (last is None or slave.acked >= last.start)
         )
@@ -225,13 +232,13 @@ class SyncState:
                 self._changed.set()
 
     def wanted(self) -> frozenset[int]:
-        """Who should be in the set now."""
-        ready = {
-            slave.id
-            for slave in self.slaves.values()
-            if slave.id not in self.members and slave.next >= 0 and self._is_ready(slave)
-        }
-        return frozenset(ready | {each for each in self.members if not self._is_lost(each)})
+        """Who should be in the set now. They join one by one: what is refused is known of whom."""
+        stay = {each for each in self.members if not self._is_lost(each)}
+        for each in self._joining:  # by since when they are waited for
+            slave = self.slaves.get(each)
+            if slave is not None and each not in self.members and self._is_ready(slave):
+                return frozenset(stay | {each})
+        return frozenset(stay)
 
     def _is_lost(self, member: int) -> bool:
         if member == self.id:
@@ -259,6 +266,7 @@ class SyncState:
             members, epoch = await self._controllers.alter(wanted, before)
         except ControllerRefused as error:
             self._refused(wanted, str(error))
+            self._bar(wanted - self.members, error.code)
             if is_first and error.code != ResponseCode.SYSTEM_ERROR:  # that may be done later
                 self._asked = None
                 self.advance()
@@ -268,6 +276,15 @@ class SyncState:
             self.learned(members, epoch)
         self._asked_until = clock.monotonic()
         return self.members_epoch > before
+
+    def _bar(self, refused: frozenset[int], code: int) -> None:
+        """What a controller says of one that was to join."""
+        now = clock.monotonic()
+        self._barred = {each: until for each, until in self._barred.items() if until > now}
+        if code in BARRED_SECONDS:
+            for each in refused:
+                self._joining.pop(each, None)
+                self._barred[each] = now + BARRED_SECONDS[ResponseCode(code)]
 
     def _refused(self, wanted: frozenset[int], why: str) -> None:
         self.refused_changes += 1

@@ -199,6 +199,32 @@ def test_a_change_that_is_refused_was_not_made(
     asyncio.run(main())
 
 
+def test_a_slave_that_the_controllers_do_not_know_keeps_nobody_waiting(tmp_path: Path) -> None:
+    class Choosy(ScriptedControllers):
+        async def alter(self, members: frozenset[int], epoch: int) -> tuple[frozenset[int], int]:
+            self.failure = ControllerRefused(2003, "who is 9") if 9 in members else None
+            return await super().alter(members, epoch)
+
+    async def main() -> None:
+        controllers = Choosy()
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
+            ScriptedMember(first.ha_master.port, broker_id=9) as stranger,
+            ScriptedMember(first.ha_master.port) as slave,
+            Peer(first.port) as peer,
+        ):
+            for one in (stranger, slave):
+                await one.greet()
+                one.say(0)
+            await until(lambda: state_of(first).members == {1, 2})
+            await until(lambda: state_of(first).waited_for == {1, 2})
+            following = asyncio.create_task(follow(slave))
+            assert (await send(peer, b"a chair")).code == ResponseCode.SUCCESS
+            following.cancel()
+
+    asyncio.run(main())
+
+
 def test_a_slave_that_stays_behind_leaves(tmp_path: Path) -> None:
     async def main() -> None:
         controllers = ScriptedControllers((1, 2))
