@@ -117,6 +117,8 @@ class ControlledMasterConnection(MasterConnection):
 class ControlledSlave(HaSlave):
     """Keeps the store as the master's: `run`, until cancelled."""
 
+    nobody = "there is no master now, or nobody says where it is replicated from"
+
     def __init__(
         self,
         settings: BrokerSettings,

@@ -161,6 +161,9 @@ class HaSlave:
     ``on_cut`` is called when the end of the log has been cut off.
     """
 
+    #: Why nothing comes where no master is known.
+    nobody = "no name server knows a master of this brokerName (haMasterAddress)"
+
     def __init__(
         self,
         settings: BrokerSettings,
@@ -195,7 +198,7 @@ class HaSlave:
             self._addresses.changed.clear()
             address = self._addresses.ha_address
             if not address:
-                self._tell("no name server knows a master of this brokerName (haMasterAddress)")
+                self._tell(self.nobody)
                 await self._addresses.changed.wait()
                 continue
             try:

@@ -68,7 +68,7 @@ async def set_master(
 
 
 def set_slave(
-    root: Path, its_master: Broker, *, broker_id: int = 2, folder: str = "", **settings: str
+    root: Path, its_master: Broker, broker_id: int = 2, folder: str = "", /, **settings: str
 ) -> Broker:
     """A slave, not started yet, of a master of `set_master`."""
     role = ControlledRole(

@@ -195,7 +195,7 @@ def test_what_only_a_former_master_has_is_cut_and_kept(tmp_path: Path) -> None:
         controllers = ScriptedControllers((2,))
         async with (
             set_master(tmp_path, controllers, 2, 2) as second,
-            set_slave(tmp_path, second, broker_id=1) as former,
+            set_slave(tmp_path, second, 1) as former,
         ):
             await caught_up(former, second)
             assert log_of(former) == log_of(second)
@@ -215,7 +215,7 @@ def test_what_was_cut_does_not_come_back_with_a_kill(tmp_path: Path) -> None:
     async def main() -> None:
         fork, lost = await part_ways(tmp_path)
         async with set_master(tmp_path, ScriptedControllers((2,)), 2, 2) as second:
-            former = set_slave(tmp_path, second, broker_id=1)
+            former = set_slave(tmp_path, second, 1)
             async with former:
                 await until(lambda: former.replication.slave.connection is not None)  # type: ignore[union-attr]
                 # As a kill leaves it: nothing that a stop writes.
@@ -223,7 +223,7 @@ def test_what_was_cut_does_not_come_back_with_a_kill(tmp_path: Path) -> None:
             assert lost[:200] not in (tmp_path / "killed" / "commitlog" / f"{0:020d}").read_bytes()
             end = end_of(second)
         async with set_master(tmp_path, ScriptedControllers((1,)), 3, 2) as second:
-            again = set_slave(tmp_path, second, broker_id=1, folder="killed")
+            again = set_slave(tmp_path, second, 1, "killed")
             async with again:
                 assert again.stores.messages.report.crashed
                 await caught_up(again, second)
@@ -264,11 +264,54 @@ def test_a_store_without_epochs_is_compared_byte_for_byte(tmp_path: Path) -> Non
         (tmp_path / "1" / "epochFileCheckpoint.bak").unlink(missing_ok=True)
         async with (
             set_master(tmp_path, ScriptedControllers((2,)), 2, 2) as second,
-            set_slave(tmp_path, second, broker_id=1) as former,
+            set_slave(tmp_path, second, 1) as former,
         ):
             await caught_up(former, second)
             assert log_of(former) == log_of(second)
             assert epochs_of(former) == epochs_of(second)
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_was_master_without_controllers_is_followed_from_its_begin(
+    tmp_path: Path,
+) -> None:
+    """From Java's nobody who is empty gets anything: no epoch has what was written before."""
+
+    async def main() -> None:
+        async with master(tmp_path) as before:
+            await fill(before, 200)
+            end = end_of(before)
+        (tmp_path / "master").rename(tmp_path / "1")
+        async with (
+            set_master(tmp_path, ScriptedControllers()) as first,
+            set_slave(tmp_path, first) as slave,
+        ):
+            await fill(first, 10, 200)
+            await caught_up(slave, first)
+            assert end_of(first) > end > LOG_FILE
+            assert log_of(slave) == log_of(first)
+            assert epochs_of(slave) == epochs_of(first) == [(1, 0)]
+
+    asyncio.run(main())
+
+
+def test_a_slave_may_begin_with_the_last_file_and_only_learn(tmp_path: Path) -> None:
+    async def main() -> None:
+        controllers = ScriptedControllers()
+        changes = {"syncFromLastFile": "true", "asyncLearner": "true"}
+        async with set_master(tmp_path, controllers, checkSyncStateSetPeriod="20") as first:
+            await fill(first, 200)
+            async with set_slave(tmp_path, first, **changes) as slave:
+                await caught_up(slave, first)
+                minimum = slave.stores.messages.log.minimum
+                assert minimum == end_of(first) - end_of(first) % LOG_FILE > 0
+                await fill(first, 10, 200)
+                await caught_up(slave, first)
+                assert log_of(slave) == content(first.stores.messages.log, minimum)
+                await until(lambda: slave.replication.confirmed == end_of(first))
+                await asyncio.sleep(0.1)
+                assert controllers.asked == []
 
     asyncio.run(main())
 
