@@ -234,7 +234,8 @@ class PullHandlers:
     ) -> None:
         group, topic, sys_flag = fields["consumerGroup"], fields["topic"], int(fields["sysFlag"])
         code, next_offset, *_ = found
-        if code == MOVED and self._waits_outside:
+        is_unshown = queue.readable < offset <= queue.appended  # and was shown by another broker
+        if code == MOVED and (is_unshown or self._waits_outside):
             # Its master has it, or had it, or it comes yet. (Java has it asked for again at once,
             # and again: PullMessageProcessor.)
             found = FoundMessages(NOT_FOUND, offset, [], 0, 0)

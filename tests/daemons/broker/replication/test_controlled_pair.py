@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from mq.daemons.broker.app import Broker
+from mq.daemons.broker.replication import slave_connection
 from mq.daemons.config import ConfigError
 from mq.protocol.bodies import EpochEntryCache, HARuntimeInfo
 from mq.protocol.codes import RequestCode, ResponseCode
+from tests.daemons.broker.pulls import pull
+from tests.daemons.broker.pulls import request as pull_request
 from tests.daemons.broker.replication.pair import (
     LOG_FILE,
     caught_up,
@@ -97,7 +100,12 @@ def test_without_controllers_a_broker_has_no_epochs_to_tell(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_no_frame_crosses_the_start_of_an_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("warm", [0, 1 << 20])  # read by a thread; sent from memory
+def test_no_frame_crosses_the_start_of_an_epoch(
+    warm: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slave_connection, "_WARM", warm)
+
     async def main() -> None:
         controllers = ScriptedControllers()
         ends = []
@@ -364,6 +372,11 @@ def test_what_is_not_confirmed_stays_unread_behind_a_start(tmp_path: Path) -> No
         # Among others: it waits for the set. Alone: what it has counts.
         async with set_master(tmp_path, ScriptedControllers((1, 2))) as first:
             assert shown(first) == 1
+            async with Peer(first.port) as peer:  # a group that another broker has shown more
+                reply = await pull(peer, pull_request(2, topic="Orders"))
+                assert reply.code == ResponseCode.PULL_NOT_FOUND
+                reply = await pull(peer, pull_request(3, topic="Orders"))
+                assert reply.code == ResponseCode.PULL_OFFSET_MOVED
         async with set_master(tmp_path, ScriptedControllers()) as first:
             assert shown(first) == 2
             assert entries(first)["Orders", 0][0] == 2
