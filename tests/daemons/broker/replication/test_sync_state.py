@@ -147,6 +147,35 @@ def test_who_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) 
     asyncio.run(main())
 
 
+def test_two_that_leave_together_are_both_let_go(tmp_path: Path) -> None:
+    """One while the other is being asked for (Java's PR 9897)."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2, 3))
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
+            Peer(first.port) as peer,
+        ):
+            async with ScriptedMember(first.ha_master.port, broker_id=3) as other:
+                async with ScriptedMember(first.ha_master.port) as slave:
+                    for one in (slave, other):
+                        await one.greet()
+                        one.say(0)
+                    await until(lambda: len(state_of(first).slaves) == 2)
+                    controllers.gate.clear()
+                await until(lambda: len(controllers.asked) == 1)
+            await until(lambda: not state_of(first).slaves)
+            sending = asyncio.create_task(send(peer, b"a chair"))
+            await until(lambda: end_of(first) > 0)
+            assert not sending.done()
+            controllers.gate.set()
+            assert (await sending).code == ResponseCode.SUCCESS
+            assert [members for members, _ in controllers.asked] == [{1, 3}, {1}]
+            assert state_of(first).members == {1}
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     "failure",
     [TimeoutError(), ConnectionError("none answers"), ControllerRefused(1, "its log is slow")],
