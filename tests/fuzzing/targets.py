@@ -8,12 +8,16 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 from mq.daemons.broker.filter.errors import FilterSyntaxError
 from mq.daemons.broker.filter.sql92 import read_filter
 from mq.daemons.broker.handlers.batches import messages_of
 from mq.daemons.broker.handlers.usual_properties import UsualProperties
+from mq.daemons.broker.replication.controlled_frames import MasterReader, SlaveReader
+from mq.daemons.broker.replication.epochs import decode as decode_epochs
+from mq.daemons.broker.replication.epochs import encode as encode_epochs
+from mq.daemons.broker.replication.frames import BadFrame, FrameReader, OffsetReader
 from mq.daemons.dispatch import Refused
 from mq.protocol import bodies, fastjson, frame, properties
 from mq.protocol.batch import decode_batch
@@ -185,6 +189,43 @@ def sizes(data: bytes) -> None:
         stream(struct.pack(">iI", length % 65536, word) + data[8:])
 
 
+def replication(data: bytes) -> None:
+    """What a master or a slave says on the port of replication, whole and in two pieces; and the
+    file of the epochs."""
+    middle = len(data) // 2
+    for make in (OffsetReader, SlaveReader, FrameReader, MasterReader):
+        whole = _heard(make(), (data,))
+        assert whole == _heard(make(), (data[:middle], data[middle:])), make
+    try:
+        epochs = decode_epochs(data)
+    except ValueError:
+        return
+    assert decode_epochs(encode_epochs(epochs)) == epochs
+
+
+def _heard(reader: Any, parts: tuple[bytes, ...]) -> list[object]:
+    """What is read: bytes that follow each other are one, with where they begin."""
+    found: list[tuple[object, bytes]] = []
+    end: object = None  # what the next bytes say of themselves if they follow
+    try:
+        for part in parts:
+            for word in reader.read(part):
+                if not (isinstance(word, tuple) and isinstance(word[-1], memoryview)):
+                    found.append((word, b""))
+                    end = None
+                    continue
+                offset, *more, piece = word
+                if piece and end == (offset, more):
+                    found[-1] = found[-1][0], found[-1][1] + bytes(piece)
+                else:
+                    found.append(((offset, more), bytes(piece)))
+                end = (offset + len(piece), more) if piece else None
+    except BadFrame:
+        found.append(("refused", b""))
+    # Of offsets that come together the plain reader gives the ends.
+    return list(found[-1:] if isinstance(reader, OffsetReader) else found)
+
+
 TARGETS: dict[str, Target] = {
     "frames": Target(frames),
     "stream": Target(stream),
@@ -198,4 +239,5 @@ TARGETS: dict[str, Target] = {
     "json": Target(json_texts),
     "bodies": Target(body_texts),
     "ids": Target(ids, 128),
+    "replication": Target(replication, 512),
 }

@@ -161,9 +161,11 @@ def decode(data: bytes) -> list[Epoch]:
 
 
 def check_rising(epochs: Sequence[Epoch]) -> None:
-    """Raises ValueError if an epoch is not behind the one before it."""
+    """Raises ValueError if an epoch is not behind the one before it, or cannot be one."""
     before = Epoch(-1, -1)
     for epoch in epochs:
+        if epoch.number >= 1 << 31 or epoch.start >= NO_END:
+            raise ValueError(f"there is no epoch {tuple(epoch)}")
         if epoch.number <= before.number or epoch.start <= before.start:
             raise ValueError(f"{tuple(epoch)} comes behind {tuple(before)}")
         before = epoch
