@@ -10,8 +10,9 @@ drops a slave that has left before they agree.)
              allAckInSyncStateSet its acknowledgements are waited for from when it is near, and it
              joins when it has come to where the confirm offset was then: else a slave that is one
              message behind, as under load all are, never would
-    leave    it has not had all for haMaxTimeSlaveNotCatchup, or has closed its connection; or it
-             has not come FIRST_LOOK seconds after this master began
+    leave    it has not had all for haMaxTimeSlaveNotCatchup, or has closed its connection, or
+             has come back with less than is confirmed; or it has not come FIRST_LOOK seconds after
+             this master began
 
 What the settings promise:
 
@@ -184,6 +185,8 @@ class SyncState:
                 self._joining[slave.id] = clock.monotonic()
             if self._is_ready(slave):
                 self._changed.set()
+        elif self._has_lost(slave):
+            self._changed.set()
         self.advance()
 
     def left(self, slave: ControlledConnection) -> None:
@@ -197,6 +200,11 @@ class SyncState:
             asyncio.get_running_loop().call_soon(self.advance)
         if slave.id in self.members:
             self._changed.set()
+
+    def _has_lost(self, slave: ControlledConnection) -> bool:
+        """Whether a member has come back with less than it had: its machine has died. It may not
+        be elected; nor may it be waited for with what is confirmed already."""
+        return self._all and 0 <= slave.acked < self._bound.offset
 
     def _may_join(self, slave: ControlledConnection) -> bool:
         last = self.epochs.last
@@ -246,6 +254,8 @@ class SyncState:
         slave = self.slaves.get(member)
         if slave is None:
             return member in self._gone or clock.monotonic() - self._began >= FIRST_LOOK
+        if self._has_lost(slave):
+            return True
         longest = self._settings.store.ha_max_time_slave_not_catchup / 1000
         return slave.seconds_without_all() > longest
 

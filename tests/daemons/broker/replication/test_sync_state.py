@@ -147,6 +147,34 @@ def test_who_has_left_is_waited_for_until_the_controllers_agree(tmp_path: Path) 
     asyncio.run(main())
 
 
+def test_a_member_that_comes_back_with_less_than_is_confirmed_leaves(tmp_path: Path) -> None:
+    """Its machine has lost its power, and its last connection is not known to have ended."""
+
+    async def main() -> None:
+        controllers = ScriptedControllers((1, 2))
+        async with (
+            set_master(tmp_path, controllers, slaveTimeout="20000") as first,
+            ScriptedMember(first.ha_master.port) as slave,
+            ScriptedMember(first.ha_master.port) as again,
+            Peer(first.port) as peer,
+        ):
+            await slave.greet()
+            slave.say(0)
+            sending = asyncio.create_task(send(peer, b"a chair"))
+            _, _, _, data = await slave.frame()
+            slave.say(len(data))
+            assert (await sending).code == ResponseCode.SUCCESS
+            await again.greet()
+            again.say(0)
+            await until(lambda: len(controllers.asked) == 1)
+            assert controllers.asked[0][0] == {1}
+            _, _, _, data = await again.frame()
+            again.say(len(data))
+            await until(lambda: state_of(first).members == {1, 2})
+
+    asyncio.run(main())
+
+
 def test_two_that_leave_together_are_both_let_go(tmp_path: Path) -> None:
     """One while the other is being asked for (Java's PR 9897)."""
 
