@@ -16,6 +16,7 @@ from mq.daemons.controller.config import ControllerSettings
 from mq.daemons.metrics import LoopDelay, Metric
 from mq.daemons.namesrv.metrics import metrics_of as of_name_server
 from mq.daemons.standalone import Standalone
+from tests.daemons.broker.replication.sets import ScriptedControllers, set_master
 
 MONITORING = Path(__file__).parents[1] / "docs" / "monitoring"
 # A name with what stands in its braces, and a list of labels that sums are made by.
@@ -35,6 +36,8 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             server = pair.name_server
             parts = (server.listener, server.tasks, server.routes, server.beacons)
             found += of_name_server(*parts)
+        async with set_master(folder / "set", ScriptedControllers()) as master:
+            found += master.metrics().all()
         nowhere = {"listenPort": "0", "etcdEndpoints": "http://127.0.0.1:1"}
         async with Controller(ControllerSettings.load(None, nowhere)) as controller:
             return [*found, *controller.metrics()]
