@@ -10,7 +10,7 @@ from mq.daemons.broker.handlers.ha import HaHandlers
 from mq.daemons.broker.parts.group import Metrics, Works
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.periodic import saving
-from mq.daemons.broker.replication.acks import SlaveAcks
+from mq.daemons.broker.replication.acks import InSyncAcks, SlaveAcks
 from mq.daemons.broker.replication.controlled import ControlledRole, Controllers
 from mq.daemons.broker.replication.controlled_connection import ControlledConnection
 from mq.daemons.broker.replication.controlled_slave import ControlledSlave
@@ -19,7 +19,7 @@ from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.slave import HaSlave, OnCut
-from mq.daemons.broker.replication.sync_state import InSyncAcks, SyncState
+from mq.daemons.broker.replication.sync_state import SyncState
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.dispatch import Handler

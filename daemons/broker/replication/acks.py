@@ -186,3 +186,20 @@ class SlaveAcks:
                 f"(haSlaveFallbehindMax)"
             )
         return StoreRefused(ResponseCode.SLAVE_NOT_AVAILABLE, f"stored here only: {why}")
+
+
+class InSyncAcks(SlaveAcks):
+    """Senders that wait for the set, or for as many copies as they need. SLAVE_NOT_AVAILABLE is
+    told to nobody, as in Java: who needs no slave waits for none, and where the set is too small
+    nothing is taken."""
+
+    def __init__(
+        self, settings: BrokerSettings, appender: Appender, covered: Callable[[], int]
+    ) -> None:
+        super().__init__(settings, appender, covered)
+        self._covered = covered
+
+    def written(self, batch: Batch) -> None:
+        """A batch is in the log: slaves can have it now."""
+        if self._covered() < batch.end:
+            self._wait(self._hold(batch))

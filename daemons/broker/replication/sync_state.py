@@ -24,7 +24,6 @@ What the settings promise:
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
 from mq.client.machine import clock
 from mq.daemons.broker.config import BrokerSettings
@@ -38,7 +37,7 @@ from mq.daemons.broker.replication.controlled_connection import ControlledConnec
 from mq.daemons.broker.replication.enough import CAUSE, not_enough
 from mq.daemons.broker.replication.epochs import Epochs
 from mq.daemons.broker.replication.slave_connection import SlaveConnection
-from mq.daemons.broker.store.append import Appender, Batch
+from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store.commit_log import CommitLog
 from mq.protocol.codes import ResponseCode
@@ -328,20 +327,3 @@ class SyncState:
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-
-
-class InSyncAcks(SlaveAcks):
-    """Senders that wait for the set, or for as many copies as they need. SLAVE_NOT_AVAILABLE is
-    told to nobody, as in Java: who needs no slave waits for none, and where the set is too small
-    nothing is taken."""
-
-    def __init__(
-        self, settings: BrokerSettings, appender: Appender, covered: Callable[[], int]
-    ) -> None:
-        super().__init__(settings, appender, covered)
-        self._covered = covered
-
-    def written(self, batch: Batch) -> None:
-        """A batch is in the log: slaves can have it now."""
-        if self._covered() < batch.end:
-            self._wait(self._hold(batch))
