@@ -134,6 +134,10 @@ def test_no_frame_crosses_the_start_of_an_epoch(
                 seen.add(number)
                 position += len(data)
             assert seen == {1, 2, 4}
+            async with set_slave(tmp_path, first) as real:
+                await caught_up(real, first)
+                assert epochs_of(real) == epochs_of(first) == list(starts.items())
+                assert log_of(real) == whole
 
     asyncio.run(main())
 
