@@ -11,6 +11,7 @@ from mq.daemons.acl.writers import WriteAccess, access_of, reload_access
 from mq.daemons.dispatch import Dispatcher, Handler
 from mq.daemons.listener import Listener
 from mq.daemons.memory import MemoryBudget
+from mq.daemons.namesrv.acting_master import Notices
 from mq.daemons.namesrv.beacons import BeaconListener
 from mq.daemons.namesrv.config import NamesrvSettings
 from mq.daemons.namesrv.handlers.brokers import BrokerHandlers
@@ -69,6 +70,11 @@ class NameServer:
                 elsewhere = await parts.enter_async_context(
                     ProductEnvironment(self.settings.namesrv)
                 )
+            self.routes.shows_acting = lambda: self.settings.namesrv.support_acting_master
+            if self.settings.namesrv.notify_min_broker_id_changed:
+                notices = Notices()
+                await parts.enter_async_context(notices.session)
+                self.routes.on_lowest_changed = notices.send
             server = self.settings.server
             self._tls = server_tls(self.settings.tls)
             self.listener = Listener(

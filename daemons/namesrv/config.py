@@ -58,6 +58,15 @@ class NamesrvConfig(Section):
         "forget topics that a broker no longer has when it registers (a 5.x name)",
         updatable=True,
     )
+    support_acting_master: bool = setting(
+        False,
+        "while a set has no master, show its slave with the lowest id as one that may be read, if "
+        "its brokers have enableSlaveActingMaster (a 5.x name)",
+        updatable=True,
+    )
+    notify_min_broker_id_changed: bool = setting(
+        False, "tell the brokers of a set at once that another has the lowest id (a 5.x name)"
+    )
     scan_not_active_broker_interval: int = setting(
         5000, "pause between looks for silent brokers (a 5.x name)", unit="ms", long=True
     )

@@ -33,6 +33,8 @@ class Registration:
     beacon_source: tuple[str, str] | None = None
     beacon_interval: float = 0.0  # seconds between two of them, as the broker says
     order: RegistrationOrder | None = None  # only our brokers say
+    # Whether slaves of the set act as masters; None of brokers before 5.x, which do not say.
+    acts: bool | None = None
 
 
 # Of a broker whose topics have not been taken yet: no registration has it.

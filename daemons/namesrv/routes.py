@@ -6,16 +6,20 @@ when they change follow RouteInfoManager of 4.9.8:
 - A broker is live from its registration until it unregisters, its connection closes, or it is
   silent for the expiry time. Then its address goes; with its last address a broker name goes, and
   with it that name's queues in every topic and, where it was the last, the topic and the cluster.
-- Topics are taken from masters only, and only when the data version differs from the last one
+- Topics are taken from masters only, or from the slave of 5.x that has the lowest id
+  (`acting_master`), and only when the data version differs from the last one
   known, or at the first registration. A topic that a broker has deleted stays until it is deleted
   here too or the broker name goes.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 
-from mq.client.machine import clock
 from mq.daemons.beacon import MISSED_BEACONS
+from mq.daemons.namesrv.acting_master import (
+    LowestChanged,
+    without_write,
+)
 from mq.daemons.namesrv.registration import (
     UNKNOWN_VERSION,
     Connection,
@@ -27,16 +31,13 @@ from mq.daemons.namesrv.registration import (
     check_rank,
     is_whole,
 )
+from mq.daemons.namesrv.tables import Tables
 from mq.daemons.steps import Steps
 from mq.protocol.bodies import (
     BrokerData,
-    ClusterInfo,
     DataVersion,
     QueueData,
-    TopicQueueMappingInfo,
-    TopicRouteData,
 )
-from mq.protocol.flags import Permission
 from mq.protocol.names import MASTER_ID
 
 log = logging.getLogger(__name__)
@@ -46,23 +47,8 @@ log = logging.getLogger(__name__)
 _TOPICS_A_STEP = 200
 
 
-class Routes:
-    """The tables of a name server."""
-
-    def __init__(self, clock: Callable[[], float] = clock.monotonic) -> None:
-        self._clock = clock
-        self.topics: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
-        self.brokers: dict[str, BrokerData] = {}  # broker name -> its addresses by broker id
-        self.clusters: dict[str, dict[str, None]] = {}  # cluster -> broker names
-        self.live: dict[str, LiveBroker] = {}  # address -> what is known of it
-        self.filter_servers: dict[str, list[str]] = {}  # broker address -> filter servers
-        self.mappings: dict[
-            str, dict[str, TopicQueueMappingInfo]
-        ] = {}  # topic -> broker name -> 5.x mapping
-
-    def now(self) -> float:
-        """The clock that `LiveBroker.last_seen` is of."""
-        return self._clock()
+class Routes(Tables):
+    """Who registers, who shows that it lives, and who has gone."""
 
     # brokers --------------------------------------------------------------------------------
 
@@ -115,8 +101,14 @@ class Routes:
         live = self._take_address(registration, connection, before)
         if changed:
             live.data_version = UNKNOWN_VERSION
-        if registration.broker_id == MASTER_ID and changed:
-            for _ in self._take_topics(registration, drop_missing_topics):
+        is_master = registration.broker_id == MASTER_ID
+        # Without a master a slave of 5.x tells its topics.
+        speaks = is_master or (
+            registration.acts is not None and registration.broker_id == min(broker.broker_addrs)
+        )
+        if speaks and changed:
+            read_only = bool(registration.acts) and not is_master
+            for _ in self._take_topics(registration, drop_missing_topics, read_only):
                 yield
                 here = broker.broker_addrs.get(registration.broker_id) == registration.address
                 if self.live.get(registration.address) is not live or not here:
@@ -143,6 +135,9 @@ class Routes:
                 cluster=registration.cluster, broker_name=registration.broker_name, broker_addrs={}
             )
             self.brokers[registration.broker_name] = broker
+        if registration.acts is not None or broker.enable_acting_master is not None:
+            broker.enable_acting_master = bool(registration.acts)
+        lowest = min(broker.broker_addrs, default=MASTER_ID)
         # A slave that became master registers the same address under another id: an address
         # stands at one id only.
         for other_id in [i for i, a in broker.broker_addrs.items() if a == registration.address]:
@@ -154,6 +149,9 @@ class Routes:
             log.info(
                 "master of %s: %s -> %s", registration.broker_name, former, registration.address
             )
+        if registration.broker_id < lowest:
+            members = dict(broker.broker_addrs)
+            self.on_lowest_changed(LowestChanged(members, ha_address=registration.ha_address))
         return broker, former is None or self.is_changed(
             registration.address, registration.data_version
         )
@@ -195,7 +193,9 @@ class Routes:
             return None, None
         return master, self.live[master].ha_address
 
-    def _take_topics(self, registration: Registration, drop_missing: bool) -> Iterator[None]:
+    def _take_topics(
+        self, registration: Registration, drop_missing: bool, read_only: bool
+    ) -> Iterator[None]:
         new = changed = 0
         for number, (topic, config) in enumerate(registration.topics.items(), 1):
             if number % _TOPICS_A_STEP == 0:
@@ -204,7 +204,7 @@ class Routes:
                 broker_name=registration.broker_name,
                 read_queue_nums=config.read_queue_nums,
                 write_queue_nums=config.write_queue_nums,
-                perm=config.perm,
+                perm=without_write(config.perm) if read_only else config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
             by_broker = self.topics.setdefault(topic, {})
@@ -289,9 +289,7 @@ class Routes:
         broker = self.brokers.get(broker_name)
         if broker is None or broker.broker_addrs.get(broker_id) != address:
             return
-        del broker.broker_addrs[broker_id]
-        if not broker.broker_addrs:
-            self._remove_name(broker_name)
+        self._remove_id(broker, broker_id, address)
 
     def connection_lost(self, connection: Connection) -> None:
         """Forget the brokers that registered over a connection which is gone."""
@@ -313,96 +311,3 @@ class Routes:
             self._remove_address(address)
             live.connection.close()
         return expired
-
-    def _remove_address(self, address: str) -> None:
-        self.live.pop(address, None)
-        self.filter_servers.pop(address, None)
-        for broker_name, broker in list(self.brokers.items()):
-            for broker_id in [i for i, a in broker.broker_addrs.items() if a == address]:
-                del broker.broker_addrs[broker_id]
-                if not broker.broker_addrs:
-                    self._remove_name(broker_name)
-
-    def _remove_name(self, broker_name: str) -> None:
-        del self.brokers[broker_name]
-        for cluster in list(self.clusters):
-            self.clusters[cluster].pop(broker_name, None)
-            if not self.clusters[cluster]:
-                del self.clusters[cluster]
-        self._remove_queues(broker_name)
-
-    def _remove_queues(self, broker_name: str, keep: Iterable[str] = ()) -> None:
-        kept = set(keep)
-        for topic in [t for t, by_broker in self.topics.items() if broker_name in by_broker]:
-            if topic not in kept:
-                self._remove_queue(topic, broker_name)
-
-    def _remove_queue(self, topic: str, broker_name: str) -> None:
-        for table in (self.topics, self.mappings):
-            by_broker = table.get(topic)
-            if by_broker is not None:
-                by_broker.pop(broker_name, None)
-                if not by_broker:
-                    del table[topic]
-
-    # what is asked --------------------------------------------------------------------------
-
-    def route(self, topic: str) -> TopicRouteData | None:
-        """Queues and addresses of a topic; None if nobody serves it."""
-        by_broker = self.topics.get(topic)
-        brokers = [self.brokers[name] for name in by_broker or () if name in self.brokers]
-        if by_broker is None or not brokers:
-            return None
-        filters = {
-            address: self.filter_servers[address]
-            for broker in brokers
-            for address in broker.broker_addrs.values()
-            if address in self.filter_servers
-        }
-        return TopicRouteData(
-            queue_datas=list(by_broker.values()),
-            broker_datas=brokers,
-            filter_server_table=filters,
-            topic_queue_mapping_by_broker=self.mappings.get(topic),
-        )
-
-    def cluster_info(self) -> ClusterInfo:
-        """Every cluster, broker name and address."""
-        return ClusterInfo(
-            broker_addr_table=dict(self.brokers),
-            cluster_addr_table={cluster: set(names) for cluster, names in self.clusters.items()},
-        )
-
-    # what an administrator changes ----------------------------------------------------------
-
-    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, everywhere or in one cluster."""
-        if not cluster:
-            self.topics.pop(topic, None)
-            self.mappings.pop(topic, None)
-            return
-        for broker_name in list(self.clusters.get(cluster, ())):
-            self._remove_queue(topic, broker_name)
-
-    def add_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Take in one topic as a 5.x broker tells it alone; of unknown brokers nothing is kept."""
-        for queue in queues:
-            if queue.broker_name is not None and queue.broker_name in self.brokers:
-                self.topics.setdefault(topic, {})[queue.broker_name] = queue
-
-    def wipe_write_permission(self, broker_name: str) -> int:
-        """No topic of a broker may be written; returns how many it has."""
-        return self._set_permission(broker_name, lambda perm: perm & ~Permission.WRITE)
-
-    def add_write_permission(self, broker_name: str) -> int:
-        """Every topic of a broker may be read and written; returns how many it has."""
-        return self._set_permission(broker_name, lambda _: Permission.READ | Permission.WRITE)
-
-    def _set_permission(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for by_broker in self.topics.values():
-            queues = by_broker.get(broker_name)
-            if queues is not None:
-                queues.perm = change(queues.perm)
-                count += 1
-        return count

@@ -162,6 +162,7 @@ def _registration_of(
         beacon_source=None if start is None else (start, channel.remote_address[0]),
         beacon_interval=_beacon_interval(command.fields.get(INTERVAL_FIELD, "")),
         order=RegistrationOrder.decode(command.fields),
+        acts=header.enable_acting_master,
     )
 
 

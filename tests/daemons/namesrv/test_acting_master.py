@@ -1,0 +1,142 @@
+"""A set without a master: its lowest slave is shown as one to read from, and members are told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from mq.daemons.channel import Channel
+from mq.daemons.dispatch import Dispatcher
+from mq.daemons.listener import Listener
+from mq.daemons.namesrv.acting_master import MEMBERS_PREFIX
+from mq.daemons.namesrv.app import NameServer
+from mq.protocol.codes import RequestCode
+from mq.protocol.command import Command
+from mq.protocol.headers.broker import NotifyMinBrokerIdChangeRequestHeader
+from tests.daemons.namesrv.test_namesrv import header, register, route, serve, topic
+from tests.daemons.peer import PATIENCE, Peer
+
+MASTER, SLAVE = "10.0.0.1:10911", "10.0.0.2:10911"
+MEMBERS = f"{MEMBERS_PREFIX}broker-a"
+TOPICS = (topic("T"), topic("U"), topic(MEMBERS, 1))
+
+
+async def come(
+    peer: Peer, number: int, address: str, *, acts: bool | None = True, counter: int = 1
+) -> None:
+    told = header(address=address, broker_id=number)
+    if acts is not None:
+        told.enable_acting_master = acts
+    await register(peer, *TOPICS, told=told, counter=counter)
+
+
+async def seen(peer: Peer, name: str = "T") -> tuple[dict[int, str], int] | None:
+    """The addresses in the route of a topic, and what is permitted there."""
+    found = await route(peer, name)
+    if found is None:
+        return None
+    (broker,), (queues,) = found.broker_datas, found.queue_datas
+    return broker.broker_addrs, queues.perm
+
+
+def test_the_lowest_slave_is_shown_as_a_master_that_takes_nothing(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        async with Peer(server.port) as master:
+            await come(master, 0, MASTER)
+            await come(peer, 1, SLAVE)
+            await come(peer, 2, "10.0.0.3:10911")
+            third = {2: "10.0.0.3:10911"}
+            assert await seen(peer) == ({0: MASTER, 1: SLAVE, **third}, 6)
+        await gone(server, MASTER)
+        assert await seen(peer) == ({0: SLAVE, **third}, 4)
+        assert await seen(peer, MEMBERS) == ({1: SLAVE, **third}, 4)  # as they are
+        await come(peer, 1, SLAVE, counter=2)  # its topics count now, but for who may write
+        assert await seen(peer) == ({0: SLAVE, **third}, 4)
+        await come(peer, 0, MASTER, counter=2)
+        assert await seen(peer) == ({0: MASTER, 1: SLAVE, **third}, 6)
+        server.routes.unregister("DefaultCluster", "broker-a", MASTER, 0)
+        assert await seen(peer) == ({0: SLAVE, **third}, 4)
+
+    serve(tmp_path, script, supportActingMaster="true")
+
+
+@pytest.mark.parametrize(
+    ("supported", "acts", "perm"), [("false", True, 4), ("true", False, 6), ("true", None, 6)]
+)
+def test_nobody_is_shown_as_a_master_unless_both_sides_are_told_to(
+    supported: str, acts: bool | None, perm: int, tmp_path: Path
+) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        await come(peer, 0, MASTER, acts=acts)
+        await come(peer, 1, SLAVE, acts=acts)
+        server.routes.unregister("DefaultCluster", "broker-a", MASTER, 0)
+        assert await seen(peer) == ({1: SLAVE}, perm)
+
+    serve(tmp_path, script, supportActingMaster=supported)
+
+
+def test_a_slave_of_5x_that_comes_first_tells_its_topics(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        await come(peer, 1, SLAVE, acts=None)
+        assert await seen(peer) is None  # before 5.x they are its master's to tell
+        await come(peer, 1, SLAVE, counter=2)
+        assert await seen(peer) == ({0: SLAVE}, 4)
+
+    serve(tmp_path, script, supportActingMaster="true")
+
+
+async def gone(server: NameServer, address: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while address in server.routes.live:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def member() -> AsyncIterator[tuple[str, asyncio.Queue[Command]]]:
+    """The address of a broker that is told, and what it is told."""
+    told: asyncio.Queue[Command] = asyncio.Queue()
+
+    def take(command: Command, channel: Channel) -> None:
+        told.put_nowait(command)
+
+    listener = Listener(Dispatcher({RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: take}), "127.0.0.1", 0)
+    async with listener:
+        yield f"127.0.0.1:{listener.port}", told
+
+
+def test_members_hear_who_has_the_lowest_id(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        async with member() as (slave, slave_told), member() as (master, master_told):
+
+            async def next_of(told: asyncio.Queue[Command]) -> dict[str, object]:
+                async with asyncio.timeout(PATIENCE):
+                    command = await told.get()
+                assert command.is_one_way
+                found = NotifyMinBrokerIdChangeRequestHeader.decode(command.fields)
+                return {name: value for name, value in vars(found).items() if value is not None}
+
+            await come(peer, 3, slave)
+            await come(peer, 0, master)
+            joined = {"min_broker_id": 0, "min_broker_addr": master}
+            assert await next_of(slave_told) == {**joined, "ha_broker_addr": "10.0.0.1:10912"}
+            server.routes.unregister("DefaultCluster", "broker-a", master, 0)
+            left = {"min_broker_id": 3, "min_broker_addr": slave, "offline_broker_addr": master}
+            assert await next_of(slave_told) == left
+            await come(peer, 0, master)
+            assert (await next_of(slave_told))["min_broker_id"] == 0
+            server.routes.unregister("DefaultCluster", "broker-a", slave, 3)
+            server.routes.unregister("DefaultCluster", "broker-a", master, 0)
+            assert slave_told.empty() and master_told.empty()  # the lowest was the same, or none
+
+    serve(tmp_path, script, notifyMinBrokerIdChanged="true")
+
+
+def test_a_member_that_cannot_be_told_holds_up_nobody(tmp_path: Path) -> None:
+    async def script(server: NameServer, peer: Peer) -> None:
+        await come(peer, 1, "127.0.0.1:1")
+        await come(peer, 0, MASTER)
+        assert await seen(peer) == ({0: MASTER, 1: "127.0.0.1:1"}, 6)
+
+    serve(tmp_path, script, notifyMinBrokerIdChanged="true")
