@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 # The daemon is ready, though nothing is served yet, when there has been no role for so long:
 # controllers may be away for any time, and who waits for a daemon takes that for a failure.
 READY_SECONDS = 10.0
+# How often the controllers are asked while nothing comes from the master.
+LOOK_SECONDS = 0.5
 # Between two attempts to take a role, longer from one to the next.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
@@ -155,6 +157,8 @@ class ControlledBroker:
             if self._served.is_set():
                 log.info("%s", broker.ready_text())
             self._served.set()
+            if broker.replication.slave is not None:
+                broker.tasks.spawn(lambda: self._look_while_alone(broker), "news of the master")
             if told.master_address and not told.master_ha_address and not role.is_master:
                 broker.tasks.spawn(
                     lambda: master.find(broker.master_addresses), "address of the master's log"
@@ -167,6 +171,15 @@ class ControlledBroker:
                 self.broker = None
                 # A name server that hangs would hold up the new role, and sees the connection end.
                 broker.registration.says_farewell = self._stopping.is_set()
+
+    async def _look_while_alone(self, broker: Broker) -> None:
+        """Ask the controllers again and again while nothing comes from the master: the notice that
+        there is another may be lost, or not be let in (aclEnable)."""
+        slave = broker.replication.slave
+        while slave is not None:
+            await asyncio.sleep(LOOK_SECONDS)
+            if slave.connection is None:
+                self.member.look()
 
     async def _withdraw(self, seconds: float) -> None:
         """Be dead to the controllers for some seconds, then come back."""

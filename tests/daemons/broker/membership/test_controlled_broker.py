@@ -90,6 +90,23 @@ def test_another_is_elected_and_both_change_sides_at_once(tmp_path: Path) -> Non
     asyncio.run(play())
 
 
+def test_a_slave_whose_master_is_gone_asks_though_nobody_tells_it(tmp_path: Path) -> None:
+    async def play() -> None:
+        rare = {"syncBrokerMetadataPeriod": "60000", "allAckInSyncStateSet": "true"}
+        async with ScriptedController() as controller:
+            controller.notifies = False
+            async with member_of(tmp_path, controller, "two", **rare) as second:
+                old = await is_master(second, 1)
+                async with member_of(tmp_path, controller, **rare) as first:
+                    await is_slave(first, old.address)
+                    await controller.until(lambda: controller.sets[NAME].members == {1, 2})
+                    await second.__aexit__()
+                    new = await is_master(first, 2)
+                    assert await code_of_send(new) == ResponseCode.SUCCESS
+
+    asyncio.run(play())
+
+
 def test_nothing_listens_until_a_controller_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
