@@ -16,7 +16,7 @@ from mq.daemons.broker.beacons import Beacons
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts.clients import Clients, make_clients
 from mq.daemons.broker.parts.delivery import Delivery, open_delivery
-from mq.daemons.broker.parts.group import Group
+from mq.daemons.broker.parts.group import Group, Metrics
 from mq.daemons.broker.parts.membership import Membership, make_membership
 from mq.daemons.broker.parts.metadata import Metadata, make_metadata
 from mq.daemons.broker.parts.replication import Control, Replication, bound_of, open_replication
@@ -66,6 +66,7 @@ class Broker:
         self.role = role
         self.controllers = controllers
         self.on_role_notice: Callable[[], None] = lambda: None  # controllers say there is another
+        self.figures_of_member: Callable[[], Metrics] = lambda: iter(())
         self.tasks = Tasks()
         self.access: AccessControl | None = None
         self.tls: ServerTls | None = None
@@ -183,7 +184,11 @@ class Broker:
             self.role,
         )
         self.membership = make_membership(
-            settings, stores, self.registration, lambda: self.on_role_notice()
+            settings,
+            stores,
+            self.registration,
+            lambda: self.on_role_notice(),
+            lambda: self.figures_of_member(),
         )
         self.services = make_services(
             settings, stores, clients, self.stats, self.delivery, self.registration, tasks

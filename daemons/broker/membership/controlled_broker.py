@@ -23,6 +23,7 @@ from mq.daemons.broker.membership.controllers import ControllerGroup
 from mq.daemons.broker.membership.master_ha import MasterHa
 from mq.daemons.broker.membership.member import MasterControllers, Member, describe
 from mq.daemons.broker.membership.standing import NOTHING, standing_of, standing_on_disk
+from mq.daemons.broker.parts.group import Metrics
 from mq.daemons.broker.replication.controlled import ControlledRole
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.supervision import Tasks
@@ -151,6 +152,7 @@ class ControlledBroker:
         broker = Broker(settings, told, MasterControllers(self.member, role))
         broker.tasks.failures = self.tasks.failures
         broker.on_role_notice = self.member.look
+        broker.figures_of_member = self._figures
         async with broker:
             self.broker = broker
             log.info("%s is %s", broker.address, describe(role))
@@ -189,6 +191,14 @@ class ControlledBroker:
                 await self._stopping.wait()
         self.member.start_anew()
         await self._group.open()
+
+    def _figures(self) -> Metrics:
+        from mq.daemons.metrics import counter, gauge  # only where somebody reads them
+
+        doc = "Seconds since a controller that leads has answered this broker."
+        yield gauge("mq_controller_silence_seconds", doc, self.member.silence())
+        doc = "Roles that controllers have given this broker since its start."
+        yield counter("mq_role_changes_total", doc, self.member.role_changes)
 
     def _heartbeat(self) -> BrokerHeartbeatRequestHeader:
         broker = self._settings.broker

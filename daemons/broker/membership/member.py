@@ -87,6 +87,8 @@ class Member:
         self._wanted = asyncio.Event()  # somebody wants it to look now
         self._epoch = -1  # of masters, the highest that was heard of
         self._members: tuple[frozenset[int], int] = (frozenset(), -1)
+        self.role_changes = 0
+        self._answered: float | None = None  # when a leader did last
         self._confirmed = 0.0  # when a leader was last asked and said that this broker is master
         self._on_members: OnMembers = lambda members, epoch: None
 
@@ -95,6 +97,10 @@ class Member:
     def look(self) -> None:
         """Ask the controllers soon: there may be news."""
         self._wanted.set()
+
+    def silence(self) -> float:
+        """Seconds since a leader of the controllers has answered; -1 if none has."""
+        return -1.0 if self._answered is None else clock.monotonic() - self._answered
 
     def start_anew(self) -> None:
         """Forget the role, and register again: the broker could not take it."""
@@ -219,6 +225,7 @@ class Member:
             found = await self._questions.look_up()
         if not found.has_master:
             found = await self._questions.elect(self.broker_id) or found
+        self._answered = clock.monotonic()
         return self._take(found, asked)
 
     async def _identify(self) -> None:
@@ -300,6 +307,7 @@ class Member:
 
     def _take_role(self, role: ControlledRole) -> None:
         self.role = role
+        self.role_changes += 1
         self.changed.set()
 
 

@@ -17,6 +17,7 @@ class Membership:
     """A broker's side of its set."""
 
     answers: MembershipHandlers
+    figures: Callable[[], Metrics]
 
     def works(self) -> Works:
         yield from ()
@@ -25,7 +26,7 @@ class Membership:
         return handlers_of(self.answers)
 
     def metrics(self) -> Metrics:
-        yield from ()
+        yield from self.figures()
 
 
 def make_membership(
@@ -33,9 +34,12 @@ def make_membership(
     stores: Stores,
     registration: Registration,
     on_notice: Callable[[], None],
+    figures: Callable[[], Metrics],
 ) -> Membership:
-    """The membership of a broker that starts. ``on_notice`` as MembershipHandlers has it."""
+    """The membership of a broker that starts. ``on_notice`` as MembershipHandlers has it,
+    ``figures`` gives what the member, which outlives the broker, tells to monitoring."""
     end = stores.messages.log.written
-    return Membership(
-        MembershipHandlers(settings, registration.address, registration.ha_address, end, on_notice)
+    answers = MembershipHandlers(
+        settings, registration.address, registration.ha_address, end, on_notice
     )
+    return Membership(answers, figures)

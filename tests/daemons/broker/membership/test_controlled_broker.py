@@ -123,6 +123,10 @@ def test_nothing_listens_until_a_controller_answers(
                 broker = await is_master(member)
                 assert member.ready_text() == broker.ready_text()
                 assert member.status_text().endswith("; master in epoch 1")
+                told = {metric.name: metric.values for metric in broker.metrics().all()}
+                ((_, silence),) = told["mq_controller_silence_seconds"]
+                assert 0 <= silence < 5
+                assert told["mq_role_changes_total"] == [((), 1.0)]
 
     asyncio.run(play())
 
