@@ -102,14 +102,14 @@ class Set:
 @dataclass
 class Common:
     namesrv: str
-    controller: str
+    java: peers.JavaController
     mq: Mq
     tmp: Path
 
     def set_of(self, name: str) -> Set:
         folder = self.tmp / name
         folder.mkdir()
-        return Set(name, folder, self.namesrv, self.controller, self.mq)
+        return Set(name, folder, self.namesrv, self.java.address, self.mq)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def common(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Common]:
     with ExitStack() as parts:
         namesrv = parts.enter_context(NameServerProcess(tmp / "names"))
         controller = parts.enter_context(peers.JavaController("5.5.0", tmp))
-        yield Common(namesrv.address, controller.address, Mq(tmp / "config"), tmp)
+        yield Common(namesrv.address, controller, Mq(tmp / "config"), tmp)
 
 
 async def send(address: str, numbers: range) -> list[int]:
@@ -272,3 +272,20 @@ def test_a_member_that_controllers_forgot_joins_as_a_new_one(common: Common) -> 
         slave.start()
         one.in_sync(first.address, second.address)
         assert identity.read_text() == f"{CLUSTER}#{one.name}#3"
+
+
+def test_roles_stay_while_the_controller_is_away_and_when_it_is_back(common: Common) -> None:
+    one = common.set_of("set-alone")
+    with one.ours("a") as first, one.ours("b") as second:
+        master = one.in_sync(first.address, second.address)
+        epoch = one.state()[2]
+        common.java.kill()
+        sent(master, range(100))
+        slave = second if master == first.address else first
+        caught_up(slave.address, master)
+        common.java.start()
+        one.until(lambda now, members, _: now == master and len(members) == 2)
+        sent(master, range(100, 200))
+        time.sleep(6)  # what it looks for each five seconds are masters that are dead
+        assert one.state() == (master, {first.address, second.address}, epoch)
+        sent(master, range(200, 300))
