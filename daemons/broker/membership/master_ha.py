@@ -7,7 +7,7 @@ their answers for up to half a minute.
 import asyncio
 import logging
 
-from mq.client.errors import MQError
+from mq.client.errors import BrokerError, MQError
 from mq.client.session import Session
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.replication.controlled import ControlledRole
@@ -20,8 +20,9 @@ from mq.protocol.headers.broker import ExchangeHAInfoResponseHeader
 log = logging.getLogger(__name__)
 
 TIMEOUT = 1.0
-# A master that was elected a moment ago starts while it is asked.
-PAUSE_SECONDS = 0.2
+# A master that was elected a moment ago starts while it is asked. Longer from one time to the next.
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
 
 
 class MasterHa:
@@ -30,6 +31,7 @@ class MasterHa:
     def __init__(self, role: ControlledRole, settings: BrokerSettings) -> None:
         self._address = role.master_address
         self._settings = settings
+        self._refused_with = 0  # the code of its last refusal
 
     async def find_once(self) -> str:
         """Its address, "" if it does not say now."""
@@ -38,9 +40,11 @@ class MasterHa:
 
     async def find(self, addresses: MasterAddresses) -> None:
         """Ask until it says, and tell the slave."""
+        pause = FIRST_PAUSE
         async with self._session() as session:
-            while not (found := await self._ask(session)):  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(PAUSE_SECONDS)
+            while not (found := await self._ask(session)):
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
         log.info("the master at %s is replicated from %s", self._address, found)
         addresses.tell(self._address, found)
 
@@ -62,6 +66,15 @@ class MasterHa:
         try:
             reply = await session.call(self._address, command, TIMEOUT)
             header = ExchangeHAInfoResponseHeader.decode(reply.fields)
+        except BrokerError as error:
+            if error.code != self._refused_with:
+                self._refused_with = error.code
+                log.warning(
+                    "the master does not say where it is replicated from: %s (where it has access "
+                    "control, namesrvAclFile names the account that this broker asks with)",
+                    error,
+                )
+            return ""
         except (MQError, ProtocolError) as error:
             log.debug("the master does not say where it is replicated from: %s", error)
             return ""
