@@ -259,9 +259,9 @@ class Member:
     def _take(self, found: ReplicaSet, asked: float) -> str:
         """Act on what a leader said that was asked at a time; returns what is wrong, "" for
         nothing. One that is behind is not believed."""
-        if found.master_epoch < self._epoch:
+        if 0 <= found.master_epoch < self._epoch:
             return f"a controller knows of epoch {found.master_epoch}, and {self._epoch} was before"
-        self._epoch = found.master_epoch
+        self._epoch = max(self._epoch, found.master_epoch)
         if not found.has_master:
             return self._without_master(found)
         is_mine = found.master_id == self.broker_id

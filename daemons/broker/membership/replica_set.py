@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+from mq.client.caller import parse_address
+from mq.client.errors import ClientError
 from mq.protocol.bodies import ElectMasterResponseBody, SyncStateSet
 from mq.protocol.command import Command
+from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.headers.controller import (
     ElectMasterResponseHeader,
     GetReplicaInfoResponseHeader,
@@ -65,6 +68,11 @@ class ReplicaSet:
 
     @classmethod
     def _of(cls, header: _NamesMaster, members: SyncStateSet) -> Self:
+        if header.master_address:
+            try:
+                parse_address(header.master_address)
+            except ClientError as error:
+                raise RemoteProtocolError(f"the address of the master: {error}") from None
         return cls(
             master_id=header.master_broker_id or 0,
             master_address=header.master_address or "",
