@@ -75,7 +75,12 @@ class Aims:
 
     def _aim(self, topic: str, route: TopicRouteData, queues: list[MessageQueue]) -> Target:
         until = asyncio.get_running_loop().time() + 1.0
-        target = self._targets[topic] = Target(topic, route, queues, until, vip=self._vip)
+        try:
+            target = Target(topic, route, queues, until, vip=self._vip)
+        except RouteNotFound:  # another master may be elected in a moment
+            self._session.refresh_route(topic)
+            raise
+        self._targets[topic] = target
         self._session.keep_task(self._introduce())
         return target
 

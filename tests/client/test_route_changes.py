@@ -8,7 +8,7 @@ import pytest
 
 from mq.client.admin import Admin
 from mq.client.consumer import Consumer
-from mq.client.errors import RouteNotFound
+from mq.client.errors import MQError, RouteNotFound
 from mq.client.producer import Producer
 from mq.client.route_changes import RouteChanges
 from mq.client.session import Session
@@ -25,13 +25,14 @@ from tests.interop.ports import free_port
 SOON = 3.0  # seconds; by themselves routes are refreshed and queues shared out after 30 and 20
 
 
-def broker(root: Path, name: str, port: int, names: str) -> Broker:
+def broker(root: Path, name: str, port: int, names: str, **more: str) -> Broker:
     settings = {
         "listenPort": str(port),
         "brokerIP1": "127.0.0.1",
         "brokerName": name,
         "namesrvAddr": names,
         "storePathRootDir": str(root / name),
+        **more,
     }
     return Broker(BrokerSettings.load(None, settings))
 
@@ -115,6 +116,44 @@ def test_a_send_to_a_broker_that_the_route_has_lost_has_the_route_asked_for_agai
         try:
             await producer.send(message, queue)
         except RouteNotFound:
+            return False
+        return True
+
+    async def main() -> None:
+        settings = {"listenPort": "0", "kvConfigPath": str(tmp_path / "kv.json")}
+        async with NameServer(NamesrvSettings.load(None, settings)) as server:
+            async with AsyncExitStack() as parts:
+                await scenario(server.address, parts)
+
+    asyncio.run(main())
+
+
+def test_a_send_to_a_set_that_has_lost_its_master_has_the_route_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq.client.route_changes.LOOK_SECONDS", 60.0)
+
+    async def scenario(names: str, parts: AsyncExitStack) -> None:
+        slave = {"brokerRole": "SLAVE", "brokerId": "1", "storePathRootDir": str(tmp_path / "s")}
+        await parts.enter_async_context(broker(tmp_path, "set", free_port(), names, **slave))
+        producer = await parts.enter_async_context(Producer(names))
+        session, config = producer.session, TopicConfig(topic_name=TOPIC)
+        async with broker(tmp_path, "set", free_port(), names) as first:
+            await Admin(session).create_topic(first.address, config)
+            await producer.send(Message(TOPIC, b"before"))
+        async with asyncio.timeout(SOON):
+            while 0 in (await session.fresh_route(TOPIC)).broker_datas[0].broker_addrs:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not await sent(producer)
+        async with broker(tmp_path, "set", free_port(), names):  # another address
+            async with asyncio.timeout(SOON):
+                while not await sent(producer):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+
+    async def sent(producer: Producer) -> bool:
+        try:
+            await producer.send(Message(TOPIC, b"after"))
+        except MQError:
             return False
         return True
 
