@@ -143,23 +143,32 @@ def test_a_start_that_waits_for_controllers_ends_when_it_is_asked_to(tmp_path: P
     asyncio.run(play())
 
 
-def test_a_start_that_is_killed_amid_its_application_gets_the_same_id(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lost", "left"),
+    [
+        (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, set()),
+        (RequestCode.CONTROLLER_APPLY_BROKER_ID, {"brokerIdentity-temp"}),
+        (RequestCode.CONTROLLER_REGISTER_BROKER, {"brokerIdentity"}),
+        (RequestCode.CONTROLLER_ELECT_MASTER, {"brokerIdentity"}),
+    ],
+)
+def test_a_start_that_is_killed_before_an_answer_gets_the_same_id_at_the_next(
+    lost: RequestCode, left: set[str], tmp_path: Path
+) -> None:
     async def play() -> None:
         async with ScriptedController() as controller:
-            controller.mute.add(RequestCode.CONTROLLER_APPLY_BROKER_ID)
+            controller.mute.add(lost)  # it does what it is asked, and the answer does not come
             killed = member_of(tmp_path, controller)
             entering = asyncio.create_task(killed.__aenter__())
-            await controller.until(lambda: NAME in controller.sets)  # and the answer is lost
+            await controller.until(lambda: lost in controller.asked)
             entering.cancel()
             await asyncio.gather(entering, return_exceptions=True)
-            assert (tmp_path / "one" / "brokerIdentity-temp").exists()
-            assert not (tmp_path / "one" / "brokerIdentity").exists()
+            assert {path.name for path in (tmp_path / "one").glob("*")} == left
             controller.mute.clear()
             async with member_of(tmp_path, controller) as member:
                 await is_master(member)
                 assert member.member.broker_id == 1
             assert controller.sets[NAME].ids.keys() == {1}
-            assert controller.asked.count(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID) == 1
 
     asyncio.run(play())
 
