@@ -47,6 +47,22 @@ class ControllerProcess(DaemonProcess):
         )
 
 
+def member(tmp: Path, number: int, controllers: str, **settings: str) -> BrokerProcess:
+    return BrokerProcess(
+        tmp / f"store-{number}",
+        {
+            "brokerName": NAME,
+            "listenPort": str(free_port()),
+            "enableControllerMode": "true",
+            "controllerAddr": controllers,
+            "allAckInSyncStateSet": "true",
+            "mappedFileSizeCommitLog": str(4 << 20),
+            "diskMaxUsedSpaceRatio": "95",
+            **settings,
+        },
+    )
+
+
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[str]:
     with EtcdServer(tmp_path) as server:
@@ -62,23 +78,7 @@ def test_the_leading_controller_and_the_master_die_and_nothing_is_lost(
             parts.enter_context(ControllerProcess(tmp_path, number, etcd)) for number in (1, 2)
         ]
         where = ";".join(one.address for one in controllers)
-        brokers = [
-            parts.enter_context(
-                BrokerProcess(
-                    tmp_path / f"store-{number}",
-                    {
-                        "brokerName": NAME,
-                        "listenPort": str(free_port()),
-                        "enableControllerMode": "true",
-                        "controllerAddr": where,
-                        "allAckInSyncStateSet": "true",
-                        "mappedFileSizeCommitLog": str(4 << 20),
-                        "diskMaxUsedSpaceRatio": "95",
-                    },
-                )
-            )
-            for number in (1, 2, 3)
-        ]
+        brokers = [parts.enter_context(member(tmp_path, number, where)) for number in (1, 2, 3)]
         state = until(where, lambda found: len(found.in_sync_replicas) == 3)
         address_file.write_text(state.master_address or "")
         sender = SenderProcess(tmp_path, 0, address_file)
@@ -107,6 +107,37 @@ def test_the_leading_controller_and_the_master_die_and_nothing_is_lost(
             audit(tmp_path, broker.address).check()
         assert [broker.stop() for broker in brokers] == [0, 0, 0]
     assert took < MOST_SECONDS
+
+
+def test_a_master_that_stood_still_acknowledges_nothing_that_is_lost(
+    etcd: str, tmp_path: Path
+) -> None:
+    address_file = tmp_path / "address"
+    brief = {"controllerHeartBeatTimeoutMills": "1500", "brokerHeartbeatInterval": "300"}
+    with ExitStack() as parts:
+        where = parts.enter_context(ControllerProcess(tmp_path, 1, etcd)).address
+        brokers = [
+            parts.enter_context(member(tmp_path, number, where, **brief)) for number in (1, 2)
+        ]
+        state = until(where, lambda found: len(found.in_sync_replicas) == 2)
+        old = state.master_address
+        address_file.write_text(old or "")
+        sender = SenderProcess(tmp_path, 0, address_file)
+        sender.start()
+        parts.callback(sender.stop)
+        until_more(sender, 200)
+        paused = next(one for one in brokers if one.address == old)
+        paused.pause()
+        state = until(where, lambda found: found.master_address not in (None, "", old))
+        paused.go_on()  # what was sent to it meanwhile is in its buffers, and more comes
+        until(where, lambda found: len(found.in_sync_replicas) == 2)
+        address_file.with_suffix(".new").write_text(state.master_address or "")
+        address_file.with_suffix(".new").replace(address_file)
+        until_more(sender, 200)
+        sender.stop()
+        until(where, lambda found: len(found.in_sync_replicas) == 2)
+        for broker in brokers:
+            audit(tmp_path, broker.address).check()
 
 
 def until(controllers: str, holds: Callable[[ReplicasInfo], bool]) -> ReplicasInfo:
