@@ -44,6 +44,9 @@ MOST_OWED = 8 * 1024 * 1024
 # Replies to requests that came together are joined up to this size, then they leave.
 _JOINED = 256 * 1024
 
+# What came behind a frame that came in pieces is not joined to it if there is so much of it.
+LARGE_REST = 16 * 1024
+
 # Why a connection is not read from: it does not read itself; the listener has enough to serve; it
 # waits for so much that is on its way to it.
 _WRITING, _BACKLOG, _OWED = range(3)
@@ -214,7 +217,10 @@ class Channel(asyncio.Protocol):
         self.active_at = self._port.ticks
         if (self.waits or len(data) >= LARGE) and self._port.backlog.keeps(self, data):
             return
-        self.read(data)
+        if self.stalled or self._unserved:
+            self._keep_unserved(data, False)
+        else:
+            self._serve(data, False)
 
     def read(self, data: bytes, stale: bool = False) -> None:
         """Serve what came, unless we have closed; of what is `stale`, sends are refused."""
@@ -406,14 +412,35 @@ class Channel(asyncio.Protocol):
         return self._requests.refuse_stale(self, data) if data else data
 
     def _read_frames(self, data: bytes) -> None:
-        size = len(data)
-        data = self._frames.take(data)
-        if not data:
-            self._budget.took(size + PIECE_COST)
+        frames = self._frames
+        begin = 0
+        if frames.pieces:
+            missing = frames.missing
+            if missing and len(data) - missing >= LARGE_REST:
+                self._serve_frames(frames.take(data[:missing]), 0)
+                begin = missing
+            else:
+                size = len(data)
+                data = frames.take(data)
+                if not data:
+                    self._budget.took(size + PIECE_COST)
+                    return
+        position = self._serve_frames(data, begin)
+        left = len(data) - position
+        if not left or self._ended:
             return
+        if self.stalled:
+            self._unserved.appendleft((data[position:], False))
+            self._unserved_bytes += left + PIECE_COST
+        else:
+            frames.keep(data, position)
+        self._budget.took(left + PIECE_COST)
+
+    def _serve_frames(self, data: bytes, position: int) -> int:
+        """Serve the frames that are whole, from a position on, until the peer is stalled; returns
+        where the rest begins."""
         direct_handlers = self._direct
         bulk = self._requests.bulk
-        position = 0
         end = len(data)
         while end - position >= 8 and not self.stalled:
             if bulk is not None:
@@ -443,14 +470,7 @@ class Channel(asyncio.Protocol):
                     continue
             self._take(decode(data[position + 4 : stop]))
             position = stop
-        if position == end or self._ended:
-            return
-        if self.stalled:
-            self._unserved.appendleft((data[position:], False))
-            self._unserved_bytes += end - position + PIECE_COST
-        else:
-            self._frames.keep(data, position)
-        self._budget.took(end - position + PIECE_COST)
+        return position
 
     def _refuse(self, frame: bytes, error: Exception) -> None:
         command = decode(frame)

@@ -22,6 +22,11 @@ class FrameBuffer:
         self.size = 0  # their bytes
         self._missing = 0  # bytes the first frame still lacks, when that is known
 
+    @property
+    def missing(self) -> int:
+        """The bytes that the frame in pieces still lacks, 0 where that is not known."""
+        return self._missing if self.size >= INT.size else 0
+
     def take(self, data: bytes) -> bytes:
         """Join what came before with what came now, once it holds a whole frame; else b"".
 

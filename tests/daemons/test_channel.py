@@ -1,8 +1,11 @@
 """How the replies to one peer leave."""
 
 import asyncio
+from itertools import pairwise
 
-from mq.daemons.channel import Channel
+import pytest
+
+from mq.daemons.channel import LARGE_REST, Channel
 from mq.daemons.dispatch import Dispatcher
 from mq.daemons.listener import Listener
 from mq.daemons.overload import backlog
@@ -107,3 +110,34 @@ def connected(listener: Listener) -> tuple[Channel, Read]:
     channel, transport = Channel(listener, listener.dispatcher), Read()
     channel.connection_made(transport)  # type: ignore[arg-type]  # as much as is needed
     return channel, transport
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 7, 8, 30, 600])
+@pytest.mark.parametrize("is_stalled", [False, True])
+def test_what_comes_behind_a_frame_in_pieces_is_served_behind_it(
+    cut: int, is_stalled: bool
+) -> None:
+    """It is much, and so not joined to it."""
+    count = 100
+    stream = b"".join(encode(Command(1, body=bytes(700), opaque=n)) for n in range(count))
+    assert len(stream) > 4 * LARGE_REST
+
+    async def main() -> Read:
+        def answer(command: Command, channel: Channel) -> Command:
+            if is_stalled and command.opaque in (0, 50):
+                channel.pause_writing()
+            return command.reply()
+
+        listener = Listener(Dispatcher({1: answer}), "127.0.0.1", 0)
+        channel, transport = connected(listener)
+        for start, end in pairwise((0, cut, 2 * LARGE_REST, 2 * LARGE_REST + 5, len(stream))):
+            channel.data_received(stream[start:end])
+        for _ in range(4):
+            channel.resume_writing()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert channel.memory == 0
+        return transport
+
+    replies = CommandReader().receive(asyncio.run(main()).data)
+    assert [reply.opaque for reply in replies] == list(range(count))
