@@ -57,6 +57,7 @@ class ConsumeQueue:
         "_files",
         "_kept",
         "_kept_index",
+        "_last_path",
         "_persisted",
         "_stale_end",
         "_tail",
@@ -101,6 +102,7 @@ class ConsumeQueue:
         self.waiting: dict[Waiting, None] = {}
         self.extension: QueueExtension | None = None  # most have none
         self._base = f"{folder}/"  # a start opens each file of ten thousand queues: no Path
+        self._last_path = -1, ""  # where a file begins, and its path: each read needs one
         self._file_size = file_size
         self._descriptors = descriptors
         self._files: list[int] = []  # byte offsets of the files there are, sorted
@@ -422,7 +424,11 @@ class ConsumeQueue:
         return Path(self._base)
 
     def _path(self, start: int) -> str:
-        return self._base + layout.file_name(start)
+        known, path = self._last_path
+        if known != start:
+            path = self._base + layout.file_name(start)
+            self._last_path = start, path
+        return path
 
     def sync_paths(self, since: int) -> list[Path]:
         """The files that hold entries from an index on: what a checkpoint has to fsync."""
