@@ -8,7 +8,8 @@ is "too late".
 import base64
 import binascii
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 
 from mq.client.machine import clock
 from mq.daemons.broker.handlers.pop_requests import LONGEST_INVISIBLE
@@ -18,6 +19,7 @@ from mq.daemons.broker.pop.order import OrderedPops
 from mq.daemons.broker.pop.receipt import Receipt, marked_topic, normal_topic
 from mq.daemons.broker.pop.records import Key, PopCheckPoint
 from mq.daemons.broker.pop.waiters import Waiters
+from mq.daemons.broker.store.append import OnStored
 from mq.daemons.broker.store.errors import StoreRefused
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.topics import Topics, no_such_topic
@@ -39,6 +41,8 @@ log = logging.getLogger(__name__)
 
 MOST_BATCH_BYTES = 2 * 1024 * 1024
 MOST_ACKS = 4096  # messages of one batch: a pop gives 32 at most
+# Bytes that are kept for an acknowledgement until it is stored.
+_WAITING_COST = 4096
 
 
 class AckHandlers:
@@ -63,17 +67,32 @@ class AckHandlers:
         self._clock = clock
 
     @serves(RequestCode.ACK_MESSAGE)
-    async def acknowledge(self, command: Command, channel: Channel) -> Command:
+    def acknowledge(
+        self, command: Command, channel: Channel
+    ) -> Coroutine[None, None, Command] | None:
         """A message was consumed."""
         header = command.read_header(AckMessageRequestHeader)
         self._check(header.topic, header.queue_id, header.offset, channel)
         receipt = Receipt.decode(header.extra_info, header.queue_id, header.offset)
         if receipt.is_ordered:
-            await self._acknowledge_ordered(header.topic, header.consumer_group, receipt)
-            return command.reply()
-        results = StoreResults()
-        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], results)
-        return await _answer(command, results)
+            return self._acknowledge_in_order(command, header.topic, header.consumer_group, receipt)
+
+        def stored(refusal: StoreRefused | None) -> None:
+            channel.owe(-_WAITING_COST)
+            if refusal is None:
+                channel.reply(command)
+            else:
+                channel.reply(command, refusal.code, remark=refusal.remark)
+
+        self._put_ack(header.topic, header.consumer_group, receipt, [header.offset], stored)
+        channel.owe(_WAITING_COST)
+        return None
+
+    async def _acknowledge_in_order(
+        self, command: Command, topic: str, group: str, receipt: Receipt
+    ) -> Command:
+        await self._acknowledge_ordered(topic, group, receipt)
+        return command.reply()
 
     @serves(RequestCode.BATCH_ACK_MESSAGE)
     async def acknowledge_batch(self, command: Command, channel: Channel) -> Command:
@@ -106,7 +125,7 @@ class AckHandlers:
                     for offset in offsets:
                         await self._acknowledge_ordered(topic, group, receipt, offset)
                 else:
-                    self._put_ack(topic, group, receipt, offsets, results)
+                    results.put(partial(self._put_ack, topic, group, receipt, offsets))
                 taken += 1
             except Refused as refused:
                 if refused.code != ResponseCode.NO_MESSAGE:
@@ -155,7 +174,7 @@ class AckHandlers:
             results.put(lambda stored: self._points.put(new, stored))
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None
-        self._put_ack(topic, group, receipt, [header.offset], results)
+        results.put(partial(self._put_ack, topic, group, receipt, [header.offset]))
         fields = ChangeInvisibleTimeResponseHeader(
             pop_time=new.pop_time,
             invisible_time=header.invisible_time,
@@ -171,7 +190,7 @@ class AckHandlers:
         group: str,
         receipt: Receipt,
         offsets: list[int],
-        results: StoreResults,
+        on_stored: OnStored,
     ) -> None:
         """Write that messages were consumed. Raises Refused, also where it is too late."""
         key = _key(topic, group, receipt)
@@ -183,10 +202,8 @@ class AckHandlers:
         if not self._points.has_queue(receipt.revive_queue_id):
             raise RemoteProtocolError(f"there is no revive queue {receipt.revive_queue_id}")
         try:
-            results.put(
-                lambda stored: self._points.acknowledge(
-                    key, offsets, receipt.revive_queue_id, receipt.visible_at, stored
-                )
+            self._points.acknowledge(
+                key, offsets, receipt.revive_queue_id, receipt.visible_at, on_stored
             )
         except StoreRefused as refusal:
             raise Refused(refusal.code, refusal.remark) from None

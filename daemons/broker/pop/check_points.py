@@ -16,6 +16,7 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from mq.client.machine import clock
 from mq.daemons.broker.aside import SetAside
@@ -81,6 +82,22 @@ class _ReviveQueue:
         return next(iter(self.open), self.position) - 1
 
 
+class _Acknowledged(NamedTuple):
+    """An acknowledgement: of which check point, which messages, and until when it may be early."""
+
+    key: Key
+    offsets: Sequence[int]
+    due: int
+
+
+class _Fresh(NamedTuple):
+    """What a record says that this process has put, and its place in the revive topic."""
+
+    queue_id: int
+    queue_offset: int
+    content: PopCheckPoint | _Acknowledged
+
+
 class PopCheckPoints:
     """The table, and the work of reviving."""
 
@@ -105,6 +122,8 @@ class PopCheckPoints:
         self._cluster = settings.broker.broker_cluster_name
         self.topic = revive_topic(self._cluster)
         self._table: dict[Key, PopCheckPoint] = {}
+        # What was put and has not come back, by physical offset: it need not be read from bytes.
+        self._fresh: dict[int, _Fresh] = {}
         self._due: list[tuple[int, int, PopCheckPoint]] = []  # a heap, by time and arrival
         self._counter = 0
         # Acknowledgements that came before their check points, and until when they may wait.
@@ -153,7 +172,14 @@ class PopCheckPoints:
     def put(self, point: PopCheckPoint, on_stored: OnStored) -> None:
         """Write a check point. Raises StoreRefused."""
         self._make_topic()
-        self._writer.put(point.record(self._cluster, self.host), on_stored)
+        record = point.record(self._cluster, self.host)
+
+        def stored(refusal: StoreRefused | None) -> None:
+            self._forget_refused(record, refusal)
+            on_stored(refusal)
+
+        self._put(record, point, stored)
+        point.stored_at = self._store.appender.batch_timestamp()
 
     def acknowledge(
         self, key: Key, offsets: Sequence[int], revive_queue_id: int, due: int, on_stored: OnStored
@@ -163,6 +189,7 @@ class PopCheckPoints:
         point = self._table.get(key)
 
         def stored(refusal: StoreRefused | None) -> None:
+            self._forget_refused(record, refusal)
             if point is not None:
                 point.acks_under_way -= 1
                 if not is_stored(refusal):
@@ -170,10 +197,21 @@ class PopCheckPoints:
             on_stored(refusal)
 
         record = ack_record(key, offsets, revive_queue_id, due, self._cluster, self.host)
-        self._writer.put(record, stored)
+        self._put(record, _Acknowledged(key, offsets, due), stored)
         if point is not None:
             point.acks_under_way += 1
             point.ending.update(offsets)
+
+    def _put(
+        self, record: StoredMessage, content: PopCheckPoint | _Acknowledged, stored: OnStored
+    ) -> None:
+        physical = self._writer.put(record, stored)
+        self._fresh[physical] = _Fresh(record.queue_id, record.queue_offset, content)
+
+    def _forget_refused(self, record: StoredMessage, refusal: StoreRefused | None) -> None:
+        """Another record may get the place of one that was not stored."""
+        if not is_stored(refusal):
+            self._fresh.pop(record.physical_offset, None)
 
     def has_queue(self, revive_queue_id: int) -> bool:
         """Whether a receipt may name this revive queue."""
@@ -216,18 +254,31 @@ class PopCheckPoints:
 
     def _take(self, revive: _ReviveQueue, index: int, physical: int) -> None:
         number = revive.queue.queue_id
+        fresh = self._fresh.pop(physical, None)
         try:
+            if fresh is not None and fresh[:2] == (number, index):
+                self._take_fresh(revive, fresh)
+                return
             message = self._writer.read_entry(self.topic, number, index, physical)
             if message is None:
                 raise LookupError("the record of this queue entry is not in the log")
             if message.tags == CHECK_POINT_TAG:
                 self._take_check_point(revive, PopCheckPoint.read(message))
             elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
-                self._take_ack(*read_ack(message), message)
+                due = deliver_time(message, message.store_timestamp) or 0
+                self._take_ack(*read_ack(message), due)
         except OSError:  # of the disk, not of this record
             raise
         except Exception as error:  # it must not keep the broker from starting, now or ever
             self.aside.put(SERVICE, error, self.topic, number, index, physical)
+
+    def _take_fresh(self, revive: _ReviveQueue, fresh: _Fresh) -> None:
+        content = fresh.content
+        if isinstance(content, PopCheckPoint):
+            content.revive_offset = fresh.queue_offset
+            self._take_check_point(revive, content)
+        else:
+            self._take_ack(*content)
 
     def _take_check_point(self, revive: _ReviveQueue, point: PopCheckPoint) -> None:
         if self._is_starting and point.revive_offset >= self._seen[revive.queue.queue_id]:
@@ -256,10 +307,10 @@ class PopCheckPoints:
         if offset < behind and point.group in self._groups.table:
             self._offsets.commit(point.group, point.topic, point.queue_id, behind)
 
-    def _take_ack(self, key: Key, offsets: Sequence[int], message: StoredMessage) -> None:
+    def _take_ack(self, key: Key, offsets: Sequence[int], due: int) -> None:
         point = self._table.get(key)
         if point is None:
-            self._keep_orphan(key, offsets, deliver_time(message, message.store_timestamp) or 0)
+            self._keep_orphan(key, offsets, due)
             return
         point.acked.update(set(offsets).intersection(point.offsets))
         if not point.missing:
