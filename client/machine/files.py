@@ -127,6 +127,14 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
         written = pwrite(descriptor, data, position)
 
 
+def touch_singly(mapping: object, start: int) -> None:
+    """Say of a mapping from a position on that pages beside one that is touched are not wanted."""
+    if isinstance(mapping, mmap.mmap) and sys.platform == "linux":
+        start += -start % mmap.PAGESIZE
+        if start < len(mapping):
+            mapping.madvise(mmap.MADV_RANDOM, start, len(mapping) - start)
+
+
 def read_bytes(path: AnyPath, most: int | None = None) -> bytes:
     """The content of a file, or its first ``most`` bytes. It may be a pipe: `<(…)` of a shell."""
     with opened(path, os.O_RDONLY) as descriptor:

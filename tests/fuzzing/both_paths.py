@@ -64,6 +64,11 @@ _ESCAPES = (
 )
 
 
+# Batches of prepared messages have these properties, and so many of their halves are remembered.
+_OF_HALVES = "TRAN_MSG\x01true\x02PGROUP\x01P"
+_MOST_HALVES = 100
+
+
 class Failure(NamedTuple):
     """A seed whose brokers differed, in which case, and how."""
 
@@ -74,6 +79,18 @@ class Failure(NamedTuple):
 
 class Cases(random.Random):
     """Buffers of a seed."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._prepared: set[int] = set()  # opaques of batches that become halves
+        self._halves: list[tuple[int, int]] = []  # where there are some
+
+    def answered(self, replies: bytes) -> None:
+        """What both answered: halves that are stored may be ended by the cases that follow."""
+        from tests.daemons.broker.native_pair import places_in
+
+        self._halves += places_in(replies, self._prepared.__contains__)
+        del self._halves[:-_MOST_HALVES]
 
     def case(self) -> list[bytes]:
         """A buffer of frames, in the pieces in which it comes."""
@@ -90,6 +107,9 @@ class Cases(random.Random):
         """A send, mostly as a client writes it."""
         from tests.daemons.broker.native_pair import FIELDS, HEADER
 
+        kind = self.random()
+        if kind < 0.1 and self._halves:
+            return self._end_of_halves()
         fields: dict[str, object] = dict(FIELDS)
         header: dict[str, object] = {**HEADER, "opaque": self.randrange(1 << 31)}
         fields["b"] = self.choice(("T", "T", "T", f"T{self.randrange(20)}"))
@@ -100,6 +120,8 @@ class Cases(random.Random):
             fields["i"] = self.choice(
                 ("", "WAIT\x01false\x02UNIQ_KEY\x01A", "WAIT\x01true", fields["i"])
             )
+        if kind > 0.88:
+            self._prepare(header, fields)
         odd = self.random() < 0.12
         if odd:
             self._make_odd(header, fields)
@@ -107,6 +129,29 @@ class Cases(random.Random):
         body = self._batch() if is_batch else self._body()
         text = self._text({**header, "extFields": fields}, odd)
         return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
+
+    def _prepare(self, header: dict[str, object], fields: dict[str, object]) -> None:
+        """Make it a batch of prepared messages."""
+        self._prepared.add(int(str(header["opaque"])))
+        header["code"], fields["m"] = 320, "true"
+        fields["f"] = self.choice(("4",) * 9 + ("52",))
+        more = self.choice(("",) * 9 + ("\x02WAIT\x01false", "\x02a\x01common", "\x02TIMER_D\x011"))
+        fields["i"] = _OF_HALVES + more
+        fields["j"] = self.choice(("0",) * 9 + (self._odd_text(),))
+
+    def _end_of_halves(self) -> bytes:
+        """A request that ends halves, of which some may not be there."""
+        from tests.daemons.broker.native_pair import ended
+
+        first = self.randrange(len(self._halves))
+        places = self._halves[first : first + self.choice((2, 5, 40))]
+        if self.random() < 0.2:
+            self.shuffle(places)
+        if self.random() < 0.1:
+            wrong = _as_long(self.choice(_NUMBERS)), _as_long(self.choice(_NUMBERS))
+            places.insert(self.randrange(len(places) + 1), wrong)
+        group = self.choice(("P",) * 9 + ("Q",))
+        return ended(places, group, self.choice(("8", "8", "8", "12", "0")))
 
     def _make_odd(self, header: dict[str, object], fields: dict[str, object]) -> None:
         for _ in range(self.choice((1, 1, 2, 3))):
@@ -204,6 +249,11 @@ class Cases(random.Random):
         return bytes(changed)
 
 
+def _as_long(number: int) -> int:
+    """The same in 64 bits."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def take_library(path: Path) -> None:
     """Have another build of the native path taken, by a process that has not loaded any."""
     spec = spec_from_file_location(NAME, path, loader=ExtensionFileLoader(NAME, str(path)))
@@ -233,7 +283,7 @@ def run_seed(seed: int, cases: int = CASES) -> Failure | tuple[int, int]:
             pair.compare([TO_EACH_QUEUE])
             while number < cases - 1:
                 number += 1
-                pair.compare(made.case())
+                made.answered(pair.compare(made.case()))
             taken = pair.brokers[0].taken
             if not pair.brokers[0].is_taking:
                 return Failure(seed, number, "the native path has failed")

@@ -18,8 +18,8 @@ from mq.daemons.broker.store.mapped_file import MappedFile
 
 _LOOK_SECONDS = 0.4
 _LEAST_RATE = 8 * 1024 * 1024  # bytes a second; with less a flush is over before anybody waits
-_SECONDS_AHEAD = 2.0  # of writing as fast as between the last two looks
-_MOST_AHEAD = 512 * 1024 * 1024  # bytes
+_SECONDS_AHEAD = 4.0  # of writing as fast as between the last two looks
+_MOST_AHEAD = 1024 * 1024 * 1024  # bytes
 _MOST_OF_FREE = 1 / 16  # of what the disk has left
 
 

@@ -54,13 +54,17 @@ _MAGIC = MAGIC_V1
 _SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
+# Bytes for records that are packed elsewhere, until they are written. With less than the least the
+# open batch is written at once.
+_PACKED_AT_ONCE = 1024 * 1024
+_LEAST_ROOM = 256 * 1024
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
 BatchedMessage = tuple[bytes, bytes, int, int, Sequence[int]]
 
-#: Records that have been packed elsewhere; of each queue their entries, how many, and the bytes of
-#: its records; items for the index; how many messages.
-Packed = tuple[bytes, list[tuple[ConsumeQueue, int, bytes, int]], bytes, int]
+#: Bytes of records that have been packed elsewhere; of each queue how many, their entries, and the
+#: bytes of its records; items for the index; how many messages.
+Packed = tuple[int, list[tuple[ConsumeQueue, int, bytes, int]], bytes, int]
 
 OnStored = Callable[[StoreRefused | None], None]
 
@@ -109,6 +113,8 @@ class Batch:
         "keyed",
         "messages",
         "packed",
+        "packed_begin",
+        "packed_behind",
         "parts",
         "prompt_replies",
         "replies",
@@ -122,8 +128,10 @@ class Batch:
         self.end = start
         self.messages = 0  # those of `parts` are counted when they are written
         self.packed = 0  # how many of the parts are records of several messages
+        # Where the newest of these begins in memory, and how many parts there were with it.
+        self.packed_begin = self.packed_behind = 0
         self.timestamp = 0  # the store timestamp of all its records, ms
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         # Each queue that got messages, with the queue offset behind the last of them.
         self.touched: dict[ConsumeQueue, int] = {}
         self.keyed = bytearray()  # for the index
@@ -143,7 +151,7 @@ class Appender:
     ``refusal`` is why no message is taken at present, None while they are. ``await_flush`` takes a
     written batch that may not be published before an fsync; None publishes at once.
     ``on_published`` is called with every published batch, after its replies have left, and
-    ``on_pages_needed`` when the log has grown beyond ``pages_needed_from``; it returns the next.
+    ``look_ahead`` when the log has grown beyond ``look_from``; it returns the next.
     ``on_written`` is called when the log has grown, before anybody is answered. ``slaves`` has
     senders wait for slaves; without it they do not.
     ``bound`` keeps from consumers what other brokers do not have; without it nothing is.
@@ -160,8 +168,8 @@ class Appender:
         self.on_written: Callable[[], None] = lambda: None
         self.slaves: Slaves | None = None
         self.bound: Bound | None = None
-        self.on_pages_needed: Callable[[], int] = lambda: 1 << 63
-        self.pages_needed_from = 0
+        self.look_ahead: Callable[[], int] = lambda: 1 << 63
+        self.look_from = 0
         self.extend = extend
         self.store_host = store_host
         self.failed_writes = 0
@@ -171,6 +179,8 @@ class Appender:
         self._log = commit_log
         self._refusals: dict[str, StoreRefused] = {}
         self._batch = Batch(commit_log.position)
+        self._memory: memoryview | None = None  # for records of the open batch
+        self._used = 0  # bytes of it
         self._file_end = commit_log.files[-1].end if commit_log.files else 0
         self._scheduled = False
         self._uncleared = -1  # from here on the log has bytes of messages that were refused
@@ -324,31 +334,47 @@ class Appender:
         batch.touched[queue] = queue.appended
         return physicals, first
 
-    def place(self) -> tuple[int, int, int] | None:
-        """Where records go that are packed elsewhere: physical offset, bytes that there is room
-        for, and their store timestamp. None if none can be taken so."""
+    def place(self) -> tuple[int, memoryview, int] | None:
+        """Where records go that are packed elsewhere: physical offset, memory for as many as there
+        is room for, and their store timestamp. None if none can be taken so.
+
+        What is put there is for `append_packed`, before anything else is appended.
+        """
         if self.refusal is not None or self.extend is not None or self._sys_flag:
             return None
+        if self._memory is None:
+            self._memory = memoryview(bytearray(_PACKED_AT_ONCE))
+        elif _PACKED_AT_ONCE - self._used < _LEAST_ROOM:
+            self.commit()
+            if self.refusal is not None:
+                return None
         batch = self._batch
         timestamp = batch.timestamp if batch.parts else clock.milliseconds()
         room = max(0, self._file_end - batch.end - _ROOM)
-        return batch.end, room, timestamp
+        return batch.end, self._memory[self._used : self._used + room], timestamp
 
     def append_packed(self, packed: Packed, timestamp: int) -> None:
-        """Put messages at the end of their queues; records, entries and items are for `place`."""
+        """Put messages at the end of their queues; they have been packed for `place`."""
+        assert self._memory is not None
         batch = self._batch
         if not batch.parts:
             self._open(batch)
             batch.timestamp = timestamp
-        records, touched, items, messages = packed
-        batch.parts.append(records)
-        batch.packed += 1
+        size, touched, items, messages = packed
+        behind = self._used + size
+        if batch.packed and batch.packed_behind == len(batch.parts):
+            batch.parts[-1] = self._memory[batch.packed_begin : behind]
+        else:
+            batch.parts.append(self._memory[self._used : behind])
+            batch.packed += 1
+            batch.packed_begin, batch.packed_behind = self._used, len(batch.parts)
+        self._used = behind
         batch.messages += messages
-        batch.end += len(records)
+        batch.end += size
         batch.keyed += items
-        for queue, number, entries, size in touched:
+        for queue, number, entries, queue_size in touched:
             queue.append_packed(entries, number)
-            queue.put_bytes += size
+            queue.put_bytes += queue_size
             batch.touched[queue] = queue.appended
 
     def batch_timestamp(self) -> int:
@@ -416,16 +442,19 @@ class Appender:
         if not batch.parts:
             return None
         self._batch = Batch(batch.end)
+        self._used = 0
         file = self._log.files[-1]
+        parts = batch.parts
         try:
-            file.write(b"".join(batch.parts), batch.start - file.start)
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+            file.write(data, batch.start - file.start)
         except OSError as error:
             return self._take_back(batch, error)
-        batch.messages += (len(batch.parts) - batch.packed) // _PARTS
-        batch.parts.clear()
+        batch.messages += (len(parts) - batch.packed) // _PARTS
+        parts.clear()
         self._log.position = self._log.written = batch.end
-        if batch.end > self.pages_needed_from:
-            self.pages_needed_from = self.on_pages_needed()
+        if batch.end > self.look_from:
+            self.look_from = self.look_ahead()
         for queue, end in batch.touched.items():
             queue.written = end
         if self.slaves is not None and (batch.replies or batch.answers):

@@ -111,6 +111,9 @@ class IndexFile:
                 files.ftruncate(self._descriptor, size)
             files.posix_fallocate(self._descriptor, 0, self._items_at + _ITEM.size)
             self._map = files.map_to_write(self._descriptor, size)
+            # Items come one behind the other. With the first of them in a page megabytes of the
+            # hole behind it would be made ready at once, while everybody waits.
+            files.touch_singly(self._map, self._items_at)
         except OSError:
             files.close(self._descriptor)
             raise

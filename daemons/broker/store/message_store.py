@@ -26,7 +26,6 @@ from mq.daemons.broker.store.errors import StoreLocked, StoreRefused
 from mq.daemons.broker.store.flush import Flusher
 from mq.daemons.broker.store.index import Index
 from mq.daemons.broker.store.next_file import NextFile
-from mq.daemons.broker.store.prefault import Prefault
 from mq.daemons.broker.store.put_times import PutTimes
 from mq.daemons.broker.store.queue_extension import Unit
 from mq.daemons.broker.store.queues import Queues
@@ -182,16 +181,10 @@ class MessageStore:
             self.appender.last_timestamp = max(
                 self._checkpoint.message_timestamp, self._last_store_timestamp()
             )
-        ahead = Prefault(self.log)
-        self._parts.callback(ahead.close)
         allocation = Allocation(self.log)
         self.next_file = NextFile(self.log, allocation)
         self._parts.callback(self.next_file.close)
-
-        def make_room() -> int:
-            return min(self.next_file.look(), ahead.ask())
-
-        self.appender.on_pages_needed = make_room
+        self.appender.look_ahead = self.next_file.look
         timeout = settings.sync_flush_timeout / 1000
         self.flusher = Flusher(self.log, self.appender, timeout, allocation)
         self._parts.push_async_callback(self.flusher.close)
@@ -339,7 +332,7 @@ class MessageStore:
     def forget_behind(self, end: int) -> None:
         """The end of the log has been cut off there."""
         self._deletions.cut(end)
-        self.appender.pages_needed_from = 0
+        self.appender.look_from = 0
         if self.replica is not None:
             self.replica.begin()
 

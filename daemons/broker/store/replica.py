@@ -275,8 +275,8 @@ class Replica:
         file.write(data, begin - file.start)
         end = begin + len(data)
         commit_log.position = commit_log.written = end
-        if end > appender.pages_needed_from:
-            appender.pages_needed_from = appender.on_pages_needed()
+        if end > appender.look_from:
+            appender.look_from = appender.look_ahead()
 
     def _publish(self, batches: Iterable[Batch]) -> None:
         appender = self._appender

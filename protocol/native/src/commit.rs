@@ -3,11 +3,12 @@
 
 use pyo3::buffer::{PyBuffer, ReadOnlyCell};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
-use crate::packing::{self, Output, Packed, Room, Target};
+use crate::packing::{self, Output, Packed, Target};
 use crate::properties::Properties;
 use crate::record::{self, Message, Place};
+use crate::room::Room;
 use crate::stored::Record;
 
 const ENTRY: usize = 20;
@@ -84,8 +85,8 @@ impl CommitPath {
     /// which `entries` are some, with the offset of the first. `part` is what a file of the log has
     /// mapped, of which so many bytes may be read, with the physical offset of its first byte.
     /// `queues` has the queues that halves may be for, by topic and queue id as properties name them,
-    /// and `notes` is that of the notes. `place` is the physical offset of the first record, for how
-    /// many bytes there is room, and the time. Those behind `most_bytes` of halves are not looked at.
+    /// and `notes` is that of the notes. `place` is the physical offset of the first record, the
+    /// memory where records are put, and the time. Those behind `most_bytes` of halves are not looked at.
     ///
     /// What is said of the mapping at `PullPath.answer` goes for this one.
     #[allow(clippy::too_many_arguments)]
@@ -94,11 +95,11 @@ impl CommitPath {
         py: Python<'py>,
         halves: &[u8],
         group: &[u8],
-        entries: (Vec<u8>, i64),
+        entries: (Bound<'py, PyBytes>, i64),
         part: (PyBuffer<u8>, usize, i64),
         queues: &Bound<'py, PyDict>,
         notes: Bound<'py, PyAny>,
-        place: (i64, usize, i64),
+        place: (i64, PyBuffer<u8>, i64),
         most_bytes: usize,
     ) -> PyResult<Option<Committed<'py>>> {
         let (map, readable, base) = part;
@@ -106,10 +107,10 @@ impl CommitPath {
             return Ok(None);
         };
         let log = Log { bytes, start: base };
-        let entries = Entries { bytes: &entries.0, first: entries.1 };
-        let (start, size, store_timestamp) = place;
+        let entries = Entries { bytes: entries.0.as_bytes(), first: entries.1 };
+        let (start, memory, store_timestamp) = place;
         let place = Place { store_host: &self.store_host, store_timestamp };
-        let room = Room { start, size };
+        let Some(mut room) = Room::of(py, &memory, start) else { return Ok(None) };
         let mut notes = Target::of(notes, "")?;
         let mut targets = Targets { queues, all: Vec::new(), named: Vec::new() };
         let (mut output, mut count, mut taken) = (Output::default(), 0, 0);
@@ -121,12 +122,12 @@ impl CommitPath {
             }
             let Some(half) = self.half(&copy, physical, offset) else { break };
             let needed = half.record.body.len() + 2 + half.text.len() + self.spare;
-            if half.group.as_bytes() != group || output.records.len() + needed > room.size {
+            if half.group.as_bytes() != group || needed > room.left() {
                 break;
             }
             let Some(target) = targets.find(py, half.topic, half.queue_text)? else { break };
-            append_final(&half, target, &place, &room, &mut output);
-            self.append_note(offset, &mut notes, &place, &room, &mut output);
+            append_final(&half, target, &place, &mut room, &mut output);
+            self.append_note(offset, &mut notes, &place, &mut room, &mut output);
             count += 1;
             taken += copy.len();
         }
@@ -134,7 +135,7 @@ impl CommitPath {
             return Ok(None);
         }
         let touched = targets.all.iter().map(|(_, target)| target);
-        Ok(Some((count, taken, output.packed(py, touched.chain(std::iter::once(&notes)))?)))
+        Ok(Some((count, taken, output.packed(py, &room, touched.chain(std::iter::once(&notes)))?)))
     }
 }
 
@@ -176,18 +177,18 @@ impl CommitPath {
         half: i64,
         notes: &mut Target,
         place: &Place,
-        room: &Room,
+        room: &mut Room,
         output: &mut Output,
     ) {
         let body = half.to_string();
-        let first = output.records.len();
-        let physical_offset = room.start + first as i64;
+        let (physical_offset, field) = (room.position(), &notes.topic_field);
+        let properties = &self.note_properties;
+        let size = record::HEAD_SIZE + body.len() + field.len() + properties.len();
         let note = Message {
             crc: record::checksum(body.as_bytes()),
             queue_id: notes.queue_id,
             flag: 0,
             queue_offset: notes.next,
-            physical_offset,
             sys_flag: 0,
             born_timestamp: place.store_timestamp,
             born_host: place.store_host,
@@ -195,24 +196,29 @@ impl CommitPath {
             prepared_offset: 0,
             body: body.as_bytes(),
         };
-        record::pack(&note, place, &mut output.records);
-        output.records.extend_from_slice(&notes.topic_field);
-        output.records.extend_from_slice(&self.note_properties);
-        notes.enter(output, first, physical_offset, self.note_code);
+        record::pack(&note, size, place, room);
+        room.put(field);
+        room.put(properties);
+        notes.enter(output, physical_offset, size, self.note_code);
     }
 }
 
 /// Adds what consumers see of a half: its properties stay as they are.
-fn append_final(half: &Half, target: &mut Target, place: &Place, room: &Room, output: &mut Output) {
-    let first = output.records.len();
-    let physical_offset = room.start + first as i64;
-    let record = &half.record;
+fn append_final(
+    half: &Half,
+    target: &mut Target,
+    place: &Place,
+    room: &mut Room,
+    output: &mut Output,
+) {
+    let physical_offset = room.position();
+    let (record, text) = (&half.record, half.text.as_bytes());
+    let size = record::HEAD_SIZE + record.body.len() + target.topic_field.len() + 2 + text.len();
     let message = Message {
         crc: record.crc,
         queue_id: target.queue_id,
         flag: record.flag,
         queue_offset: target.next,
-        physical_offset,
         sys_flag: record.sys_flag | COMMIT,
         born_timestamp: record.born_timestamp,
         born_host: record.born_host,
@@ -220,11 +226,11 @@ fn append_final(half: &Half, target: &mut Target, place: &Place, room: &Room, ou
         prepared_offset: record.physical_offset,
         body: record.body,
     };
-    record::pack(&message, place, &mut output.records);
-    output.records.extend_from_slice(&target.topic_field);
-    output.records.extend_from_slice(&(half.text.len() as u16).to_be_bytes());
-    output.records.extend_from_slice(half.text.as_bytes());
-    target.enter(output, first, physical_offset, packing::tags_code(&half.properties));
+    record::pack(&message, size, place, room);
+    room.put(&target.topic_field);
+    room.put(&(text.len() as u16).to_be_bytes());
+    room.put(text);
+    target.enter(output, physical_offset, size, packing::tags_code(&half.properties));
     target.index(output, &half.properties, physical_offset);
 }
 

@@ -15,6 +15,7 @@ mod pull;
 mod record;
 mod replica;
 mod reply;
+mod room;
 mod select;
 mod send;
 mod stored;
@@ -23,7 +24,7 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 /// What this is built of: Python takes no library of other sources.
-const SOURCES: [(&str, &[u8]); 19] = [
+const SOURCES: [(&str, &[u8]); 20] = [
     ("batch.rs", include_bytes!("batch.rs")),
     ("commit.rs", include_bytes!("commit.rs")),
     ("filter.rs", include_bytes!("filter.rs")),
@@ -40,6 +41,7 @@ const SOURCES: [(&str, &[u8]); 19] = [
     ("record.rs", include_bytes!("record.rs")),
     ("replica.rs", include_bytes!("replica.rs")),
     ("reply.rs", include_bytes!("reply.rs")),
+    ("room.rs", include_bytes!("room.rs")),
     ("select.rs", include_bytes!("select.rs")),
     ("send.rs", include_bytes!("send.rs")),
     ("stored.rs", include_bytes!("stored.rs")),

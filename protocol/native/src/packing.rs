@@ -1,11 +1,13 @@
 //! What messages become: records, entries of their queues, items of the index, ids for their senders.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::hash;
 use crate::properties::Properties;
 use crate::record::{self, Message, Place};
+use crate::room::Room;
 
 const ENTRY: usize = 20;
 const LONGEST_PROPERTIES: usize = 32767;
@@ -28,12 +30,6 @@ pub struct Shared<'a> {
     pub added: &'a [u8],
 }
 
-/// Where records go: the physical offset of the first one, and the bytes that there is room for.
-pub struct Room {
-    pub start: i64,
-    pub size: usize,
-}
-
 /// A queue that messages of this call go to.
 pub struct Target<'py> {
     pub queue_id: i32,
@@ -49,7 +45,6 @@ pub struct Target<'py> {
 /// What comes of one call.
 #[derive(Default)]
 pub struct Output {
-    pub records: Vec<u8>,
     items: Vec<u8>,
     pub messages: usize,
 }
@@ -70,10 +65,13 @@ impl<'a> Shared<'a> {
 
 impl<'py> Target<'py> {
     pub fn of(queue: Bound<'py, PyAny>, topic: &str) -> PyResult<Self> {
+        let py = queue.py();
+        let topic_field = queue.getattr(intern!(py, "topic_field"))?;
         Ok(Target {
-            topic_field: queue.getattr("topic_field")?.extract()?,
-            queue_id: queue.getattr("queue_id")?.extract()?,
-            next: queue.getattr("appended")?.extract()?,
+            // To extract a vector each byte would be asked for.
+            topic_field: topic_field.downcast::<PyBytes>()?.as_bytes().to_vec(),
+            queue_id: queue.getattr(intern!(py, "queue_id"))?.extract()?,
+            next: queue.getattr(intern!(py, "appended"))?.extract()?,
             topic_hash: hash::topic_hash(topic),
             entries: Vec::new(),
             bytes: 0,
@@ -88,13 +86,13 @@ impl<'py> Target<'py> {
             .then(|| record::HEAD_SIZE + sent.body.len() + self.topic_field.len() + 2 + length)
     }
 
-    /// Enters the record that has been added to the output behind a place, and fills in its size.
-    pub fn enter(&mut self, output: &mut Output, first: usize, physical_offset: i64, code: i64) {
-        let size = output.records.len() - first;
-        output.records[first..first + 4].copy_from_slice(&(size as i32).to_be_bytes());
-        self.entries.extend_from_slice(&physical_offset.to_be_bytes());
-        self.entries.extend_from_slice(&(size as i32).to_be_bytes());
-        self.entries.extend_from_slice(&code.to_be_bytes());
+    /// Enters the record of so many bytes that is at a physical offset.
+    pub fn enter(&mut self, output: &mut Output, physical_offset: i64, size: usize, code: i64) {
+        let mut entry = [0; ENTRY];
+        entry[..8].copy_from_slice(&physical_offset.to_be_bytes());
+        entry[8..12].copy_from_slice(&(size as i32).to_be_bytes());
+        entry[12..].copy_from_slice(&code.to_be_bytes());
+        self.entries.extend_from_slice(&entry);
         self.bytes += size;
         self.next += 1;
         output.messages += 1;
@@ -109,23 +107,23 @@ impl<'py> Target<'py> {
         }
     }
 
-    /// Adds a message, for which there is room, to the output.
+    /// Puts a message, for which there is room, and enters it.
     pub fn append(
         &mut self,
         sent: &Sent,
         shared: &Shared,
         place: &Place,
-        room: &Room,
+        room: &mut Room,
         output: &mut Output,
     ) {
-        let first = output.records.len();
-        let physical_offset = room.start + first as i64;
+        let physical_offset = room.position();
+        let added = shared.added(sent);
+        let length = sent.properties.stored_length() + added.len();
         let message = Message {
             crc: record::checksum(sent.body),
             queue_id: self.queue_id,
             flag: sent.flag,
             queue_offset: self.next,
-            physical_offset,
             sys_flag: shared.sys_flag,
             born_timestamp: shared.born_timestamp,
             born_host: shared.born_host,
@@ -133,25 +131,24 @@ impl<'py> Target<'py> {
             prepared_offset: 0,
             body: sent.body,
         };
-        let records = &mut output.records;
-        record::pack(&message, place, records);
-        records.extend_from_slice(&self.topic_field);
-        let added = shared.added(sent);
-        let length = sent.properties.stored_length() + added.len();
-        records.extend_from_slice(&(length as i16).to_be_bytes());
-        sent.properties.store(sent.text, records);
-        records.extend_from_slice(added);
-        self.enter(output, first, physical_offset, tags_code(&sent.properties));
+        let size = record::HEAD_SIZE + sent.body.len() + self.topic_field.len() + 2 + length;
+        record::pack(&message, size, place, room);
+        room.put(&self.topic_field);
+        room.put(&(length as i16).to_be_bytes());
+        sent.properties.store(sent.text, room);
+        room.put(added);
+        self.enter(output, physical_offset, size, tags_code(&sent.properties));
         self.index(output, &sent.properties, physical_offset);
     }
 }
 
 impl Output {
-    /// The records; of each queue itself, how many messages, their entries, the bytes of their
+    /// How many bytes were put; of each queue itself, how many messages, their entries, the bytes of their
     /// records; the items of the index, i32 hash and i64 offset each; how many messages.
     pub fn packed<'a, 'py: 'a>(
         &self,
         py: Python<'py>,
+        room: &Room,
         targets: impl Iterator<Item = &'a Target<'py>>,
     ) -> PyResult<Packed<'py>> {
         let touched = PyList::empty(py);
@@ -160,8 +157,7 @@ impl Output {
             let number = target.entries.len() / ENTRY;
             touched.append((&target.queue, number, entries, target.bytes))?;
         }
-        let records = PyBytes::new(py, &self.records);
-        (records, touched, PyBytes::new(py, &self.items), self.messages).into_pyobject(py)
+        (room.used, touched, PyBytes::new(py, &self.items), self.messages).into_pyobject(py)
     }
 }
 
@@ -175,19 +171,18 @@ pub fn tags_code(properties: &Properties) -> i64 {
 /// Adds the id of a message: its host and physical offset in hexadecimal.
 pub fn push_id(ids: &mut Vec<u8>, host: &[u8], physical_offset: i64) {
     for byte in host.iter().chain(&physical_offset.to_be_bytes()) {
-        for digit in [byte >> 4, byte & 15] {
-            ids.push(b"0123456789ABCDEF"[usize::from(digit)]);
-        }
+        let digits = [byte >> 4, byte & 15].map(|digit| b"0123456789ABCDEF"[usize::from(digit)]);
+        ids.extend_from_slice(&digits);
     }
 }
 
-/// Adds messages to the output, for which there is room, and their ids.
+/// Puts messages, for which there is room, and enters them; returns their ids.
 pub fn append_all(
     sent: &[Sent],
     shared: &Shared,
     target: &mut Target,
     place: &Place,
-    room: &Room,
+    room: &mut Room,
     output: &mut Output,
 ) -> Vec<u8> {
     let mut ids = Vec::with_capacity(33 * sent.len());
@@ -195,7 +190,7 @@ pub fn append_all(
         if !ids.is_empty() {
             ids.push(b',');
         }
-        push_id(&mut ids, place.store_host, room.start + output.records.len() as i64);
+        push_id(&mut ids, place.store_host, room.position());
         target.append(one, shared, place, room, output);
     }
     ids

@@ -1,11 +1,13 @@
 //! Batches of prepared messages, which become halves (daemons/broker/transactions/service.py).
 
+use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::batch;
-use crate::packing::{self, Output, Packed, Room, Shared, Target};
+use crate::packing::{self, Output, Packed, Shared, Target};
 use crate::record::{self, Place};
+use crate::room::Room;
 
 /// More of them Python copies, which counts how often.
 const LONGEST_ADDED: usize = 1024;
@@ -18,7 +20,7 @@ type Prepared<'py> = (Packed<'py>, Bound<'py, PyBytes>, Bound<'py, PyList>);
 /// there is no room.
 ///
 /// Each gets the properties `added`. `how` says of all: system flag, times reconsumed, time and host
-/// of birth. `place` is the physical offset of the first record, for how many bytes there is room,
+/// of birth. `place` is the physical offset of the first record, the memory where records are put,
 /// the host of the store and the time.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
@@ -29,12 +31,13 @@ pub fn prepare<'py>(
     unusual: Vec<String>,
     longest: usize,
     queue: Bound<'py, PyAny>,
-    how: (i32, i32, i64, Vec<u8>),
-    place: (i64, usize, Vec<u8>, i64),
+    how: (i32, i32, i64, Bound<'py, PyBytes>),
+    place: (i64, PyBuffer<u8>, Bound<'py, PyBytes>, i64),
 ) -> PyResult<Option<Prepared<'py>>> {
     let (sys_flag, reconsume_times, born_timestamp, born_host) = how;
-    let (start, size, store_host, store_timestamp) = place;
-    record::check_host(&store_host)?;
+    let (start, memory, store_host, store_timestamp) = place;
+    let (born_host, store_host) = (born_host.as_bytes(), store_host.as_bytes());
+    record::check_host(store_host)?;
     let is_usual = born_host.len() == record::HOST_SIZE
         && !added.is_empty()
         && added.len() <= LONGEST_ADDED
@@ -43,20 +46,18 @@ pub fn prepare<'py>(
         return Ok(None);
     };
     let added = [b"\x02".as_slice(), added].concat();
-    let shared =
-        Shared { sys_flag, reconsume_times, born_timestamp, born_host: &born_host, added: &added };
+    let shared = Shared { sys_flag, reconsume_times, born_timestamp, born_host, added: &added };
     let topic: String = queue.getattr("topic")?.extract()?;
     let mut target = Target::of(queue, &topic)?;
+    let Some(mut room) = Room::of(py, &memory, start) else { return Ok(None) };
     match batch::size(&sent, &target, &shared, longest) {
-        Some(needed) if needed <= size && !sent.is_empty() => {}
+        Some(needed) if needed <= room.left() && !sent.is_empty() => {}
         _ => return Ok(None),
     }
     let mut output = Output::default();
-    output.records.reserve(size.min(2 * body.len()));
-    let place = Place { store_host: &store_host, store_timestamp };
-    let room = Room { start, size };
-    let ids = packing::append_all(&sent, &shared, &mut target, &place, &room, &mut output);
+    let place = Place { store_host, store_timestamp };
+    let ids = packing::append_all(&sent, &shared, &mut target, &place, &mut room, &mut output);
     let unique = sent.iter().map(|one| PyBytes::new(py, one.properties.unique.as_bytes()));
-    let packed = output.packed(py, std::iter::once(&target))?;
+    let packed = output.packed(py, &room, std::iter::once(&target))?;
     Ok(Some((packed, PyBytes::new(py, &ids), PyList::new(py, unique.collect::<Vec<_>>())?)))
 }

@@ -1,5 +1,7 @@
 //! Properties of a message that is sent: `name 0x01 value 0x02 name 0x01 value`.
 
+use crate::room::Room;
+
 const MOST: usize = 32;
 
 /// What a broker looks at, empty where it is not there.
@@ -78,11 +80,11 @@ impl<'a> Properties<'a> {
         self.length - (self.cut.1 - self.cut.0)
     }
 
-    /// Appends what is stored of the text that this was read from.
-    pub fn store(&self, text: &str, to: &mut Vec<u8>) {
+    /// Puts what is stored of the text that this was read from.
+    pub fn store(&self, text: &str, room: &mut Room) {
         let raw = text.as_bytes();
-        to.extend_from_slice(&raw[..self.cut.0]);
-        to.extend_from_slice(&raw[self.cut.1..self.length]);
+        room.put(&raw[..self.cut.0]);
+        room.put(&raw[self.cut.1..self.length]);
     }
 }
 

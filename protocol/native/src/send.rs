@@ -1,15 +1,17 @@
 //! Plain sends, from frames to what they become and replies.
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 use crate::batch;
 use crate::header::Header;
-use crate::packing::{self, Output, Room, Sent, Shared, Target};
+use crate::packing::{self, Output, Sent, Shared, Target};
 use crate::properties::Properties;
 use crate::record::{self, Place};
 use crate::reply::{self, Pieces};
+use crate::room::Room;
 
 const PREFIX: usize = 8;
 const HEADER_LENGTH: u32 = 0x00FF_FFFF;
@@ -96,9 +98,9 @@ impl SendPath {
     /// Take plain sends from `data`, from a position on, up to the first frame that is none.
     ///
     /// `queues` has the queues by topic and queue id, both as they stand in a header; `start` is the
-    /// physical offset of the first record, and there is room for so many bytes. Returns None if
-    /// there is none, else: the position behind the last; what is to be appended; the replies, and
-    /// those that do not wait for an fsync.
+    /// physical offset of the first record, and `room` the memory where records are put. Returns
+    /// None if there is none, else: the position behind the last; what is to be appended; the
+    /// replies, and those that do not wait for an fsync.
     #[allow(clippy::too_many_arguments)]
     fn take<'py>(
         &self,
@@ -108,7 +110,7 @@ impl SendPath {
         queues: &Bound<'py, PyDict>,
         born_host: &[u8],
         start: i64,
-        room: usize,
+        room: PyBuffer<u8>,
         timestamp: i64,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         if born_host.len() != record::HOST_SIZE {
@@ -116,7 +118,7 @@ impl SendPath {
         }
         let data = data.as_bytes();
         let place = Place { store_host: &self.store_host, store_timestamp: timestamp };
-        let room = Room { start, size: room };
+        let Some(mut room) = Room::of(py, &room, start) else { return Ok(None) };
         let mut targets: Vec<Named<'py>> = Vec::new();
         let (mut output, mut replies) = (Output::default(), Replies::default());
         let mut at = position;
@@ -124,10 +126,8 @@ impl SendPath {
             let Some(target) = find_target(py, &mut targets, queues, &request.header)? else {
                 break;
             };
-            if output.messages == 0 {
-                output.records.reserve((data.len() - at).min(room.size));
-            }
-            if self.store(&request, target, &place, &room, &mut output, &mut replies).is_none() {
+            if self.store(&request, target, &place, &mut room, &mut output, &mut replies).is_none()
+            {
                 break;
             }
             at = end;
@@ -135,7 +135,7 @@ impl SendPath {
         if output.messages == 0 {
             return Ok(None);
         }
-        let packed = output.packed(py, targets.iter().map(|named| &named.target))?;
+        let packed = output.packed(py, &room, targets.iter().map(|named| &named.target))?;
         let ordinary = PyBytes::new(py, &replies.ordinary);
         let prompt = PyBytes::new(py, &replies.prompt);
         (at, packed, ordinary, prompt).into_pyobject(py).map(Some)
@@ -187,25 +187,25 @@ impl SendPath {
         Some((Request { header, body, is_batch, flag, shared }, end))
     }
 
-    /// Adds the messages of a request to the output. `None`, and nothing added, if Python is to look
+    /// Puts the messages of a request. `None`, and nothing put, if Python is to look
     /// at it, or it has no room.
     fn store(
         &self,
         request: &Request,
         target: &mut Target,
         place: &Place,
-        room: &Room,
+        room: &mut Room,
         output: &mut Output,
         replies: &mut Replies,
     ) -> Option<()> {
         let text = request.header.field("i").unwrap_or("");
-        let (left, first) = (room.size - output.records.len(), target.next);
+        let first = target.next;
         let shared = &request.shared;
         if request.is_batch {
             let promptly = batch::is_prompt(text)?;
             let sent = batch::messages(request.body, &self.unusual_in_batch)?;
             let size = batch::size(&sent, target, shared, usize::MAX)?;
-            if sent.is_empty() || size > left {
+            if sent.is_empty() || size > room.left() {
                 return None;
             }
             let ids = packing::append_all(&sent, shared, target, place, room, output);
@@ -220,11 +220,11 @@ impl SendPath {
             text,
             properties: properties.without_wait(),
         };
-        if target.size(&sent, shared, usize::MAX)? > left {
+        if target.size(&sent, shared, usize::MAX)? > room.left() {
             return None;
         }
         let mut id = Vec::with_capacity(16);
-        packing::push_id(&mut id, &[], room.start + output.records.len() as i64);
+        packing::push_id(&mut id, &[], room.position());
         target.append(&sent, shared, place, room, output);
         replies.push(&self.reply, &id, &request.header, target, first, promptly);
         Some(())

@@ -3,11 +3,17 @@
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mq.client.machine import chance, clock
+from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.channel import Channel
+from mq.protocol.codes import RequestCode, ResponseCode
+from mq.protocol.command_reader import CommandReader
+from mq.protocol.headers.transaction import pack_halves
+from mq.protocol.message_id import decode_offset_id
 from tests.daemons.broker.harness import Harness
 
 NOW = 1_700_000_000_000  # the time of both
@@ -18,10 +24,40 @@ FIELDS = {
 HEADER = {"code": 310, "flag": 0, "language": "JAVA", "opaque": 7, "version": 409}
 
 
+#: Offsets of a message in the log and in its queue.
+Place = tuple[int, int]
+
+
 def plain(**fields: str) -> bytes:
     """A send as clients write it."""
     text = json.dumps({**HEADER, "extFields": FIELDS | fields}).encode()
     return struct.pack(">ii", 4 + len(text), len(text)) + text
+
+
+def framed(header: Mapping[str, object], body: bytes) -> bytes:
+    """A request with a header in JSON."""
+    text = json.dumps(header).encode()
+    return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def ended(places: Sequence[Place], group: str, how: str) -> bytes:
+    """A request that ends halves."""
+    (physical, offset), *more = places
+    fields = {"producerGroup": group, "tranStateTableOffset": str(offset), "msgId": "id"}
+    fields |= {"commitLogOffset": str(physical), "commitOrRollback": how}
+    header = {**HEADER, "code": RequestCode.END_TRANSACTION, "extFields": fields}
+    return framed(header, pack_halves(more))
+
+
+def places_in(replies: bytes, wanted: Callable[[int], bool] = lambda opaque: True) -> list[Place]:
+    """Where the messages are that the answers to these requests tell of."""
+    places = []
+    for reply in CommandReader().receive(replies):
+        if reply.code == ResponseCode.SUCCESS and "msgId" in reply.fields and wanted(reply.opaque):
+            first = int(reply.fields["queueOffset"])
+            for number, text in enumerate(reply.fields["msgId"].split(",")):
+                places.append((decode_offset_id(text).offset, first + number))
+    return places
 
 
 # The queues are known from here on, and what is sent to them may be taken natively.
@@ -158,3 +194,15 @@ def stand_still(patch: Callable[[object, str, object], None]) -> None:
     patch(clock, "milliseconds", lambda: NOW)
     # Of the queues for a message that names none.
     patch(chance, "randrange", lambda *bounds: bounds[-1] - 1)
+
+
+def counting(name: str, taken: Counter[str]) -> Callable[..., object]:
+    """A method of `NativeHalves` that counts how often it has done something."""
+    method = getattr(NativeHalves, name)
+
+    def call(self: NativeHalves, *given: object) -> object:
+        done = method(self, *given)
+        taken[name] += done is not None
+        return done
+
+    return call

@@ -65,15 +65,14 @@ def test_a_log_with_little_to_write_takes_no_more_than_what_is_in_it(scene: Scen
     assert scene.blocks() == 0
 
 
-def test_blocks_for_two_seconds_are_taken_when_half_of_them_are_used(scene: Scene) -> None:
-    assert scene.second(10 * MEGABYTE)
-    assert scene.blocks() == 20 * MEGABYTE
-    assert not scene.second(10 * MEGABYTE)  # half of them are left
-    assert scene.second(10 * MEGABYTE)
-    assert scene.blocks() == 40 * MEGABYTE
-    assert not scene.second(0)
-    assert scene.second(30 * MEGABYTE)  # and never behind the end of the file
-    assert scene.blocks() == 44 * MEGABYTE
+def test_blocks_for_four_seconds_are_taken_when_half_of_them_are_used(scene: Scene) -> None:
+    assert scene.second(5 * MEGABYTE) is False
+    assert scene.second(9 * MEGABYTE)
+    assert scene.blocks() == 36 * MEGABYTE
+    assert not scene.second(9 * MEGABYTE)
+    assert not scene.second(9 * MEGABYTE)  # half of them are left
+    assert scene.second(9 * MEGABYTE)
+    assert scene.blocks() == 50 * MEGABYTE  # and never behind the end of the file
 
 
 def test_what_was_reserved_reads_as_zeros_and_is_no_data(scene: Scene) -> None:

@@ -1,10 +1,8 @@
 """Halves that the native path prepares and commits: as by Python, byte for byte."""
 
-import json
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +14,24 @@ from mq.daemons.broker.app import Broker
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.transactions.native_halves import NativeHalves
 from mq.daemons.broker.transactions.service import Transactions
-from mq.protocol.codes import RequestCode, ResponseCode
-from mq.protocol.command_reader import CommandReader
-from mq.protocol.headers.transaction import ENDED, pack_halves
-from mq.protocol.message_id import decode_offset_id
+from mq.protocol.codes import ResponseCode
+from mq.protocol.headers.transaction import ENDED
 from mq.protocol.native import native
-from tests.daemons.broker.native_pair import FIELDS, HEADER, NOW, SMALL, Pair, plain, stand_still
+from tests.daemons.broker.native_pair import (
+    FIELDS,
+    HEADER,
+    NOW,
+    SMALL,
+    Pair,
+    counting,
+    ended,
+    framed,
+    places_in,
+    plain,
+    stand_still,
+)
 from tests.daemons.broker.transactions.producers import TransactionPeer, operations, run
-from tests.daemons.broker.transactions.test_many_at_once import Place, end, prepare
+from tests.daemons.broker.transactions.test_many_at_once import end, prepare
 
 pytestmark = pytest.mark.skipif(native is None, reason="the native path is not built")
 
@@ -64,11 +72,6 @@ COMMON = st.sampled_from(
 )
 
 
-def framed(header: dict[str, Any], body: bytes) -> bytes:
-    text = json.dumps(header).encode()
-    return struct.pack(">ii", 4 + len(text) + len(body), len(text)) + text + body
-
-
 @st.composite
 def batches(draw: st.DrawFn) -> bytes:
     """A batch of prepared messages, mostly as a client sends it."""
@@ -86,24 +89,6 @@ def batches(draw: st.DrawFn) -> bytes:
     fields |= {"i": draw(common), "e": draw(st.sampled_from(["0", "1", "2"]))}
     fields |= {"j": draw(st.sampled_from(["0", "0", "0", "3", str(1 << 31)])), "g": str(born)}
     return framed({**HEADER, "code": 320, "extFields": fields}, body)
-
-
-def ended(places: list[Place], group: str, how: str) -> bytes:
-    """A request that ends halves."""
-    (physical, offset), *more = places
-    fields = {"producerGroup": group, "tranStateTableOffset": str(offset), "msgId": "id"}
-    fields |= {"commitLogOffset": str(physical), "commitOrRollback": how}
-    header = {**HEADER, "code": RequestCode.END_TRANSACTION, "extFields": fields}
-    return framed(header, pack_halves(more))
-
-
-def places_in(replies: bytes) -> Iterator[Place]:
-    """Where the halves are that these answers tell of."""
-    for reply in CommandReader().receive(replies):
-        if reply.code == ResponseCode.SUCCESS and "msgId" in reply.fields:
-            first = int(reply.fields["queueOffset"])
-            for number, text in enumerate(reply.fields["msgId"].split(",")):
-                yield decode_offset_id(text).offset, first + number
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -131,18 +116,6 @@ def _compare(pairs: list[Pair], root: Path, data: st.DataObject) -> None:
     except BaseException:
         pairs.pop().close()  # they differ from now on
         raise
-
-
-def counting(name: str, taken: Counter[str]) -> Callable[..., object]:
-    """A method of `NativeHalves` that counts how often it has done something."""
-    method = getattr(NativeHalves, name)
-
-    def call(self: NativeHalves, *given: object) -> object:
-        done = method(self, *given)
-        taken[name] += done is not None
-        return done
-
-    return call
 
 
 def test_halves_become_natively_what_they_become_in_python(
