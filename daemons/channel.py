@@ -21,7 +21,7 @@ from mq.daemons.memory import PIECE_COST, MemoryBudget
 from mq.daemons.overload.backlog import LARGE, Backlog
 from mq.daemons.overload.busy_reply import BusyReply, opaque_in
 from mq.daemons.questions import Questions
-from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command
+from mq.protocol.command import JSON, ONE_WAY, RESPONSE, Command, command_from_header
 from mq.protocol.command_reader import FrameBuffer, check_length
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.frame import HEADER_LENGTH, PREFIX, decode, encode
@@ -462,10 +462,15 @@ class Channel(asyncio.Protocol):
                         direct(header, data[body:stop], self)
                         position = stop
                         continue
+                    is_read = body <= stop
                 except Exception as error:
                     # Mostly not a header that the hot path understands: read it again with care,
                     # so that the peer learns what exactly is wrong.
                     self._refuse(data[position + 4 : stop], error)
+                    position = stop
+                    continue
+                if is_read:
+                    self._take(command_from_header(header, data[body:stop], _JSON))
                     position = stop
                     continue
             self._take(decode(data[position + 4 : stop]))

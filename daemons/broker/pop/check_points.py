@@ -312,8 +312,11 @@ class PopCheckPoints:
         if point is None:
             self._keep_orphan(key, offsets, due)
             return
-        point.acked.update(set(offsets).intersection(point.offsets))
-        if not point.missing:
+        if len(offsets) > 1:
+            point.acked.update(set(offsets).intersection(point.offsets))
+        elif offsets[0] in point.offsets:
+            point.acked.add(offsets[0])
+        if len(point.acked) >= point.count and not point.missing:
             self._forget(point)
 
     def _keep_orphan(self, key: Key, offsets: Sequence[int], due: int) -> None:

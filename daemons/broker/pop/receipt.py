@@ -10,7 +10,7 @@ group in it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mq.protocol import names
 from mq.protocol.errors import RemoteProtocolError
@@ -21,8 +21,7 @@ RETRY_MARK = "1"
 ORDER_QUEUE = 999
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What a consumer gets for a message that it popped; times in ms."""
 
     start_offset: int

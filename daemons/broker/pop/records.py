@@ -10,10 +10,13 @@ Java broker can go on with what is in the topic.
 
 from collections.abc import Sequence
 
+import orjson
+
 from mq.client.machine import clock
 from mq.daemons.broker.pop.receipt import Receipt
 from mq.protocol import names
 from mq.protocol.bodies.schema import Body, field
+from mq.protocol.errors import LocalProtocolError
 from mq.protocol.message import StoredMessage
 from mq.protocol.properties import PropertyKey
 
@@ -75,6 +78,7 @@ class PopCheckPoint:
         "acks_under_way",
         "again",
         "broker_name",
+        "count",
         "ending",
         "group",
         "invisible_time",
@@ -106,6 +110,7 @@ class PopCheckPoint:
         self.queue_id = queue_id
         self.start_offset = start_offset
         self.offsets = tuple(offsets)
+        self.count = len(set(offsets))
         self.pop_time = pop_time
         self.invisible_time = invisible_time
         self.revive_queue_id = revive_queue_id
@@ -166,9 +171,8 @@ class PopCheckPoint:
             differences=[offset - self.start_offset for offset in self.offsets],
             broker_name=self.broker_name,
         )
-        return _record(
-            cluster, host, self.revive_queue_id, CHECK_POINT_TAG, body, self.due - _ACK_INTERVAL
-        )
+        due = self.due - _ACK_INTERVAL
+        return _record(cluster, host, self.revive_queue_id, CHECK_POINT_TAG, body.encode(), due)
 
     @classmethod
     def read(cls, message: StoredMessage) -> "PopCheckPoint":
@@ -209,18 +213,23 @@ def ack_record(
 ) -> StoredMessage:
     """The message of the revive topic that says that messages of a check point were consumed."""
     topic, group, queue_id, start_offset, pop_time, broker_name = check_point
-    body = AckBody(
-        offset=offsets[0] if len(offsets) == 1 else -1,
-        start_offset=start_offset,
-        group=group,
-        topic=topic,
-        queue_id=queue_id,
-        pop_time=pop_time,
-        broker_name=broker_name,
-        offsets=list(offsets) if len(offsets) > 1 else [],
-    )
+    # An AckBody, of which there is one for each message that is popped, as its `encode` writes it.
+    body = {
+        "ao": offsets[0] if len(offsets) == 1 else -1,
+        "aol": list(offsets) if len(offsets) > 1 else [],
+        "bn": broker_name,
+        "c": group,
+        "pt": pop_time,
+        "q": queue_id,
+        "so": start_offset,
+        "t": topic,
+    }
     tag = ACK_TAG if len(offsets) == 1 else BATCH_ACK_TAG
-    return _record(cluster, host, revive_queue_id, tag, body, due)
+    try:
+        raw = orjson.dumps(body)
+    except TypeError as error:
+        raise LocalProtocolError(f"AckBody: {error}") from None
+    return _record(cluster, host, revive_queue_id, tag, raw, due)
 
 
 def read_ack(message: StoredMessage) -> tuple[Key, list[int]]:
@@ -238,11 +247,11 @@ def read_ack(message: StoredMessage) -> tuple[Key, list[int]]:
 
 
 def _record(
-    cluster: str, host: tuple[str, int], queue_id: int, tag: str, body: Body, due: int
+    cluster: str, host: tuple[str, int], queue_id: int, tag: str, body: bytes, due: int
 ) -> StoredMessage:
     return StoredMessage(
         revive_topic(cluster),
-        body.encode(),
+        body,
         {PropertyKey.TAGS: tag, PropertyKey.TIMER_DELIVER_MS: str(due)},
         queue_id=queue_id,
         born_timestamp=clock.milliseconds(),

@@ -3,7 +3,7 @@
 import pytest
 
 from mq.daemons.broker.pop.receipt import Receipt
-from mq.daemons.broker.pop.records import PopCheckPoint, ack_record, read_ack
+from mq.daemons.broker.pop.records import AckBody, PopCheckPoint, ack_record, read_ack
 from mq.protocol.errors import RemoteProtocolError
 from mq.protocol.message import StoredMessage
 
@@ -56,6 +56,8 @@ def test_acknowledgements_are_written_with_what_java_reads() -> None:
     assert (one.tags, read_ack(one)) == ("ack", (key, [101]))
     assert one.body.startswith(b'{"ao":101,')
     several = ack_record(key, [100, 105], 3, 1700000060000, "C", HOST)
+    for each in (one, several):  # what is put together by hand is what the declaration says
+        assert AckBody.decode(each.body).encode() == each.body
     assert (several.tags, several.body) == ("bAck", BATCH)
 
 
