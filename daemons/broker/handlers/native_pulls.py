@@ -93,11 +93,10 @@ class NativePulls:
         start = file.start
         part = file.view, min(file.end, written) - start, start
         limits = wanted, most_bytes
-        between = len(queue.topic_field) + layout.SHORT.size
-        by = tuple(codes), None if program is None else (program, between)
+        by_program = program and (program, len(queue.topic_field) + layout.SHORT.size)
         try:
             made = make(
-                *(entries, queue.queue_id, offset, by, limits),
+                *(entries, queue.queue_id, offset, (tuple(codes), by_program), limits),
                 *(part, (minimum, end), opaque),
             )
         except failures:  # nothing has been sent: Python answers

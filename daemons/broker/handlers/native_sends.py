@@ -8,10 +8,14 @@ from mq.daemons.broker.native_failure import tell_failure
 from mq.daemons.broker.store.append import Appender
 from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.channel import Channel
-from mq.protocol.frame import MAX_FRAME
+from mq.protocol.codes import RequestCode
+from mq.protocol.frame import MAX_FRAME, PREFIX
 from mq.protocol.native import failures, native
 from mq.protocol.record import IPV4_HOST
 from mq.protocol.reply_template import ReplyTemplate
+
+# How the header of a pull begins, as most clients write it: it need not be looked at in vain.
+_PULL = b'{"code":%d,' % RequestCode.PULL_MESSAGE
 
 
 class NativeSends:
@@ -47,6 +51,8 @@ class NativeSends:
         return self._take if self._path is not None else None
 
     def _take(self, data: bytes, position: int, channel: Channel) -> int:
+        if data.startswith(_PULL, position + PREFIX.size):
+            return position
         appender = self._appender
         place = appender.place()
         if place is None or self._path is None:
