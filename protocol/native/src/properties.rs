@@ -33,21 +33,27 @@ impl<'a> Properties<'a> {
         let text = text.strip_suffix('\u{2}').unwrap_or(text);
         let mut found = Properties { length: text.len(), ..Properties::default() };
         let mut names = [""; MOST];
-        let mut at = 0;
-        for segment in text.split('\u{2}') {
-            let (name, value) = segment.split_once('\u{1}')?;
+        let (mut at, mut name_end) = (0, None);
+        let separators = memchr::memchr2_iter(1, 2, text.as_bytes());
+        for end in separators.chain([text.len()]) {
+            if text.as_bytes().get(end) == Some(&1) {
+                if name_end.replace(end).is_some() {
+                    return None;
+                }
+                continue;
+            }
+            let behind_name = name_end.take()?;
+            let (name, value) = (text.get(at..behind_name)?, text.get(behind_name + 1..end)?);
             if name.is_empty()
                 || value.is_empty()
-                || value.contains('\u{1}')
                 || found.count == MOST
-                || names[..found.count].contains(&name)
+                || names[..found.count].iter().any(|one| are_equal(one, name))
                 || is_unusual(name, unusual)
             {
                 return None;
             }
             names[found.count] = name;
             found.count += 1;
-            let end = at + segment.len();
             match name {
                 "TAGS" => found.tags = value,
                 "KEYS" => found.keys = value,
@@ -90,5 +96,10 @@ impl<'a> Properties<'a> {
 
 /// Whether a name makes a message one for Python to look at; others are stored as they are.
 fn is_unusual(name: &str, unusual: &[String]) -> bool {
-    name.starts_with("TIMER_D") || unusual.iter().any(|one| one == name)
+    name.starts_with("TIMER_D") || unusual.iter().any(|one| are_equal(one, name))
+}
+
+/// Mostly their lengths or beginnings tell, which costs less than to compare them.
+fn are_equal(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.as_bytes().first() == other.as_bytes().first() && one == other
 }
