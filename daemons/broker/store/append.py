@@ -54,10 +54,10 @@ _MAGIC = MAGIC_V1
 _SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
-# Bytes for records that are packed elsewhere, until they are written. With less than the least the
-# open batch is written at once.
-_PACKED_AT_ONCE = 1024 * 1024
-_LEAST_ROOM = 256 * 1024
+# Bytes for records that are packed elsewhere, until they are written. With less than the least, more
+# than nearly all requests become, the open batch is written at once.
+_PACKED_AT_ONCE = 2 * 1024 * 1024
+_LEAST_ROOM = 1024 * 1024
 
 #: Body, properties field, flag, tags code and hashes of the keys of a message of a batch request.
 BatchedMessage = tuple[bytes, bytes, int, int, Sequence[int]]
