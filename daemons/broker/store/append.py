@@ -54,8 +54,8 @@ _MAGIC = MAGIC_V1
 _SECTOR, _UNWRITTEN = layout.SECTOR, layout.UNWRITTEN
 _SEPARATOR = PROPERTY_SEPARATOR.encode()
 _PARTS = 4  # of a record in a batch: head, body, topic, properties
-# Bytes for records that are packed elsewhere, until they are written. With less than the least, more
-# than nearly all requests become, the open batch is written at once.
+# Bytes for records that are packed elsewhere, until they are written. With less than the least,
+# more than nearly all requests become, the open batch is written at once.
 _PACKED_AT_ONCE = 2 * 1024 * 1024
 _LEAST_ROOM = 1024 * 1024
 
