@@ -2,7 +2,8 @@
 
     put     a pop writes a check point into the revive topic before it is answered
     ack     an acknowledgement is written there, too, before it is answered
-    read    what is written is read back in the turn in which it can be read, and kept here
+    read    what is written is kept here from the turn on in which it could be read: as it was put,
+            or from its record where another process has put it
     revive  when one is due, what is not acknowledged comes again: see revival.py
 
 All state is in the revive topic, so a start reads it again from the offset that the group

@@ -230,3 +230,72 @@ def test_acknowledgements_without_check_points_are_kept_up_to_a_limit(
             assert all(due < now + week + 60_000 for due, _ in points._orphans.values())
 
     asyncio.run(main())
+
+
+def test_what_is_kept_as_it_was_put_is_what_a_start_reads_from_the_records(tmp_path: Path) -> None:
+    states = []
+
+    def note(broker: Broker) -> None:
+        points = broker.services.pop.points
+        assert not points._fresh
+        kept = {
+            key: (one.offsets, one.acked, one.due, one.revive_queue_id, one.revive_offset,
+                  one.stored_at)
+            for key, one in points._table.items()
+        }  # fmt: skip
+        states.append((kept, points._orphans))
+
+    async def before() -> None:
+        async with broker_on(tmp_path) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 12, queues=2)
+            popped = await consumer.pop(maxMsgNums="4", queueId="0")
+            assert (await consumer.ack(popped[1])).code == ResponseCode.SUCCESS
+            hidden = await consumer.pop(maxMsgNums="3", queueId="1")
+            assert (await consumer.hide(hidden[0], 90_000)).code == ResponseCode.SUCCESS
+            assert (await consumer.ack_all(hidden[1:])).code == ResponseCode.SUCCESS
+            ended = await consumer.pop(maxMsgNums="2", queueId="0")
+            assert (await consumer.ack_all(ended)).code == ResponseCode.SUCCESS
+            early = popped[0]  # of a check point that has not come
+            start, _, *rest = early.receipt.split(" ")
+            early.receipt = " ".join((start, str(time.time_ns() // 1_000_000 + 1), *rest))
+            assert (await consumer.ack(early)).code == ResponseCode.SUCCESS
+            note(broker)
+
+    async def after() -> None:
+        async with broker_on(tmp_path) as broker:
+            note(broker)
+
+    asyncio.run(before())
+    asyncio.run(after())
+    (kept, orphans), (kept_later, orphans_later) = states
+    assert len(kept) == 2 and len(orphans) == 1
+    assert kept == kept_later
+    # With those of check points that ended, which lie before what is read again.
+    assert all(orphans_later[key] == orphan for key, orphan in orphans.items())
+
+
+def test_a_record_in_the_place_of_one_that_was_refused_is_read_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would have the same offsets."""
+
+    async def script() -> None:
+        async with broker_on(tmp_path, **ONE_QUEUE) as broker, Peer(broker.port) as peer:
+            consumer = PopConsumer(peer, broker)
+            await fill(peer, 4)
+            first, second, *_ = await consumer.pop()
+            points, file = broker.services.pop.points, broker.stores.messages.log.files[-1]
+            with monkeypatch.context() as patch:
+
+                def full(self: object, data: bytes, position: int) -> None:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+                patch.setattr(type(file), "write", full)
+                assert (await consumer.ack(first)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert not points._fresh
+            assert (await consumer.ack(second)).code == ResponseCode.SUCCESS
+            (point,) = points._table.values()
+            assert point.acked == {second.offset}
+
+    asyncio.run(script())
