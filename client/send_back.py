@@ -2,13 +2,13 @@
 
 import logging
 
-from mq.client.errors import MQError
+from mq.client.errors import BrokerError, MQError
 from mq.client.namespace import with_namespace
 from mq.client.options import ClientOptions
 from mq.client.producer import Producer
 from mq.client.session import Session
 from mq.protocol.bodies import MessageQueue
-from mq.protocol.codes import RequestCode
+from mq.protocol.codes import RequestCode, ResponseCode
 from mq.protocol.command import Command
 from mq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from mq.protocol.message import Message, StoredMessage
@@ -18,6 +18,15 @@ from mq.protocol.properties import RESERVED, PropertyKey
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY_LEVEL = 3  # 10 s with the broker's default levels; one level more for each try
+# What is said of a message that is stored, and not as safely as it is to be: a copy, which would
+# come behind it, would be no safer, and the group be given both.
+_STORED = frozenset(
+    (
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    )
+)
 
 
 async def send_back(
@@ -49,6 +58,8 @@ async def send_back(
         address = await session.master_address(queue.topic, queue.broker_name)
         await session.call(address, command)
     except MQError as error:
+        if isinstance(error, BrokerError) and error.code in _STORED:
+            return
         log.warning("group %s: %s is copied to be retried: %s", group, message.message_id, error)
         copy = retry_copy(group, message, max_reconsume_times, namespace=namespace)
         await _send(session, copy)
