@@ -88,18 +88,19 @@ class TransactionHandlers:
         in_vain = 0
         while more and ends.size <= _BYTES_AT_ONCE:
             ended = 0
-            if in_vain < _MOST_IN_VAIN:
-                ended = self._commit_many(more, header, ends, usual_halves)
-                in_vain = 0 if ended else in_vain + 1
-            if not ended:
-                ((physical, queue_offset),) = more_halves(more[:HALF_SIZE])
-                header.commit_log_offset, header.tran_state_table_offset = physical, queue_offset
-                try:
+            try:
+                if in_vain < _MOST_IN_VAIN:
+                    ended = self._commit_many(more, header, ends, usual_halves)
+                    in_vain = 0 if ended else in_vain + 1
+                if not ended:
+                    ((header.commit_log_offset, header.tran_state_table_offset),) = more_halves(
+                        more[:HALF_SIZE]
+                    )
                     half, offset = self._open(header, command, channel, usual_halves)
                     self._end(half, offset, header.commit_or_rollback, ends, usual_halves)
-                except (Refused, OSError):
-                    break  # those before it have ended; asked for first, it is told what is wrong
-                ended = 1
+                    ended = 1
+            except (Refused, OSError):
+                break  # those before it have ended; asked for first, it is told what is wrong
             more = more[ended * HALF_SIZE :]
         ends.all_begun()
 
@@ -187,6 +188,15 @@ class TransactionHandlers:
         """Check a transaction again that was given up (AdminBrokerProcessor)."""
         header = command.read_header(ResumeCheckHalfMessageRequestHeader)
         half = self._given_up(header.msg_id or "")
+        if (
+            half.topic == names.TRANSACTION_HALF_TOPIC
+            and self._transactions.ledger.find(half) is None
+        ):  # Java opens it again, and lets it be committed twice
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the transaction of message {header.msg_id} has ended; one that was given up is "
+                f"named by its message in {names.TRANSACTION_CHECK_MAX_TIME_TOPIC}",
+            )
         half.properties[PropertyKey.TRANSACTION_CHECK_TIMES] = "0"
         half.topic = names.TRANSACTION_HALF_TOPIC
         half.queue_id = 0

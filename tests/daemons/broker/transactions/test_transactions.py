@@ -263,6 +263,19 @@ def test_only_what_was_given_up_can_be_resumed(tmp_path: Path, message_id: str) 
     run(tmp_path, script)
 
 
+def test_a_transaction_that_has_ended_is_not_opened_again(tmp_path: Path) -> None:
+    async def script(broker: Broker, peer: TransactionPeer) -> None:
+        half = await peer.prepare(b"x")
+        assert (await peer.end(half, COMMIT)).code == 0
+        resume = Command(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": half.offset_id})
+        reply = await peer.session.invoke(peer.address, resume)
+        assert (reply.code, "has ended" in (reply.remark or "")) == (1, True)
+        assert len(kept(broker, HALF)) == 1
+        assert await peer.consumed() == [b"x"]
+
+    run(tmp_path, script)
+
+
 def test_a_message_may_be_immune_against_checks_for_longer(tmp_path: Path) -> None:
     async def script(broker: Broker, peer: TransactionPeer) -> None:
         half = await peer.prepare(
