@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from mq.daemons.broker.store.commit_log import CommitLog
+from mq.daemons.broker.store.consume_queue import ConsumeQueue
 from mq.daemons.broker.store.mapped_file import MappedFile
 from mq.daemons.broker.store.message_store import MessageStore
 from mq.daemons.broker.store.replica import NotReplicated
@@ -44,7 +45,8 @@ async def common_end(store: MessageStore, master: Master) -> int:
     log = store.log
     if log.written <= log.minimum:
         return log.written
-    last = await asyncio.to_thread(_last_record, store)
+    # What is made here by the way while a thread looks is not this list.
+    last = await asyncio.to_thread(_last_record, store.log, list(store.queues))
     if last is not None and await _is_common(log, last, master):
         return log.written
     begin, end = await master.bounds()
@@ -68,8 +70,9 @@ async def common_end(store: MessageStore, master: Master) -> int:
         return await _is_common(log, starts[number], master)
 
     number = await _last_that(holds, len(starts))
-    found = log.record_at(starts[number])
-    assert found is not None  # it was compared
+    found = log.record_at(starts[number]) if number >= 0 else None
+    if found is None:  # old files have been deleted meanwhile, here or there
+        raise NotReplicated("what was compared with the master is gone: it is compared again")
     return starts[number] + len(found)
 
 
@@ -111,12 +114,11 @@ async def _last_that(holds: Callable[[int], Awaitable[bool]], count: int) -> int
     return low - 1
 
 
-def _last_record(store: MessageStore) -> int | None:
+def _last_record(log: CommitLog, queues: Sequence[ConsumeQueue]) -> int | None:
     """Where the last record of the log begins. In a thread."""
-    log = store.log
     # Nearly each record is in a queue: begin at the last of those.
     newest = -1
-    for queue in list(store.queues):
+    for queue in queues:
         entry = queue.entry(queue.readable - 1) if queue.readable > queue.minimum else None
         if entry is not None and newest < entry[0] < log.written:
             newest = entry[0]
@@ -124,9 +126,7 @@ def _last_record(store: MessageStore) -> int | None:
         file = log.file_at(log.written - 1)
         newest = log.minimum if file is None else file.start
     found = None
-    while newest < log.written:
-        file = log.file_at(newest)
-        assert file is not None
+    while newest < log.written and (file := log.file_at(newest)) is not None:
         starts = _records_of(file, log.written, newest)
         found = starts[-1] if starts else found
         newest = file.end
