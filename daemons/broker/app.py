@@ -194,7 +194,7 @@ class Broker:
             settings, stores, clients, self.stats, self.delivery, self.registration, tasks
         )
         self.metadata = make_metadata(
-            settings, stores, self.delivery, self.services, self.registration
+            settings, stores, self.delivery, self.services, self.registration, self.replication
         )
         main, fast = (listener.dispatcher for listener in listeners)
         serve(settings, self._groups(), self.services, main, fast)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from mq.daemons.broker.config import BrokerSettings
 from mq.daemons.broker.parts.delivery import Delivery
 from mq.daemons.broker.parts.group import Metrics, Works
+from mq.daemons.broker.parts.replication import Replication
 from mq.daemons.broker.parts.services import Services
 from mq.daemons.broker.parts.stores import Stores
 from mq.daemons.broker.registration import Registration
 from mq.daemons.broker.replication.metadata import SlaveSynchronize
-from mq.daemons.broker.roles import is_slave
 from mq.daemons.dispatch import Handler
 from mq.daemons.metrics import gauge
 
@@ -44,9 +44,11 @@ def make_metadata(
     delivery: Delivery,
     services: Services,
     registration: Registration,
+    replication: Replication,
 ) -> Metadata:
     """The copies of a broker. Raises ConfigError for a key file that cannot be used."""
-    if not is_slave(settings):
+    slave = replication.slave
+    if slave is None:
         return Metadata(None)
     return Metadata(
         SlaveSynchronize(
@@ -55,6 +57,7 @@ def make_metadata(
             stores,
             delivery.delayed,
             services.pop.modes,
+            endings=lambda: slave.endings,
             on_silence=registration.look_for_master,
         )
     )

@@ -9,16 +9,19 @@
 Each is asked for by itself, and what goes wrong with one is logged and leaves the others. Each is
 in its file before it is used.
 
-What says how far the master has delivered is taken over only when the log here has come to where
-the master's was when it said so: what it has delivered is in that log. Taken over before (as Java
-does), a slave that is made master would pass over messages that the dead master delivered and did
-not replicate. For the same reason what one master said is not taken over behind the log of another.
+What says how far the master has delivered, and where groups are, is taken over only when the log
+here has come to where the master's was when it said so: what it has delivered is in that log, and
+so is what groups have passed and given back, or popped and may get again. Taken over before (as
+Java does), a slave that is made master would pass over messages that the dead master delivered and
+did not replicate. For the same reason what one master said is not taken over behind the log of
+another, nor behind a connection that has ended since: the master may have come back without its
+end.
 """
 
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from mq.client.credentials import AccessKey
@@ -52,17 +55,20 @@ PERIOD_SECONDS = 10.0
 LOOK_SECONDS = 0.5  # whether there is a master, and whether the log has come so far
 TIMEOUT = 3.0
 
+_OFFSETS = "where groups are"
+_DELIVERED = "how far the master has delivered"
+
 #: Asks the master; the body of the answer.
 Ask = Callable[[RequestCode], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
-    """How far the master had delivered, when its log ended at `log_end`."""
+class Later:
+    """What is taken over when the log has come to where the master's ended when it was said."""
 
     log_end: int
-    delay_offsets: Mapping[int, int]
-    timer: bytes | None  # its checkpoint; None where it has no timer
+    endings: int  # of connections to the master by then
+    take: Callable[[], Awaitable[None]]  # raises OSError and ValueError
 
 
 class SlaveSynchronize:
@@ -75,9 +81,11 @@ class SlaveSynchronize:
         stores: Stores,
         delayed: DelayedMessages,
         modes: RequestModes,
+        endings: Callable[[], int] = lambda: 0,
         on_silence: Callable[[], None] = lambda: None,
     ) -> None:
-        """``on_silence`` is called when the master cannot be reached.
+        """``endings`` counts the connections that have brought the log and are no more;
+        ``on_silence`` is called when the master cannot be reached.
 
         Raises ConfigError for a key file or certificates that cannot be used.
         """
@@ -86,11 +94,12 @@ class SlaveSynchronize:
         self._stores = stores
         self._delayed = delayed
         self._modes = modes
+        self._endings = endings
         self._on_silence = on_silence
         self._timer = TimerCopy(stores.messages.root)
         self._tls: ssl.SSLContext | None = settings.name_server_tls()
         self._key: AccessKey | None = settings.name_server_key()
-        self._waiting: Delivered | None = None
+        self._later: dict[str, Later] = {}  # by what it is
         self._failing: dict[str, str] = {}  # what could not be copied the last time, and why
         self._last: float | None = None  # when nothing failed last, by the monotonic clock
         self._copies: dict[str, Callable[[Ask], Awaitable[None]]] = {
@@ -109,7 +118,7 @@ class SlaveSynchronize:
             address = self._masters.address
             if address and (address != followed or loop.time() >= due):
                 if address != followed:
-                    self._waiting = None  # the log is to be that of another
+                    self._later.clear()  # the log is to be that of another
                 due, followed = loop.time() + PERIOD_SECONDS, address
                 await self.round(address)
             await asyncio.sleep(LOOK_SECONDS)
@@ -130,7 +139,7 @@ class SlaveSynchronize:
                 except (ConnectError, RequestTimeout) as error:
                     self._failed("what the master has", error)
                     self._on_silence()
-                    self._waiting = None  # it may come back without the end of its log
+                    self._later.clear()  # it may come back without the end of its log
                     return  # nor does it answer anything else
                 except (MQError, ProtocolError, OSError, ValueError) as error:
                     self._failed(what, error)
@@ -192,8 +201,17 @@ class SlaveSynchronize:
             await groups.take_copy(table, version)
 
     async def _copy_offsets(self, ask: Ask) -> None:
+        """Where groups are, unless what was said last still waits."""
+        if _OFFSETS in self._later:
+            return
+        offsets = self._stores.offsets
         body = await ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        await self._stores.offsets.take_copy(await asyncio.to_thread(copies.read_offsets, body))
+        table = await asyncio.to_thread(copies.read_offsets, body)
+        try:
+            end = await self._log_end(ask) or 0
+        except RequestNotSupported:
+            end = 0
+        await self._take_later(_OFFSETS, end, lambda: offsets.take_copy(table))
 
     async def _copy_modes(self, ask: Ask) -> None:
         try:
@@ -203,24 +221,24 @@ class SlaveSynchronize:
         if body:
             await self._modes.take_copy(MessageRequestModeSerializeWrapper.decode(body))
 
-    # what the master has delivered ----------------------------------------------------------
+    # what waits for the log -----------------------------------------------------------------
 
     async def _look_how_far(self, ask: Ask) -> None:
         """Ask how far the master has delivered, unless what it said last still waits."""
-        if self._waiting is not None:
+        if _DELIVERED in self._later:
             return
         offsets = decode_delay_offsets(await ask(RequestCode.GET_ALL_DELAY_OFFSET))
         timer = await self._ask_for_timer(ask)
-        # Asked for last: the log was not longer when the others were said.
-        try:
-            runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
-        except RemoteSystemError:
-            return  # one of Java with an empty log
-        end = runtime.get("commitLogMaxOffset", "")
-        if not (end.isascii() and end.isdecimal()):
-            raise BadAnswer(self._masters.address, f"commitLogMaxOffset={end[:30]!r}")
-        self._waiting = Delivered(int(end), offsets, timer)
-        await self.take_delivered()
+        end = await self._log_end(ask)
+        if end is None:
+            return
+
+        async def take() -> None:
+            await self._delayed.take_copy(offsets)
+            if timer is not None:
+                await self._timer.take(timer)
+
+        await self._take_later(_DELIVERED, end, take)
 
     async def _ask_for_timer(self, ask: Ask) -> bytes | None:
         try:
@@ -228,17 +246,34 @@ class SlaveSynchronize:
         except (RequestNotSupported, RemoteSystemError):
             return None  # a master of 4.9, or one that has had no message for its timer
 
-    async def take_delivered(self) -> None:
-        """Take over how far the master has delivered, if all of that is here by now."""
-        waiting = self._waiting
-        if waiting is None or self._stores.messages.max_physical_offset < waiting.log_end:
-            return
-        self._waiting = None
+    async def _log_end(self, ask: Ask) -> int | None:
+        """Where the log of the master ends: asked for last, it was not longer when the others were
+        said. None from a master of Java with an empty log."""
         try:
-            await self._delayed.take_copy(waiting.delay_offsets)
-            if waiting.timer is not None:
-                await self._timer.take(waiting.timer)
-        except (OSError, ValueError) as error:
-            self._failed("how far the master has delivered", error)
-        else:
-            self._succeeded("how far the master has delivered")
+            runtime = KVTable.decode(await ask(RequestCode.GET_BROKER_RUNTIME_INFO)).table
+        except RemoteSystemError:
+            return None
+        end = runtime.get("commitLogMaxOffset", "")
+        if not (end.isascii() and end.isdecimal()):
+            raise BadAnswer(self._masters.address, f"commitLogMaxOffset={end[:30]!r}")
+        return int(end)
+
+    async def _take_later(
+        self, what: str, log_end: int, take: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._later[what] = Later(log_end, self._endings(), take)
+        await self.take_delivered()
+
+    async def take_delivered(self) -> None:
+        """Take over what the master has said and all of which is here by now."""
+        for what, later in list(self._later.items()):
+            if later.endings == self._endings():
+                if self._stores.messages.max_physical_offset < later.log_end:
+                    continue
+                try:
+                    await later.take()
+                except (OSError, ValueError) as error:
+                    self._failed(what, error)
+                else:
+                    self._succeeded(what)
+            self._later.pop(what, None)

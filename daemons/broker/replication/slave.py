@@ -176,6 +176,7 @@ class HaSlave:
         self.master = ""  # the address of it
         self.problem = ""  # why nothing comes, "" if it does
         self.transferred = 0  # bytes of earlier connections
+        self.endings = 0  # of connections, and of what should have become one
         self._settings = settings
         self._store = store
         self._replica = store.replica
@@ -204,6 +205,7 @@ class HaSlave:
             try:
                 await self._replicate(address)
             except (Lost, BadFrame, StoreError, MQError, OSError, UnicodeError) as error:
+                self.endings += 1
                 # UnicodeError: of a name that no host can have
                 text = str(error) or type(error).__name__
                 self._tell(f"nothing comes from the master at {address}: {text}")

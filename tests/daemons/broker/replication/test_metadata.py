@@ -159,6 +159,43 @@ def test_what_one_master_had_delivered_is_not_taken_over_behind_the_log_of_anoth
     asyncio.run(main())
 
 
+def test_where_groups_are_waits_for_the_log(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, alone(tmp_path / "other") as slave:
+            async with Peer(first.port) as peer:
+                await send(peer, b"a chair")
+            first.stores.offsets.commit("g", "Orders", 0, 1)
+            await synchronize(slave).round(first.address)  # no log comes
+            assert slave.stores.offsets.query("g", "Orders", 0) == -1
+            follow(slave, first)
+            await caught_up(slave, first)
+            await synchronize(slave).take_delivered()
+            assert slave.stores.offsets.query("g", "Orders", 0) == 1
+
+    asyncio.run(main())
+
+
+def test_what_a_master_said_is_forgotten_when_a_connection_to_it_has_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with master(tmp_path) as first, alone(tmp_path / "other") as slave:
+            async with Peer(first.port) as peer:
+                await send(peer, b"later", properties="DELAY\x011")
+            await until(lambda: first.delivery.delayed.offsets.get(1) == 1)
+            await synchronize(slave).round(first.address)
+            replicates = slave.replication.slave
+            assert replicates is not None
+            slave.master_addresses.tell(first.address, "127.0.0.1:1")
+            await until(lambda: replicates.endings > 0)
+            follow(slave, first)
+            await caught_up(slave, first)
+            await synchronize(slave).take_delivered()
+            assert slave.delivery.delayed.offsets.get(1, 0) == 0
+            await synchronize(slave).round(first.address)
+            assert slave.delivery.delayed.offsets.get(1, 0) == 1
+
+    asyncio.run(main())
+
+
 def test_a_slave_made_master_delivers_once_what_the_master_had_not(tmp_path: Path) -> None:
     async def main() -> None:
         async with master(tmp_path, messageDelayLevel="1s 2s") as first:
