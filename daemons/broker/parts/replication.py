@@ -20,6 +20,7 @@ from mq.daemons.broker.replication.master import HaMaster
 from mq.daemons.broker.replication.master_addresses import MasterAddresses
 from mq.daemons.broker.replication.slave import HaSlave, OnCut
 from mq.daemons.broker.replication.sync_state import SyncState
+from mq.daemons.broker.store.append import Appender, Batch
 from mq.daemons.broker.store.bound import ConfirmBound
 from mq.daemons.broker.store_config import BrokerRole
 from mq.daemons.dispatch import Handler
@@ -123,6 +124,8 @@ async def open_replication(
     if control is not None:
         replication = _controlled(settings, stores, master, addresses, control, cut, parts)
     else:
+        if appender.await_flush is not None:
+            _wait_for_the_disk(appender, master)
         acks = slave = None
         if settings.store.broker_role is BrokerRole.SYNC_MASTER:
             acks = appender.slaves = SlaveAcks(settings, appender, master.nearest)
@@ -172,3 +175,16 @@ def _controlled(
     appender.on_written = written
     settings.on_change.append(lambda _: state.check_size())
     return Replication(settings, master, state.acks, None, epochs, state, bound)
+
+
+def _wait_for_the_disk(appender: Appender, master: HaMaster) -> None:
+    """With SYNC_FLUSH a batch is published when it is on the disk. (Where there is a controller
+    slaves show nothing before it is confirmed.)"""
+    master.waits_for_disk = True
+    on_published = appender.on_published
+
+    def published(batch: Batch) -> None:
+        on_published(batch)
+        master.written()
+
+    appender.on_published = published

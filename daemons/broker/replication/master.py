@@ -62,6 +62,7 @@ class HaMaster:
         self.on_slaves: Callable[[], None] = lambda: None
         self.wanted: Callable[[], int] = lambda: 1
         self.is_prompt = False  # whether somebody waits for slaves
+        self.waits_for_disk = False  # with SYNC_FLUSH
         #: Makes the connection of a peer.
         self.connect: Callable[[], SlaveConnection] = lambda: SlaveConnection(self)
         #: Why nobody may replicate from here; "" while slaves may.
@@ -198,8 +199,21 @@ class HaMaster:
             return None
         return max(acked) if wanted == 1 else sorted(acked)[-wanted]
 
+    @property
+    def end(self) -> int:
+        """Up to where slaves are sent the log.
+
+        With SYNC_FLUSH nobody is shown here what is not on the disk: a slave that is read from
+        would show it before, and still when a power cut has taken it here. Where senders wait for
+        slaves and nobody reads there but when this broker is gone, both disks work at once.
+        """
+        if not self.waits_for_disk:
+            return self.log.written
+        is_at_once = self.is_prompt and not self.settings.broker.slave_read_enable
+        return self.log.written if is_at_once else self.log.flushed
+
     def written(self) -> None:
-        """The log has grown."""
+        """The log has grown, or more of it is on the disk."""
         if not self.slaves:
             return
         if self.is_prompt:

@@ -33,6 +33,10 @@ class Port(Protocol):
     log: CommitLog
     complaints: OncePerPeer
 
+    @property
+    def end(self) -> int:
+        """Up to where slaves are sent the log."""
+
     def admit(self, slave: "SlaveConnection") -> bool:
         """Whether a peer may stay."""
 
@@ -185,7 +189,7 @@ class SlaveConnection(asyncio.Protocol):
         """Send what the log has more, as far as the connection takes it."""
         if self.next < 0 or self._paused or self._reading:
             return
-        end = self._log.written
+        end = self._master.end
         if self.next >= end:
             return
         now = clock.monotonic()

@@ -184,6 +184,34 @@ def test_disk_and_slave_are_waited_for_at_the_same_time(
     asyncio.run(main(gate))
 
 
+@pytest.mark.parametrize("changes", [{}, {**SYNC, "slaveReadEnable": "true"}])
+def test_a_slave_that_is_read_from_is_sent_what_is_on_the_masters_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str]
+) -> None:
+    """Else it would show what a power cut takes from the master, which shows it to nobody."""
+
+    async def main(gate: threading.Event) -> None:
+        async with master(tmp_path, flushDiskType="SYNC_FLUSH", **changes) as first:
+            async with ScriptedSlave(first.ha_master.port) as slave, Peer(first.port) as peer:
+                slave.say(0)
+                await until(lambda: first.ha_master.nearest() == 0)
+                gate.clear()
+                waiting = await sending(peer)
+                end = await end_after(first, 0)
+                (connection,) = first.ha_master.slaves
+                await asyncio.sleep(0.05)
+                assert connection.sent == 0
+                gate.set()
+                offset, data = await slave.frame()
+                assert offset + len(data) == end
+                slave.say(end)
+                assert (await waiting).code == ResponseCode.SUCCESS
+
+    gate = hold_fsyncs(monkeypatch)
+    gate.set()
+    asyncio.run(main(gate))
+
+
 def test_the_slave_is_named_where_the_disk_is_late_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
