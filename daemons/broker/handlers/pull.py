@@ -95,6 +95,7 @@ class PullHandlers:
         self._count = reader.count_read
         self._on_moved = on_moved
         topics.on_change.append(lambda _: self._queues.clear())
+        store.on_begun_anew.append(self._queues.clear)
         self.configure()
 
     def direct(self) -> dict[int, DirectHandler]:

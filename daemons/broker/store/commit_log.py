@@ -121,6 +121,15 @@ class CommitLog:
                 files.fsync(last.descriptor)  # fdatasync need not care for what was cut off
         self.set_end(offset)
 
+    def begin_at(self, offset: int) -> None:
+        """Have a log without any record begin at an offset, where a file begins. Raises OSError."""
+        if not self.files or self.files[0].start != offset:
+            while self.files:
+                files.sync_folder(self.remove_first().path.parent)
+            self.set_end(offset)
+            self.add_file()
+        self.set_end(offset)
+
     def file_at(self, offset: int) -> MappedFile | None:
         """The file that holds an offset, or None where there is none."""
         if not self.files:

@@ -3,6 +3,9 @@
 The messages of a deleted topic stay in the log until their files go. A recovery that reads them
 again must not put them into queues: the topic would be back, and if it was made anew meanwhile, its
 old messages would stand where the new ones belong. (Java has no such file, and loses them.)
+
+A slave sees of a deletion at its master only that a queue begins anew, at queue offset 0: it notes
+such queues by themselves.
 """
 
 from pathlib import Path
@@ -14,27 +17,38 @@ from mq.daemons.state_file import read_with_backup, write_atomically
 
 
 class Deletions:
-    """Physical offsets by topic: what lies before one belongs to a topic that is gone."""
+    """Physical offsets by topic, or by topic and queue id: what lies before one is gone."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / layout.DELETIONS_FILE
         self._offsets: dict[str, int] = {}
+        self._has_queues = False
 
     def load(self) -> None:
         """Read the file or its backup. What cannot be read counts as no deletions, and is said."""
-        self._offsets = read_with_backup(self._path, _decode) or {}
+        self._take(read_with_backup(self._path, _decode) or {})
 
-    def covers(self, topic: str, physical: int) -> bool:
-        """Whether the record at an offset is of a topic that was deleted after it."""
-        return physical < self._offsets.get(topic, 0)
+    def covers(self, topic: str, queue_id: int, physical: int) -> bool:
+        """Whether the record at an offset is of a topic, or in a queue, that was deleted after
+        it."""
+        if physical < self._offsets.get(topic, 0):
+            return True
+        return self._has_queues and physical < self._offsets.get(_key(topic, queue_id), 0)
 
     def add(self, topic: str, physical: int, minimum: int) -> None:
         """Note that a topic is deleted now; forget those of which the log has nothing any more.
 
         Raises OSError; the topic then does not count as deleted, and must not be.
         """
+        self._add(topic, physical, minimum)
+
+    def add_queue(self, topic: str, queue_id: int, physical: int, minimum: int) -> None:
+        """Note that a queue begins anew at an offset, likewise."""
+        self._add(_key(topic, queue_id), physical, minimum)
+
+    def _add(self, key: str, physical: int, minimum: int) -> None:
         kept = {name: offset for name, offset in self._offsets.items() if offset > minimum}
-        self._save({**kept, topic: physical})
+        self._save({**kept, key: physical})
 
     def cut(self, end: int) -> None:
         """The log ends here now: what is put behind is no message of before.
@@ -46,7 +60,16 @@ class Deletions:
 
     def _save(self, offsets: dict[str, int]) -> None:
         write_atomically(self._path, orjson.dumps(offsets))
+        self._take(offsets)
+
+    def _take(self, offsets: dict[str, int]) -> None:
         self._offsets = offsets
+        self._has_queues = any("/" in key for key in offsets)
+
+
+def _key(topic: str, queue_id: int) -> str:
+    """No topic has a slash in its name."""
+    return f"{topic}/{queue_id}"
 
 
 def _decode(data: bytes) -> dict[str, int]:

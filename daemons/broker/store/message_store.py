@@ -101,6 +101,8 @@ class MessageStore:
         self.replica: Replica | None = None  # of a slave
         self._deletions = Deletions(self.root)
         self._unindexed: list[tuple[bytes, int]] = []  # with their store timestamps
+        #: Called when a queue is another one than before: whoever remembers one asks anew.
+        self.on_begun_anew: list[Callable[[], None]] = []
         self._lock = -1
         self._parts = AsyncExitStack()
 
@@ -240,6 +242,7 @@ class MessageStore:
             self.appender,
             self.flusher,
             delays,
+            self._begin_anew,
             makes_index=self.key_index is not None,
         )
 
@@ -531,6 +534,17 @@ class MessageStore:
         for queue in self.queues.of_topic(topic):
             self.checkpointer.dirty.pop(queue, None)
         self.queues.delete_topic(topic)
+
+    def _begin_anew(self, topic: str, queue_id: int, physical: int) -> None:
+        """Have a queue of a slave begin anew with the message at an offset of the log, as at its
+        master, where the topic was deleted and made again. Raises OSError."""
+        self._deletions.add_queue(topic, queue_id, physical, self.log.minimum)
+        queue = self.queues.get(topic, queue_id)
+        if queue is not None:
+            self.checkpointer.dirty.pop(queue, None)
+            self.queues.delete_queue(queue)
+            for callback in self.on_begun_anew:
+                callback()
 
     def _last_store_timestamp(self) -> int:
         newest = 0

@@ -120,6 +120,11 @@ class Queues:
         files.remove_tree(self._root / topic)
         files.remove_tree(self._extension_root / topic)
 
+    def delete_queue(self, queue: ConsumeQueue) -> None:
+        """Take one queue off the disk, as if it had never been."""
+        del self._queues[queue.topic][queue.queue_id]
+        queue.delete()
+
     def close(self) -> None:
         self.descriptors.close()
 

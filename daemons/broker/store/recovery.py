@@ -238,9 +238,17 @@ class Recovery:
     def _drop_deleted(self) -> None:
         """Queues of deleted topics are gone, also if a power cut has brought back their files."""
         for topic in self._queues.topics():
-            ends = [queue.last_physical_end() for queue in self._queues.of_topic(topic)]
-            if all(0 < end and self._deletions.covers(topic, end - 1) for end in ends):
+            queues = self._queues.of_topic(topic)
+            gone = [queue for queue in queues if self._is_deleted(queue)]
+            if len(gone) == len(queues):
                 self._queues.delete_topic(topic)
+                continue
+            for queue in gone:
+                self._queues.delete_queue(queue)
+
+    def _is_deleted(self, queue: ConsumeQueue) -> bool:
+        end = queue.last_physical_end()
+        return 0 < end and self._deletions.covers(queue.topic, queue.queue_id, end - 1)
 
     # reading --------------------------------------------------------------------------------
 
@@ -296,7 +304,7 @@ class Recovery:
             self._damaged(self._root, record.physical, 0, why)
             return
         properties = decode(record.properties) if record.properties else {}
-        if record.is_queued and not self._deletions.covers(record.topic, record.physical):
+        if record.is_queued and not self._is_gone(record):
             queue = self._queues.get_or_make(record.topic, record.queue_id)
             code = queue_tags_code(record.topic, properties, record.store_timestamp, self._delays)
             entry = layout.ENTRY.pack(record.physical, record.size, code)
@@ -311,6 +319,9 @@ class Recovery:
             if keys and record.physical > self._index.end_offset:
                 items = [PUT.pack(key_hash(record.topic, key), record.physical) for key in keys]
                 self._index.put(b"".join(items), record.store_timestamp)
+
+    def _is_gone(self, record: Record) -> bool:
+        return self._deletions.covers(record.topic, record.queue_id, record.physical)
 
     def _begins_here(self, queue: ConsumeQueue, record: Record) -> bool:
         """A queue whose older messages, if it had any, went with log files that are gone."""
@@ -330,7 +341,7 @@ class Recovery:
         for record in read_log(self._log, self._log.minimum):
             if record.physical >= end:
                 break
-            if self._deletions.covers(record.topic, record.physical):
+            if self._is_gone(record):
                 continue
             if (record.topic, record.queue_id) in wanted and record.is_queued:
                 properties = decode(record.properties) if record.properties else {}

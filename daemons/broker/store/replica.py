@@ -16,7 +16,7 @@ again, it is the master's log that is damaged, and it is taken as it is.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from mq.daemons.broker.store import layout
@@ -58,7 +58,11 @@ class NotReplicated(StoreError):
 
 
 class Replica:
-    """Grows a log. ``delays`` are milliseconds by delay level."""
+    """Grows a log.
+
+    ``delays`` are milliseconds by delay level. ``begin_anew`` lets a queue, by topic and id, begin
+    anew with the record at a physical offset; it raises OSError.
+    """
 
     def __init__(
         self,
@@ -67,6 +71,7 @@ class Replica:
         appender: Appender,
         flusher: Flusher,
         delays: dict[int, int],
+        begin_anew: Callable[[str, int, int], None],
         *,
         makes_index: bool,
     ) -> None:
@@ -76,6 +81,7 @@ class Replica:
         self._appender = appender
         self._flusher = flusher
         self._delays = delays
+        self._begin_anew = begin_anew
         self._makes_index = makes_index
         self._first: int | None = None  # where a log that has nothing is to begin
         self._rest = bytearray()  # of the record that has come in part
@@ -84,8 +90,16 @@ class Replica:
         self._doubtful = (-1, 0)  # where a damaged record was, and the checksum of its bytes
 
     @property
+    def has_nothing(self) -> bool:
+        """Whether the log has no record, though it may have a file: a kill amid the first one, or
+        amid a cut of everything, leaves that."""
+        return self._log.written <= self._log.minimum
+
+    @property
     def safe(self) -> int:
         """Up to where the log is as safe here as the flush mode promises."""
+        if self.has_nothing:
+            return 0
         return self._log.written if self._appender.await_flush is None else self._log.flushed
 
     @property
@@ -94,12 +108,13 @@ class Replica:
         return self._log.written
 
     def begin(self) -> int:
-        """Forget what is no whole record; returns from which physical offset on to ask."""
+        """Forget what is no whole record; returns from which physical offset on to ask, 0 for where
+        the master has a new slave begin."""
         self._rest = bytearray()
         self._wanted = 0
         self._first = None
         self.received = self._log.written
-        return self.received
+        return 0 if self.has_nothing else self.received
 
     def receive(self, offset: int, data: bytes) -> None:
         """Put bytes of the master's log, which belong at a physical offset, behind those received.
@@ -125,14 +140,15 @@ class Replica:
 
     def check_next(self, offset: int) -> None:
         """Raises NotReplicated if bytes at a physical offset are not what comes next."""
-        if offset != self.received and (self._log.files or self.received):
+        may_begin = self.has_nothing and self._first is None and not self._rest
+        if offset != self.received and not may_begin:
             raise NotReplicated(
                 f"the master sends what belongs at {offset}, and {self.received} comes next"
             )
 
     def check_heartbeat(self, offset: int) -> None:
         """The master has nothing more, and says which offset comes next. Raises NotReplicated."""
-        if offset != self.received and self._log.files:
+        if offset != self.received and not self.has_nothing:
             raise NotReplicated(
                 f"the master goes on at {offset}, and {self.received} comes next here"
             )
@@ -254,15 +270,38 @@ class Replica:
     def _put(self, data: memoryview, records: list[Record]) -> None:
         """Write whole records, and publish them or have them flushed. Raises OSError."""
         self._begin_log()
+        began = self._find_begun_anew(records)
         begin = self._log.written
         self._write(data)
-        self._publish(self._batches(begin, self._log.written, records))
+        left = [one for one in records if one.physical >= began.get((one.topic, one.queue_id), 0)]
+        self._publish(self._batches(begin, self._log.written, left if began else records))
+
+    def _find_begun_anew(self, records: list[Record]) -> dict[tuple[str, int], int]:
+        """Let queues begin anew whose master has: its topic was deleted and made again, or all of
+        it had expired. Returns from which physical offset on, by topic and queue id.
+
+        Java leaves the new messages out of its slave's queue as long as they have the offsets of
+        old ones (ConsumeQueue.putMessagePositionInfo). Raises OSError; nothing is written then.
+        """
+        began: dict[tuple[str, int], int] = {}
+        seen: dict[tuple[str, int], None] = {}
+        for record in records:
+            if not record.is_queued:
+                continue
+            key = record.topic, record.queue_id
+            if record.queue_offset == 0 and not implausible(record):
+                queue = self._queues.get(*key)
+                if key in seen or (queue is not None and queue.appended):
+                    log.info("queue %d of %s begins anew, as at the master", key[1], key[0])
+                    self._begin_anew(*key, record.physical)
+                    began[key] = record.physical
+            seen[key] = None
+        return began
 
     def _begin_log(self) -> None:
         """Have a log that has nothing begin where its first record belongs. Raises OSError."""
         if self._first is not None:
-            self._log.set_end(self._first)
-            self._log.add_file()  # what a checkpoint vouches for is there
+            self._log.begin_at(self._first)  # what a checkpoint vouches for is there
             self._first = None
 
     def _write(self, data: memoryview) -> None:

@@ -172,7 +172,7 @@ class Verification:
     def _check_entry(self, record: Record) -> None:
         """Whether a message's queue has an entry for it."""
         queue = self.queues.get((record.topic, record.queue_id))
-        if self._deletions.covers(record.topic, record.physical) or (
+        if self._deletions.covers(record.topic, record.queue_id, record.physical) or (
             queue is None and record.topic not in self._topics
         ):
             self.result.of_deleted_topics += 1

@@ -138,6 +138,78 @@ def test_a_store_that_has_nothing_begins_where_a_file_does(tmp_path: Path) -> No
     on_slave(tmp_path / "slave", again)
 
 
+def test_a_slave_that_was_killed_amid_its_first_record_begins_where_its_master_is_then(
+    tmp_path: Path,
+) -> None:
+    data = written(tmp_path / "master")
+
+    async def begin(store: MessageStore, replica: Replica) -> None:
+        store.log.add_file()  # what the first record has made before it is written
+        shutil.copytree(store.root, tmp_path / "killed")
+
+    async def go_on(store: MessageStore, replica: Replica) -> None:
+        assert [file.start for file in store.log.files] == [0]
+        assert replica.begin() == 0
+        replica.check_heartbeat(LOG_FILE)
+        replica.receive(LOG_FILE, data[LOG_FILE:])
+        assert store.log.minimum == LOG_FILE
+        assert log_of(store) == data[LOG_FILE:]
+        assert replica.safe == len(data)
+
+    async def again(store: MessageStore, replica: Replica) -> None:
+        assert not store.report.damages
+        assert log_of(store) == data[LOG_FILE:]
+
+    on_slave(tmp_path / "slave", begin)
+    on_slave(tmp_path / "killed", go_on)
+    on_slave(tmp_path / "killed", again)
+
+
+def deleted_and_made_again(root: Path) -> bytes:
+    """The log of a master whose topic has had two lives."""
+
+    async def fill(store: MessageStore) -> bytes:
+        for number in range(6):
+            await put(store, "orders", number % 2, b"old %d" % number)
+        await put(store, "bills", 0, b"a bill")
+        store.delete_topic("orders")
+        for number in range(3):
+            await put(store, "orders", number % 2, b"new %d" % number)
+        return log_of(store)
+
+    return with_store(root, fill)
+
+
+@pytest.mark.parametrize("size", [50, 1 << 20])
+def test_a_topic_that_the_master_has_deleted_and_made_again_has_its_new_messages(
+    tmp_path: Path, size: int
+) -> None:
+    data = deleted_and_made_again(tmp_path / "master")
+    killed = tmp_path / "killed"
+
+    async def check(store: MessageStore, replica: Replica) -> None:
+        receive(replica, data, size)
+        await store.flusher.drain()
+        shutil.copytree(store.root, killed)
+        await check_bodies(store)
+
+    async def check_bodies(store: MessageStore, replica: Replica | None = None) -> None:
+        assert bodies(store, "orders", 0) == [b"new 0", b"new 2"]
+        assert bodies(store, "orders", 1) == [b"new 1"]
+        assert bodies(store, "bills", 0) == [b"a bill"]
+
+    on_slave(tmp_path / "slave", check)
+    on_slave(tmp_path / "slave", check_bodies)
+    on_slave(killed, check_bodies)
+
+    async def made_master(store: MessageStore) -> None:
+        await check_bodies(store)
+        await put(store, "orders", 1, b"newer")
+        assert bodies(store, "orders", 1) == [b"new 1", b"newer"]
+
+    with_store(killed, made_master)
+
+
 def test_what_answers_with_no_record_has_an_empty_store_begin_nowhere(tmp_path: Path) -> None:
     far = (1 << 63) // LOG_FILE * LOG_FILE - LOG_FILE
     data = written(tmp_path / "master", 3)
